@@ -1,0 +1,43 @@
+# The front door. Every target does its own set-up; only Python 3.11 and make are needed.
+PY := .venv/bin/python
+UV := .tools/bin/uv
+.PHONY: setup lock check test demo bench requirements clean
+
+setup: .venv/.ready
+
+.tools/bin/uv:
+	python3 -m venv .tools
+	.tools/bin/pip install --quiet --disable-pip-version-check uv==0.13.7
+
+.venv/.ready: pyproject.toml requirements.lock | .tools/bin/uv
+	$(UV) venv --quiet --allow-existing --python python3 .venv
+	$(UV) pip sync --quiet --require-hashes --python $(PY) requirements.lock
+	$(UV) pip install --quiet --no-deps --no-build-isolation --python $(PY) --editable .
+	@touch $@
+
+lock: | .tools/bin/uv  ## versions and hashes, after a change of dependencies
+	$(UV) pip compile --quiet --generate-hashes --universal --no-header --no-annotate --group dev \
+	  --no-emit-index-url --output-file requirements.lock pyproject.toml tools/build-requirements.in
+
+check: setup  ## lint, types, layers, fast tests; under two minutes
+	.venv/bin/ruff check .
+	.venv/bin/ruff format --check .
+	.venv/bin/mypy
+	.venv/bin/lint-imports
+	.venv/bin/pytest -n 2 -m "not slow"
+
+test: setup  ## everything
+	.venv/bin/ruff check .
+	.venv/bin/ruff format --check .
+	.venv/bin/mypy
+	.venv/bin/lint-imports
+	.venv/bin/pytest -n 2
+
+bench: setup
+	$(PY) bench/core.py --check
+
+requirements: setup  ## the requirements that no test names yet
+	$(PY) tools/requirements.py
+
+clean:
+	rm -rf .venv .tools build dist

@@ -1,0 +1,1 @@
+"""PURE: values and rules. No I/O, clock, randomness, logging or await."""

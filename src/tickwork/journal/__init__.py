@@ -1,0 +1,1 @@
+"""PURE: inputs and events to bytes and back, hash chain, upcasters, replay."""
