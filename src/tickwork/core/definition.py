@@ -1,0 +1,263 @@
+"""The one document for all work, as values.
+
+A definition is immutable and content-addressed. The SDK, YAML files and the HTTP API all
+produce the same JSON document; `document.py` turns that document into these values, or
+into a list of problems. Nothing here decides anything.
+
+All times are integers in milliseconds, all other quantities integers too: the core has no floats.
+"""
+
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+
+FORMAT = 1  # of the document; raised when a field changes its meaning
+PRIORITY_MIN, PRIORITY_DEFAULT, PRIORITY_MAX = 0, 5, 9
+
+
+class Trigger(StrEnum):
+    """Which outcomes of its parents let a node start. An untaken parent is neutral."""
+
+    ALL_SUCCEEDED = "all_succeeded"
+    ALL_DONE = "all_done"
+    ANY_FAILED = "any_failed"
+    NONE_FAILED = "none_failed"
+
+
+class Overlap(StrEnum):
+    """What becomes of a scheduled occurrence while an earlier run is still going."""
+
+    ALLOW = "Allow"
+    FORBID = "Forbid"
+    REPLACE = "Replace"
+
+
+class _Part(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    pass
+
+
+class Argument(_Part, kw_only=True):
+    """Where an argument's value comes from: exactly one of the two.
+
+    `source` is `inputs`, `inputs.NAME`, `nodes.ID`, and inside a body also `item`, `index`,
+    `iteration` or `previous`; further dots walk into the value.
+    """
+
+    source: str | None = msgspec.field(name="from", default=None)
+    value: Any = msgspec.UNSET
+
+
+class RetryRule(_Part, kw_only=True):
+    """What is different for one type of error; the first rule that names it counts."""
+
+    error: str  # as the worker reports it, for example "TimeoutError"; "*" for any
+    attempts: int | None = None
+    delay_ms: int | None = None
+
+
+class Retry(_Part, kw_only=True):
+    attempts: int = 1  # in all, the first one included
+    delay_ms: int = 1_000
+    factor: int = 2
+    delay_ms_max: int = 300_000
+    jitter_percent: int = 10  # of the delay, added; from a hash, never drawn
+    rules: tuple[RetryRule, ...] = ()
+
+
+class Timeout(_Part, kw_only=True):
+    queued_ms: int | None = None  # ready, but no worker took it
+    running_ms: int | None = None  # one attempt
+    silent_ms: int | None = None  # an attempt that reports neither progress nor checkpoint
+
+
+class Resources(_Part, kw_only=True):
+    """What one attempt takes from its worker."""
+
+    slots: int = 1
+    cpu_milli: int = 0
+    memory_mb: int = 0
+    gpu: int = 0
+
+
+class Cache(_Part, kw_only=True):
+    ttl_ms: int | None = None  # None: until the handler's version changes
+
+
+class Sla(_Part, kw_only=True):
+    """Counted from the run's scheduled time, or from its submission."""
+
+    breach_ms: int
+    warn_ms: int | None = None
+
+
+class Concurrency(_Part, kw_only=True):
+    """At most `limit` runs of this workflow at a time for each value of `key`."""
+
+    limit: int
+    key: str = ""  # CEL over inputs; empty: one key for the whole workflow
+
+
+class Exit(_Part, kw_only=True):
+    """Ends the run early when `when` holds. Looked at before every step."""
+
+    when: str
+    outcome: str = "completed"  # or "cancelled"
+    reason: str = ""
+
+
+class InputField(_Part, kw_only=True):
+    type: str = "any"  # string, integer, number, boolean, array, object, datetime, any
+    required: bool = True
+    default: Any = msgspec.UNSET
+    secret: bool = False  # takes only a reference `secret:name`
+    enum: tuple[Any, ...] = ()
+    minimum: int | None = None
+    maximum: int | None = None
+    max_length: int | None = None
+    description: str = ""
+
+
+class Node(_Part, kw_only=True, tag_field="kind"):
+    """What every kind has. `id` is empty exactly for the body of a map or repeat."""
+
+    id: str = ""
+    needs: tuple[str, ...] = ()
+    trigger: Trigger = Trigger.ALL_SUCCEEDED
+    when: str | None = None  # CEL; false means not taken
+    policy: tuple[str, ...] = ()  # names of policies asked before this step, after the workflow's own
+    sla: Sla | None = None
+    description: str = ""
+
+
+class WorkNode(Node, kw_only=True):
+    """A node that a worker runs."""
+
+    args: dict[str, Argument] = {}
+    retry: Retry | None = None
+    timeout: Timeout | None = None
+    queue: str | None = None
+    labels: dict[str, str] = {}  # the worker must have all of them
+    resources: Resources | None = None
+    priority: int | None = None
+    cache: Cache | None = None
+    dependency: str | None = None  # what it calls upon; shares one retry budget
+
+
+class TaskNode(WorkNode, kw_only=True, tag="task"):
+    handler: str  # the name under which workers know the function
+    handler_version: str = ""
+
+
+class HttpNode(WorkNode, kw_only=True, tag="http"):
+    url: str
+    method: str = "GET"
+    headers: dict[str, str] = {}
+    body: Any = None
+    success: str | None = None  # CEL over status and body; None: any 2xx
+
+
+class ShellNode(WorkNode, kw_only=True, tag="shell"):
+    argv: tuple[str, ...]
+    env: dict[str, str] = {}
+
+
+class SendNode(WorkNode, kw_only=True, tag="send"):
+    channel: str
+    action: dict[str, Any]
+
+
+class WaitNode(Node, kw_only=True, tag="wait"):
+    """Exactly one of the two."""
+
+    duration_ms: int | None = None
+    until: str | None = None  # an instant, or a reference to one: `inputs.NAME`, `nodes.ID`
+
+
+class BranchCase(_Part, kw_only=True):
+    when: str
+    to: tuple[str, ...]
+
+
+class BranchNode(Node, kw_only=True, tag="branch"):
+    """The first case that holds is taken; the nodes of the others are recorded as not taken."""
+
+    cases: tuple[BranchCase, ...]
+    default: tuple[str, ...]
+
+
+class EventNode(Node, kw_only=True, tag="event"):
+    event: str
+    key: str | None = None  # a reference; only events with this key count
+    timeout_ms: int | None = None
+    on_timeout: str = "fail"  # or "continue"
+
+
+class ApprovalNode(Node, kw_only=True, tag="approval"):
+    approvers: tuple[str, ...] = ()  # empty: anybody who may approve in this tenant
+    four_eyes: bool = False  # not by whoever submitted the run
+    timeout_ms: int | None = None
+    on_timeout: str = "fail"  # or "continue"
+    message: str = ""
+
+
+class WorkflowNode(Node, kw_only=True, tag="workflow"):
+    workflow: str
+    args: dict[str, Argument] = {}
+    retry: Retry | None = None
+
+
+class MapNode(Node, kw_only=True, tag="map"):
+    over: str  # a reference to a list
+    body: TaskNode | HttpNode | ShellNode | SendNode | WorkflowNode
+    max_parallel: int | None = None
+    tolerate: int = 0  # failed children that still let the map succeed
+
+
+class RepeatNode(Node, kw_only=True, tag="repeat"):
+    body: TaskNode | HttpNode | ShellNode | SendNode | WorkflowNode
+    until: str  # CEL; sees `iteration` and `last`, the latest result
+    max_iterations: int
+    delay_ms: int = 0
+    on_max: str = "fail"  # or "continue"
+
+
+AnyNode = (
+    TaskNode
+    | HttpNode
+    | ShellNode
+    | SendNode
+    | WaitNode
+    | BranchNode
+    | EventNode
+    | ApprovalNode
+    | WorkflowNode
+    | MapNode
+    | RepeatNode
+)
+
+
+class Defaults(_Part, kw_only=True):
+    """For every node of the workflow that does not say otherwise."""
+
+    queue: str = "default"
+    priority: int = PRIORITY_DEFAULT
+    retry: Retry = Retry()
+    timeout: Timeout = Timeout()
+    labels: dict[str, str] = {}
+
+
+class Definition(_Part, kw_only=True):
+    name: str
+    nodes: tuple[AnyNode, ...]
+    format: int = FORMAT
+    description: str = ""
+    inputs: dict[str, InputField] = {}
+    defaults: Defaults = Defaults()
+    exits: tuple[Exit, ...] = ()
+    overlap: Overlap = Overlap.ALLOW
+    concurrency: Concurrency | None = None
+    timeout_ms: int | None = None  # the whole run
+    sla: Sla | None = None
+    policy: tuple[str, ...] = ()
+    output: str | None = None  # a reference; None: the result of the last node
