@@ -1,0 +1,223 @@
+"""A definition made ready to run: nodes by index, edges as tuples, conditions compiled.
+
+Made once per definition and shared by all of its runs, so that the hot path follows
+integers and never looks at the document again.
+"""
+
+from collections import deque
+from enum import IntEnum
+from functools import lru_cache
+
+import msgspec
+
+from tickwork.core.conditions import Condition
+from tickwork.core.definition import (
+    ApprovalNode,
+    BranchNode,
+    Definition,
+    EventNode,
+    MapNode,
+    Node,
+    RepeatNode,
+    Resources,
+    Retry,
+    TaskNode,
+    Timeout,
+    Trigger,
+    WaitNode,
+    WorkflowNode,
+    WorkNode,
+)
+from tickwork.core.document import canonical, content_hash, parse, validate
+from tickwork.core.errors import InvalidDefinition, Refused
+
+
+class Kind(IntEnum):
+    WORK = 0  # task, http, shell, send: a worker runs it
+    WAIT = 1
+    BRANCH = 2
+    EVENT = 3
+    APPROVAL = 4
+    WORKFLOW = 5
+    MAP = 6
+    REPEAT = 7
+
+
+Requirement = tuple[str, int, tuple[tuple[str, str], ...], tuple[int, int, int, int], str]
+"""What admission asks of a task: queue, priority, labels, resources, dependency."""
+
+
+class Step(msgspec.Struct, eq=False):
+    """One node, compiled. `body` is the compiled body of a map or repeat."""
+
+    index: int
+    id: str
+    kind: Kind
+    node: Node
+    parents: tuple[int, ...]
+    children: tuple[int, ...]
+    requirement: Requirement
+    retry: Retry
+    timeout: Timeout
+    when: Condition | None
+    until: Condition | None
+    cases: tuple[tuple[Condition, tuple[int, ...]], ...]
+    default: tuple[int, ...]
+    policies: tuple[str, ...]
+    body: "Step | None"
+    plain: bool  # a worker's step with neither condition, policy nor cache in front of it
+    cache_version: str | None  # the handler's version where its results may be reused
+
+
+class Plan(msgspec.Struct, eq=False):
+    definition: Definition
+    hash: str
+    name: str
+    steps: tuple[Step, ...]
+    index: dict[str, int]
+    roots: tuple[int, ...]
+    parent_counts: bytes | tuple[int, ...]
+    exits: tuple[Condition, ...]
+    gate_key: Condition | None
+
+    def fresh_counts(self) -> "bytearray | list[int]":
+        """Unfinished parents of each node, to count down in one run."""
+        return bytearray(self.parent_counts) if isinstance(self.parent_counts, bytes) else list(self.parent_counts)
+
+
+def check_condition(text: str) -> str | None:
+    try:
+        Condition.compile(text)
+    except Refused as error:
+        return error.message
+    return None
+
+
+@lru_cache(maxsize=256)
+def plan_of(document: bytes) -> Plan:
+    """The plan of a document, or `InvalidDefinition` with every problem found."""
+    definition = parse(document)
+    problems = validate(definition, check_condition=check_condition)
+    if problems:
+        raise InvalidDefinition(problems)
+    return compile_plan(definition)
+
+
+def compile_plan(definition: Definition) -> Plan:
+    index = {node.id: position for position, node in enumerate(definition.nodes)}
+    children: list[list[int]] = [[] for _ in definition.nodes]
+    for position, node in enumerate(definition.nodes):
+        for parent in dict.fromkeys(node.needs):
+            children[index[parent]].append(position)
+    steps = tuple(
+        _compile_step(definition, node, position, index, tuple(children[position]))
+        for position, node in enumerate(definition.nodes)
+    )
+    counts = [len(step.parents) for step in steps]
+    concurrency = definition.concurrency
+    return Plan(
+        definition=definition,
+        hash=content_hash(definition),
+        name=definition.name,
+        steps=steps,
+        index=index,
+        roots=tuple(position for position, count in enumerate(counts) if count == 0),
+        parent_counts=bytes(counts) if max(counts) < 256 else tuple(counts),
+        exits=tuple(Condition.compile(way.when) for way in definition.exits),
+        gate_key=Condition.compile(concurrency.key) if concurrency and concurrency.key else None,
+    )
+
+
+def canonical_document(document: bytes) -> bytes:
+    return canonical(parse(document))
+
+
+def downstream(plan: Plan, start: int) -> dict[int, None]:
+    """Every node that depends on `start`, in breadth-first order."""
+    seen: dict[int, None] = {}
+    todo = deque(plan.steps[start].children)
+    while todo:
+        position = todo.popleft()
+        if position not in seen:
+            seen[position] = None
+            todo.extend(plan.steps[position].children)
+    return seen
+
+
+_KINDS: tuple[tuple[type[Node], Kind], ...] = (
+    (WorkNode, Kind.WORK),
+    (WaitNode, Kind.WAIT),
+    (BranchNode, Kind.BRANCH),
+    (EventNode, Kind.EVENT),
+    (ApprovalNode, Kind.APPROVAL),
+    (WorkflowNode, Kind.WORKFLOW),
+    (MapNode, Kind.MAP),
+    (RepeatNode, Kind.REPEAT),
+)
+
+
+def _compile_step(
+    definition: Definition, node: Node, position: int, index: dict[str, int], children: tuple[int, ...]
+) -> Step:
+    kind = next(kind for cls, kind in _KINDS if isinstance(node, cls))
+    policies = definition.policy + node.policy
+    cached = isinstance(node, WorkNode) and node.cache is not None
+    body = (
+        _compile_step(definition, node.body, position, index, ()) if isinstance(node, MapNode | RepeatNode) else None
+    )
+    cases: tuple[tuple[Condition, tuple[int, ...]], ...] = ()
+    default: tuple[int, ...] = ()
+    if isinstance(node, BranchNode):
+        cases = tuple((Condition.compile(case.when), tuple(index[to] for to in case.to)) for case in node.cases)
+        default = tuple(index[to] for to in node.default)
+    return Step(
+        index=position,
+        id=node.id,
+        kind=kind,
+        node=node,
+        parents=tuple(index[parent] for parent in dict.fromkeys(node.needs)),
+        children=children,
+        requirement=_requirement(definition, body.node if body else node),
+        retry=_retry(definition, node),
+        timeout=_timeout(definition, node),
+        when=Condition.compile(node.when) if node.when is not None else None,
+        until=Condition.compile(node.until) if isinstance(node, RepeatNode) else None,
+        cases=cases,
+        default=default,
+        policies=policies,
+        body=body,
+        plain=kind is Kind.WORK and node.when is None and not policies and not cached,
+        cache_version=_cache_version(node) if cached else None,
+    )
+
+
+def _requirement(definition: Definition, node: Node) -> Requirement:
+    defaults = definition.defaults
+    if not isinstance(node, WorkNode):
+        return (defaults.queue, defaults.priority, (), (1, 0, 0, 0), "")
+    resources = node.resources or Resources()
+    labels = defaults.labels | node.labels
+    return (
+        node.queue or defaults.queue,
+        defaults.priority if node.priority is None else node.priority,
+        tuple(sorted(labels.items())),
+        (resources.slots, resources.cpu_milli, resources.memory_mb, resources.gpu),
+        node.dependency or "",
+    )
+
+
+def _retry(definition: Definition, node: Node) -> Retry:
+    own = node.retry if isinstance(node, WorkNode | WorkflowNode) else None
+    return own or definition.defaults.retry
+
+
+def _timeout(definition: Definition, node: Node) -> Timeout:
+    own = node.timeout if isinstance(node, WorkNode) else None
+    return own or definition.defaults.timeout
+
+
+def _cache_version(node: Node) -> str:
+    return node.handler_version if isinstance(node, TaskNode) else ""
+
+
+ALL_SUCCEEDED = Trigger.ALL_SUCCEEDED
