@@ -279,7 +279,8 @@ def test_importing_the_pure_layers_touches_neither_network_nor_processes():
 @pytest.mark.parametrize(
     "text",
     ["import time", "import random", "import os.path", "from socket import socket", "import uuid",
-     "import tickwork.api", "from tickwork import journal", "from tickwork.journal import codec", "from . import model", "import asyncio"],
+     "import tickwork.api", "from tickwork import journal", "from tickwork.journal import codec",
+     "from . import model", "import asyncio"],
 )  # fmt: skip
 def test_a_planted_import_is_found(text):
     assert impure_imports(ast.parse(text), layer="core")
