@@ -260,7 +260,6 @@ print(len(seen) > 0, bad)
 """
 
 
-@pytest.mark.proves("S1", "S85")
 def test_importing_the_pure_layers_touches_neither_network_nor_processes():
     run = subprocess.run(
         [sys.executable, "-c", WATCHED_IMPORT],

@@ -258,14 +258,12 @@ def test_a_condition_says_what_it_reads(text, names, nodes):
     assert (condition.names, condition.nodes) == (names, nodes)
 
 
-@pytest.mark.proves("S002-26", "S002-43")
 @pytest.mark.parametrize(("allowed", "text"), [(RUN_VARIABLES, "iteration > 1"), (HTTP_VARIABLES, "inputs.n == 1")])
 def test_a_condition_reads_only_what_its_place_allows(allowed, text):
     with pytest.raises(Refused, match="cannot be read here"):
         Condition.compile(text, allowed=allowed)
 
 
-@pytest.mark.proves("S002-26")
 def test_what_is_not_in_the_snapshot_is_invisible_and_the_snapshot_stays_as_it_was():
     condition = Condition.compile("events.exists(e, e.name == 'late')", allowed=RUN_VARIABLES)
     snapshot = {"events": [{"name": "early"}]}
@@ -315,7 +313,7 @@ def told(condition, snapshot):
         return failed.message
 
 
-@pytest.mark.proves("S002-43", "P20")
+@pytest.mark.proves("P20")
 @given(st.dictionaries(st.text(max_size=4) | st.sampled_from("ab"), plain, max_size=6), st.sampled_from(QUESTIONS))
 def test_the_same_snapshot_gives_the_same_answer_in_any_order_of_keys(inputs, text):
     condition = Condition.compile(text)
@@ -325,7 +323,7 @@ def test_the_same_snapshot_gives_the_same_answer_in_any_order_of_keys(inputs, te
     assert all(told(condition, {"inputs": again}) == first for again in (inputs, turned, inputs, turned))
 
 
-@pytest.mark.proves("S002-43", "P20")
+@pytest.mark.proves("P20")
 def test_a_loop_over_a_map_goes_the_same_way_in_every_process():
     program = (
         "from tickwork.core.conditions import Condition\n"
