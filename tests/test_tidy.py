@@ -1,0 +1,339 @@
+"""What a machine can check about the source, so that nobody has to remember it.
+
+Each rule is a function from a syntax tree to complaints, and each has planted examples
+that it must catch: a check that cannot fail is worth nothing.
+"""
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+SOURCE = ROOT / "src" / "tickwork"
+MODULES = sorted(SOURCE.rglob("*.py"))
+PURE = [path for path in MODULES if path.relative_to(SOURCE).parts[0] in ("core", "journal")]
+
+PURE_IMPORTS = frozenset(
+    ["bisect", "cel_expr_python", "collections", "collections.abc", "dataclasses", "datetime", "enum", "functools",
+     "hashlib", "heapq", "itertools", "msgspec", "re", "struct", "types", "typing", "zlib"]
+)  # fmt: skip
+PURE_CALLS = frozenset(["open", "print", "input", "eval", "exec", "hash", "id", "__import__", "compile", "globals"])
+CLOCK_READS = frozenset(["now", "today", "utcnow"])
+UNSAFE_MODULES = frozenset(["pickle", "cPickle", "marshal", "shelve", "dill", "cloudpickle"])
+UNSAFE_CALLS = frozenset(["eval", "exec", "__import__"])
+UNSAFE_METHODS = frozenset([("yaml", "load"), ("importlib", "import_module"), ("os", "system")])
+CONSUMERS = frozenset(["list", "tuple", "enumerate", "iter", "next", "zip", "map", "filter", "reversed", "dict"])
+
+
+def name_of(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+# Rules
+
+
+def imports(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield node.lineno, "." * node.level + (node.module or "")
+
+
+def impure_imports(tree: ast.AST, *, layer: str) -> list[str]:
+    own = ("tickwork.core",) if layer == "core" else ("tickwork.core", "tickwork.journal")
+    return [
+        f"line {line}: imports {module}"
+        for line, module in imports(tree)
+        if module not in PURE_IMPORTS and not any(f"{module}.".startswith(f"{name}.") for name in own)
+    ]
+
+
+def impure_deeds(tree: ast.AST) -> list[str]:
+    return [f"line {node.lineno}: {deed}" for node in ast.walk(tree) for deed in _deeds(node)]
+
+
+def _deeds(node: ast.AST) -> Iterator[str]:
+    match node:
+        case ast.Call(func=ast.Name(id=name)) if name in PURE_CALLS:
+            yield f"calls {name}"
+        case ast.Attribute(attr=name) if name in CLOCK_READS:
+            yield f"reads the clock by .{name}"
+        case ast.AsyncFunctionDef() | ast.Await() | ast.AsyncFor() | ast.AsyncWith():
+            yield "is asynchronous"
+        case ast.Global():
+            yield "uses global"
+
+
+def unsafe_code(tree: ast.AST) -> list[str]:
+    found = [f"line {line}: imports {name}" for line, name in imports(tree) if name.split(".")[0] in UNSAFE_MODULES]
+    for node in ast.walk(tree):
+        match node:
+            case ast.Call(func=ast.Name(id=name)) if name in UNSAFE_CALLS:
+                found.append(f"line {node.lineno}: calls {name}")
+            case ast.Attribute(value=ast.Name(id=module), attr=name) if (module, name) in UNSAFE_METHODS:
+                found.append(f"line {node.lineno}: uses {module}.{name}")
+    return found
+
+
+def set_iterations(tree: ast.Module) -> list[str]:
+    """Places where the order of a set would leak out. A set is known by its form, or by the
+    annotation or assignment of its name in the same function, class or module."""
+    return sorted({f"line {line}: goes over a set" for line in _set_lines(tree, frozenset())})
+
+
+def _set_lines(scope: ast.AST, outer: frozenset[str]) -> Iterator[int]:
+    nodes = list(_inside(scope))
+    # A class's names are read as self.name in its methods, so they are handed down like any other.
+    outer = outer - _arguments(scope) | _arguments(scope, sets=True)
+    names = outer | {name for node in nodes for name in _set_names(node, outer)}
+    for node in nodes:
+        yield from (place.lineno for place in _iterated(node) if _is_set(place, names))
+        if _opens_scope(node):
+            yield from _set_lines(node, names)
+
+
+def _opens_scope(node: ast.AST) -> bool:
+    return isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Lambda)
+
+
+def _inside(scope: ast.AST) -> Iterator[ast.AST]:
+    for child in ast.iter_child_nodes(scope):
+        yield child
+        if not _opens_scope(child):
+            yield from _inside(child)
+
+
+def _set_names(node: ast.AST, known: frozenset[str]) -> Iterator[str]:
+    match node:
+        case ast.Assign(targets=targets, value=value) if _is_set(value, known):
+            yield from (name for target in targets if (name := _name(target)))
+        case ast.AnnAssign(target=target, annotation=annotation) if _is_set_type(annotation) and (
+            name := _name(target)
+        ):
+            yield name
+        case ast.NamedExpr(target=ast.Name(id=name), value=value) if _is_set(value, known):
+            yield name
+
+
+def _arguments(scope: ast.AST, *, sets: bool = False) -> set[str]:
+    if not isinstance(scope, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+        return set()
+    every = [*scope.args.posonlyargs, *scope.args.args, *scope.args.kwonlyargs]
+    return {one.arg for one in every if not sets or (one.annotation and _is_set_type(one.annotation))}
+
+
+def _name(node: ast.AST) -> str:
+    """`x`, or `x` of `self.x`."""
+    match node:
+        case ast.Name(id=name) | ast.Attribute(value=ast.Name(id="self"), attr=name):
+            return name
+    return ""
+
+
+def _is_set_type(annotation: ast.AST) -> bool:
+    names = [node.id for node in ast.walk(annotation) if isinstance(node, ast.Name)]
+    return bool(names) and names[0] in ("set", "frozenset", "Set", "AbstractSet", "MutableSet")
+
+
+def _is_set(node: ast.AST, names: frozenset[str]) -> bool:
+    match node:
+        case ast.Set() | ast.SetComp() | ast.Call(func=ast.Name(id="set" | "frozenset")):
+            return True
+        case ast.BinOp(left=left, op=ast.BitOr() | ast.BitAnd() | ast.Sub() | ast.BitXor(), right=right):
+            return _is_set(left, names) or _is_set(right, names)
+        case ast.Call(func=ast.Attribute(attr="union" | "intersection" | "difference" | "copy", value=value)):
+            return _is_set(value, names)
+    return _name(node) in names
+
+
+def _iterated(node: ast.AST) -> Iterator[ast.expr]:
+    match node:
+        case ast.For(iter=place) | ast.Starred(value=place) | ast.YieldFrom(value=place):
+            yield place
+        case ast.ListComp() | ast.DictComp() | ast.GeneratorExp():
+            yield from (generator.iter for generator in node.generators)
+        case ast.Call(func=ast.Name(id=name), args=args) if name in CONSUMERS:
+            yield from args
+        case ast.Call(func=ast.Attribute(attr="join" | "extend"), args=args):
+            yield from args
+        case ast.Call(func=ast.Attribute(attr="pop", value=place), args=[]):
+            yield place
+
+
+def order_free(tree: ast.AST) -> ast.AST:
+    """The tree without what gives the same answer in any order: sorted(...), len(...), any(...), sets from sets."""
+    return _OrderFree().visit(tree)
+
+
+class _OrderFree(ast.NodeTransformer):
+    FREE = frozenset(["sorted", "len", "any", "all", "min", "max", "set", "frozenset"])
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        if isinstance(node.func, ast.Name) and node.func.id in self.FREE:
+            node.args = [_set_like(argument) for argument in node.args]
+        return self.generic_visit(node)
+
+    def visit_Set(self, node: ast.Set) -> ast.AST:
+        node.elts = [item.value if isinstance(item, ast.Starred) else item for item in node.elts]
+        return self.generic_visit(node)
+
+
+def _set_like(argument: ast.expr) -> ast.expr:
+    if isinstance(argument, ast.GeneratorExp | ast.ListComp):
+        return ast.copy_location(ast.SetComp(elt=argument.elt, generators=argument.generators), argument)
+    return argument
+
+
+def check(rule, path: Path, **options) -> list[str]:
+    return [f"{name_of(path)} {complaint}" for complaint in rule(ast.parse(path.read_text()), **options)]
+
+
+# The source keeps the rules
+
+
+@pytest.mark.proves("P20")
+@pytest.mark.parametrize("path", PURE, ids=name_of)
+def test_the_pure_layers_import_only_pure_modules(path):
+    assert check(impure_imports, path, layer=path.relative_to(SOURCE).parts[0]) == []
+
+
+@pytest.mark.proves("P20")
+@pytest.mark.parametrize("path", PURE, ids=name_of)
+def test_the_pure_layers_do_nothing_but_compute(path):
+    assert check(impure_deeds, path) == []
+
+
+@pytest.mark.proves("P20")
+@pytest.mark.parametrize("path", PURE, ids=name_of)
+def test_the_pure_layers_never_go_over_a_set(path):
+    assert check(lambda tree: set_iterations(order_free(tree)), path) == []
+
+
+@pytest.mark.proves("S1")
+@pytest.mark.parametrize("path", MODULES, ids=name_of)
+def test_no_stored_data_can_become_code(path):
+    assert check(unsafe_code, path) == []
+
+
+@pytest.mark.parametrize("path", MODULES, ids=name_of)
+def test_every_module_says_what_it_is_for(path):
+    assert ast.get_docstring(ast.parse(path.read_text()))
+
+
+def test_the_public_surface_is_sorted():
+    import tickwork
+
+    names = list(getattr(tickwork, "__all__", []))
+    assert names == sorted(names)
+
+
+def test_no_file_names_a_machine_or_a_package_host():
+    parts = ["wo rk", "ro ot", "fa rm"]
+    hosts = ["py pi.org", "python hosted", "npm js", "deb ian.org"]
+    forbidden = [f"/{part.replace(' ', '')}/" for part in parts] + [host.replace(" ", "") for host in hosts]
+
+    assert [f"{path}: {word}" for path, text in committed() for word in forbidden if word in text] == []
+
+
+def committed() -> Iterator[tuple[str, str]]:
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, check=True, capture_output=True, text=True).stdout
+    for name in filter(None, listed.split("\0")):
+        if (ROOT / name).is_file():
+            yield name, (ROOT / name).read_text(errors="replace")
+
+
+WATCHED_IMPORT = """
+import sys
+seen = []
+sys.addaudithook(lambda event, args: seen.append(event))
+import tickwork.core, tickwork.journal, pkgutil, importlib
+for package in (tickwork.core, tickwork.journal):
+    for module in pkgutil.iter_modules(package.__path__, package.__name__ + "."):
+        importlib.import_module(module.name)
+bad = [event for event in seen if event.startswith(("socket.", "subprocess.", "os.system", "pickle."))]
+print(len(seen) > 0, bad)
+"""
+
+
+def test_importing_the_pure_layers_touches_neither_network_nor_processes():
+    run = subprocess.run(
+        [sys.executable, "-c", WATCHED_IMPORT],
+        env={"PYTHONPATH": str(ROOT / "src")},
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+
+    assert run.stdout == "True []\n"
+
+
+# The rules catch what they are for
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["import time", "import random", "import os.path", "from socket import socket", "import uuid",
+     "import tickwork.api", "from tickwork import journal", "from tickwork.journal import codec",
+     "from . import model", "import asyncio"],
+)  # fmt: skip
+def test_a_planted_import_is_found(text):
+    assert impure_imports(ast.parse(text), layer="core")
+
+
+@pytest.mark.parametrize("text", ["import msgspec", "from tickwork.core.errors import Refused", "import re, enum"])
+def test_an_allowed_import_is_left_alone(text):
+    assert impure_imports(ast.parse(text), layer="core") == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["open('x')", "print(1)", "input()", "eval('1')", "exec('1')", "hash('a')", "x = id(y)", "__import__('os')",
+     "datetime.now()", "datetime.date.today()", "datetime.datetime.utcnow()", "clock = datetime.now",
+     "async def f(): pass", "def f():\n global x"],
+)  # fmt: skip
+def test_a_planted_deed_is_found(text):
+    assert impure_deeds(ast.parse(text))
+
+
+@pytest.mark.parametrize("text", ["task.id", "re.compile('x')", "x.hash", "def f(id): return id"])
+def test_an_innocent_name_is_left_alone(text):
+    assert impure_deeds(ast.parse(text)) == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["import pickle", "from marshal import loads", "import shelve", "eval(x)", "exec(x)", "yaml.load(f)",
+     "importlib.import_module(name)", "from pickle import loads as safe"],
+)  # fmt: skip
+def test_planted_unsafe_code_is_found(text):
+    assert unsafe_code(ast.parse(text))
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["for x in {1, 2}: pass", "for x in set(y): pass", "[x for x in {a for a in b}]", "list(frozenset(x))",
+     "tuple({1, 2})", "','.join({'a'})", "[*{1, 2}]", "f(*set(x))", "{k: 1 for k in set(x)}", "enumerate(set(x))",
+     "s = set()\nfor x in s: pass", "s: set[int] = make()\nfor x in s: pass", "next(iter({1}))", "s = {1}\ns.pop()",
+     "def f(s: frozenset[str]):\n return [x for x in s]", "def f():\n s = {1}\n return list(s)",
+     "class A:\n s: set[int]\n def f(self):\n  return tuple(self.s)", "for x in a | {1}: pass",
+     "class A:\n def f(self):\n  self.s = set()\n  for x in self.s: pass", "out.extend(set(x))", "yield_ = [*a, *{1}]",
+     "sum(x for x in set(y))", "sorted(list(set(x)), key=f) + list(set(x))"],
+)  # fmt: skip
+def test_a_planted_walk_over_a_set_is_found(text):
+    assert set_iterations(order_free(ast.parse(text)))
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["for x in sorted({1, 2}): pass", "x in {1, 2}", "len(set(x))", "s = set()\ns.add(1)", "sorted(x for x in set(y))",
+     "any(x > 1 for x in {1, 2})", "for x in (1, 2): pass", "{x for x in set(y)}", "s = [1]\nlist(s)", "d.pop(1)",
+     "def f():\n s = {1}\ndef g(s: list[int]):\n return t", "sorted({*set(x), *y})", "for k in {1: 2}: pass",
+     "s = {1}\ndef f(s: list[int]):\n return list(s)"],
+)  # fmt: skip
+def test_an_ordered_walk_is_left_alone(text):
+    assert set_iterations(order_free(ast.parse(text))) == []
