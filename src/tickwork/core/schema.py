@@ -23,13 +23,15 @@ def json_schema() -> dict[str, Any]:
     for part in parts.values():
         if "description" in part:
             part["description"] = " ".join(part["description"].split())
-    return {
+    whole = {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "tickwork definition",
         "description": "One workflow: its inputs, its nodes and the rules they run by.",
         **schema,
         "$defs": dict(sorted(parts.items())),
     }
+    plain: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(whole))  # defaults are structs until here
+    return plain
 
 
 def _shapes(top: Shape) -> dict[str, Shape]:
