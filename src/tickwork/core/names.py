@@ -5,7 +5,6 @@ that look the same are the same.
 """
 
 import re
-import unicodedata
 
 from tickwork.core.errors import Refused
 
@@ -15,7 +14,12 @@ RESERVED_NODE_IDS = frozenset(
 )
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*", re.ASCII)
-_HIDDEN = ("Cc", "Cf", "Cs", "Zl", "Zp")  # control, format and bidi, surrogates, line and paragraph ends
+# Controls, soft hyphen, bidi marks, zero-width, line and paragraph ends, surrogates, tags. Spelled out, because
+# the tables of Unicode change from one Python to the next and the answer must not.
+_HIDDEN = re.compile(
+    r"[\x00-\x1f\x7f-\x9f\u00ad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u2069"
+    r"\ufeff\ufff9-\ufffb\ud800-\udfff\U000e0000-\U000e007f]"
+)
 
 
 def check_name(text: object, *, path: str, kind: str) -> str:
@@ -45,7 +49,7 @@ def check_line(text: str, *, path: str, kind: str, characters_max: int) -> str:
     if len(text) > characters_max:
         message = f"the {kind} has at most {characters_max} characters, this one has {len(text)}"
         raise Refused("text_too_long", message, path=path)
-    if not (text.isascii() and text.isprintable()) and _hidden(text):
+    if _HIDDEN.search(text):
         raise Refused("text_characters", f"the {kind} contains control or invisible characters; remove them", path=path)
     return text
 
@@ -56,7 +60,3 @@ def _character_refusal(text: str, kind: str) -> tuple[str, str]:
         return "name_start", f"the {kind} name {text!a} starts with {text[0]!a}; start with a letter, a digit or '_'"
     wrong = next(letter for letter in text if not _NAME.fullmatch("a" + letter))
     return "name_characters", f"the {kind} name {text!a} contains {wrong!a}; {allowed}"
-
-
-def _hidden(text: str) -> bool:
-    return any(unicodedata.category(letter) in _HIDDEN for letter in text)

@@ -6,7 +6,6 @@ nesting that no reader trips over. The work is linear in the size of the documen
 """
 
 import json
-import math
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -23,6 +22,7 @@ VALUES_MAX = 4_000_000  # of a value made elsewhere, where shared parts could mu
 _STRINGS = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
 _NOT_BRACKETS = bytes(byte for byte in range(256) if byte not in b"[]{}")
 _STEPS = {ord("["): 1, ord("{"): 1, ord("]"): -1, ord("}"): -1}
+_INFINITY = float("inf")
 _WIDE_MARKS = (b"\xff\xfe", b"\xfe\xff")
 
 
@@ -112,7 +112,7 @@ def _number(digits: str) -> float:
 
 
 def _check_number(value: float) -> float:
-    if not math.isfinite(value):
+    if not -_INFINITY < value < _INFINITY:  # false for NaN too
         raise Refused("json_number", "a number is not finite or too large for a double; send it as a string")
     return value
 
