@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from tickwork.core import wheel as wheel_module
-from tickwork.core.wheel import DUE_MAX, KEY_MAX, Wheel
+from tickwork.core.wheel import DUE_MAX, KEY_MAX, WIDTH, Bucket, Wheel, _find
 
 DAY = 86_400_000
 EDGES = sorted(
     {0, 1, DUE_MAX, 30 * DAY}
     | {base**power + step for base in (64, 1024) for power in range(1, 5) for step in (-1, 0, 1)}
-    | {(1 << bit) + step for bit in range(7, 47, 10) for step in (-1, 0, 1)}
+    | {(1 << bit) + step for bit in range(4, 47, 11) for step in (-1, 0, 1)}
 )
 
 
@@ -186,11 +186,11 @@ def test_two_wheels_with_the_same_timers_list_them_alike_whatever_the_order_of_s
 def test_a_mistake_of_the_owner_is_an_assertion(look):
     wheel = Wheel()
     wheel.insert(10, 1)
+    wheel.insert(10, 5)
     if look:
-        wheel.next_due()  # the timer now lies in the front, not in the trie
+        wheel.next_due()  # the timers now lie in the front, not in the trie
 
     for mistake in (
-        lambda: wheel.insert(10, 1),
         lambda: wheel.cancel(10, 2),
         lambda: wheel.cancel(11, 1),
         lambda: wheel.cancel(DUE_MAX, 1),
@@ -200,4 +200,22 @@ def test_a_mistake_of_the_owner_is_an_assertion(look):
     ):
         with pytest.raises(AssertionError):
             mistake()
-    assert wheel.items() == [(10, 1)]
+    assert wheel.items() == [(10, 1), (10, 5)]
+
+
+def test_a_timer_set_twice_never_fires_twice():
+    wheel = Wheel()
+    wheel.insert(10, 1)
+    wheel.insert(10, 1)
+
+    with pytest.raises(AssertionError, match="twice"):
+        wheel.take(10, 10)
+
+
+@pytest.mark.parametrize("offset", range(1, WIDTH))
+def test_a_timer_is_not_mistaken_for_the_seam_between_two_others(offset):
+    bucket = Bucket(range(2 * WIDTH))
+    seam = int.from_bytes(bucket[offset : offset + WIDTH], "big")
+
+    assert _find(bucket, seam) == -1
+    assert _find(bucket + seam.to_bytes(WIDTH, "big"), seam) == 2 * WIDTH

@@ -1,9 +1,9 @@
 """The hierarchical timing wheel: which timers are due, in one total order.
 
-A timer is one integer, its mark: due tick, kind and number packed so that comparing marks
-is comparing (due, kind, number). The wheel is a trie over the bits of the mark, ten to a
-level, each node with a bitmap of its occupied slots. A slot holds a small bucket of marks,
-and becomes a node of the next level once the bucket is full; only the earliest bucket, the
+A timer is one number, its mark: due tick, kind and number packed so that comparing marks is
+comparing (due, kind, number). The wheel is a trie over the bits of the mark, eleven to a
+level, each node with a bitmap of its occupied slots. A slot holds a bucket of marks, and
+becomes a node of the next level once the bucket is full; only the earliest bucket, the
 front, is ever sorted.
 
 Nothing cascades: a timer moves when its bucket splits and when its bucket becomes the front,
@@ -16,19 +16,21 @@ from collections.abc import Iterator
 
 NUMBER_BITS, KIND_BITS = 53, 5
 KEY_BITS = NUMBER_BITS + KIND_BITS
-DUE_BITS = 47  # 4,400 years of milliseconds
+DUE_BITS = 48  # 8,900 years of milliseconds
 DUE_MAX, KEY_MAX = (1 << DUE_BITS) - 1, (1 << KEY_BITS) - 1
 KIND_MASK, NUMBER_MASK = (1 << KIND_BITS) - 1, (1 << NUMBER_BITS) - 1
+WIDTH = 14  # bytes of a mark
 
-SLOT_BITS = 10  # three steps from the root to the bucket of a timer in the next month
+SLOT_BITS = 11  # three steps from the root to the bucket of any timer in the next years
 SLOTS, SLOT_MASK = 1 << SLOT_BITS, (1 << SLOT_BITS) - 1
-# Where each level's digit starts in the mark. A bucket below the last level spans 32 marks: it never splits.
+# Where each level's digit starts in the mark; what is left below the last one is less than a full bucket.
 SHIFTS = tuple(range(DUE_BITS + KEY_BITS - SLOT_BITS, 0, -SLOT_BITS))
-BUCKET_MAX = 512  # sorting this many is 50 µs
-FRONT_MAX = 1024
+BUCKET_MAX = 128  # marks
+FRONT_MAX = 512
 
-# A dict of nothing but integers is invisible to the garbage collector; a set or a list is not.
-Bucket = dict[int, None]
+# Marks side by side in any order. Two million integers in dicts took five times the memory, and every
+# operation on them waited for that memory: the fewer places a timer is spread over, the faster.
+Bucket = bytearray
 
 
 class _Node:
@@ -37,6 +39,24 @@ class _Node:
     def __init__(self) -> None:
         self.occupied = 0
         self.slots: list[_Node | Bucket | None] = [None] * SLOTS
+
+    def put(self, slot: int, mark: int) -> int:
+        """How many the slot's bucket holds then."""
+        bucket = self.slots[slot]
+        if isinstance(bucket, Bucket):
+            bucket += mark.to_bytes(WIDTH, "big")
+            return len(bucket) // WIDTH
+        self.slots[slot] = Bucket(mark.to_bytes(WIDTH, "big"))
+        self.occupied |= 1 << slot
+        return 1
+
+    def split(self, slot: int, shift: int) -> None:
+        """All may land in one slot again; that one splits at its next insert, so no insert does it twice."""
+        bucket, node = self.slots[slot], _Node()
+        assert isinstance(bucket, Bucket)
+        for mark in _marks_in(bucket):
+            node.put(mark >> shift & SLOT_MASK, mark)
+        self.slots[slot] = node
 
 
 class Wheel:
@@ -54,7 +74,7 @@ class Wheel:
         return self._size
 
     def insert(self, due: int, key: int) -> None:
-        """A due in the past fires at the next `take`."""
+        """A due in the past fires at the next `take`. Setting a timer twice is noticed when its bucket is opened."""
         assert 0 <= due <= DUE_MAX, "the owner caps a delay before it sets a timer"
         assert 0 <= key <= KEY_MAX, "a larger key would run into the due tick"
         mark = due << KEY_BITS | (key & KIND_MASK) << NUMBER_BITS | key >> KIND_BITS
@@ -113,30 +133,25 @@ class Wheel:
         for shift in SHIFTS:
             slot = mark >> shift & SLOT_MASK
             child = node.slots[slot]
-            if child is None:
-                node.slots[slot] = {mark: None}
-                node.occupied |= 1 << slot
-                return
-            if isinstance(child, dict):
-                assert mark not in child, "this timer is already set"
-                child[mark] = None
-                if len(child) > BUCKET_MAX:
-                    node.slots[slot] = _split(child, shift - SLOT_BITS)
-                return
-            node = child
+            if isinstance(child, _Node):
+                node = child
+                continue
+            if node.put(slot, mark) > BUCKET_MAX:
+                node.split(slot, shift - SLOT_BITS)
+            return
 
     def _cancel_in_trie(self, mark: int) -> None:
-        node = self._root
+        node: _Node | Bucket | None = self._root
         for shift in SHIFTS:
-            child = node.slots[mark >> shift & SLOT_MASK]
-            if isinstance(child, dict):
-                assert mark in child, "this timer was never set, or it is gone"
-                del child[mark]
-                if not child:
-                    self._remove_bucket(mark)
-                return
-            assert child is not None, "this timer was never set, or it is gone"
-            node = child
+            if not isinstance(node, _Node):
+                break
+            node = node.slots[mark >> shift & SLOT_MASK]
+        assert isinstance(node, Bucket), "this timer was never set, or it is gone"
+        if len(node) == WIDTH:
+            assert _marks_in(node) == [mark], "this timer was never set, or it is gone"
+            self._remove_bucket(mark)
+        else:
+            _remove(node, mark)
 
     def _open_front(self) -> bool:
         """Makes the earliest bucket the front. False if nothing is left."""
@@ -145,8 +160,8 @@ class Wheel:
             return False
         for shift in SHIFTS:
             child = node.slots[_lowest(node.occupied)]
-            if isinstance(child, dict):
-                self._front = sorted(child)
+            if isinstance(child, Bucket):
+                self._front = _sorted(child)
                 self._front_end = (self._front[0] >> shift) + 1 << shift
                 self._remove_bucket(self._front[0])
                 break
@@ -157,7 +172,7 @@ class Wheel:
     def _remove_bucket(self, mark: int) -> None:
         """Empties the slot where the mark's bucket is, and every node that this leaves empty."""
         path: list[tuple[_Node, int]] = []
-        node: _Node | Bucket | None = self._root
+        node: _Node | Bucket | int | None = self._root
         for shift in SHIFTS:
             if not isinstance(node, _Node):
                 break
@@ -170,27 +185,38 @@ class Wheel:
                 break
 
 
-def _split(bucket: Bucket, shift: int) -> _Node:
-    """All may land in one slot again; that one splits at its next insert, so no insert does it twice."""
-    node = _Node()
-    for mark in bucket:
-        slot = mark >> shift & SLOT_MASK
-        child = node.slots[slot]
-        if child is None:
-            node.slots[slot] = {mark: None}
-            node.occupied |= 1 << slot
-        else:
-            assert isinstance(child, dict)
-            child[mark] = None
-    return node
+def _find(bucket: Bucket, mark: int) -> int:
+    wanted = mark.to_bytes(WIDTH, "big")
+    at = bucket.find(wanted)
+    while at > 0 and at % WIDTH:  # the end of one mark and the start of the next may look like a third
+        at = bucket.find(wanted, at + 1)
+    return at
+
+
+def _remove(bucket: Bucket, mark: int) -> None:
+    at = _find(bucket, mark)
+    assert at >= 0, "this timer was never set, or it is gone"
+    bucket[at : at + WIDTH] = bucket[-WIDTH:]
+    del bucket[-WIDTH:]
+
+
+def _marks_in(bucket: Bucket) -> list[int]:
+    return [int.from_bytes(bucket[at : at + WIDTH], "big") for at in range(0, len(bucket), WIDTH)]
+
+
+def _sorted(bucket: Bucket) -> list[int]:
+    marks = sorted(_marks_in(bucket))
+    # Looking for it at each insert would make that half as dear again; here it is still before the timer fires.
+    assert len(marks) == len(set(marks)), "a timer was set twice"
+    return marks
 
 
 def _marks(node: _Node) -> Iterator[int]:
     for child in node.slots:
         if isinstance(child, _Node):
             yield from _marks(child)
-        elif isinstance(child, dict):
-            yield from sorted(child)
+        elif child is not None:
+            yield from _sorted(child)
 
 
 def _timer(mark: int) -> tuple[int, int]:
