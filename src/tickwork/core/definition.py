@@ -37,7 +37,7 @@ class _Part(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     pass
 
 
-class Argument(_Part, kw_only=True):
+class Argument(_Part, frozen=True, kw_only=True):
     """Where an argument's value comes from: exactly one of the two.
 
     `source` is `inputs`, `inputs.NAME`, `nodes.ID`, and inside a body also `item`, `index`,
@@ -48,7 +48,7 @@ class Argument(_Part, kw_only=True):
     value: Any = msgspec.UNSET
 
 
-class RetryRule(_Part, kw_only=True):
+class RetryRule(_Part, frozen=True, kw_only=True):
     """What is different for one type of error; the first rule that names it counts."""
 
     error: str  # as the worker reports it, for example "TimeoutError"; "*" for any
@@ -56,7 +56,7 @@ class RetryRule(_Part, kw_only=True):
     delay_ms: int | None = None
 
 
-class Retry(_Part, kw_only=True):
+class Retry(_Part, frozen=True, kw_only=True):
     attempts: int = 1  # in all, the first one included
     delay_ms: int = 1_000
     factor: int = 2
@@ -65,13 +65,13 @@ class Retry(_Part, kw_only=True):
     rules: tuple[RetryRule, ...] = ()
 
 
-class Timeout(_Part, kw_only=True):
+class Timeout(_Part, frozen=True, kw_only=True):
     queued_ms: int | None = None  # ready, but no worker took it
     running_ms: int | None = None  # one attempt
     silent_ms: int | None = None  # an attempt that reports neither progress nor checkpoint
 
 
-class Resources(_Part, kw_only=True):
+class Resources(_Part, frozen=True, kw_only=True):
     """What one attempt takes from its worker."""
 
     slots: int = 1
@@ -80,25 +80,25 @@ class Resources(_Part, kw_only=True):
     gpu: int = 0
 
 
-class Cache(_Part, kw_only=True):
+class Cache(_Part, frozen=True, kw_only=True):
     ttl_ms: int | None = None  # None: until the handler's version changes
 
 
-class Sla(_Part, kw_only=True):
+class Sla(_Part, frozen=True, kw_only=True):
     """Counted from the run's scheduled time, or from its submission."""
 
     breach_ms: int
     warn_ms: int | None = None
 
 
-class Concurrency(_Part, kw_only=True):
+class Concurrency(_Part, frozen=True, kw_only=True):
     """At most `limit` runs of this workflow at a time for each value of `key`."""
 
     limit: int
     key: str = ""  # CEL over inputs; empty: one key for the whole workflow
 
 
-class Exit(_Part, kw_only=True):
+class Exit(_Part, frozen=True, kw_only=True):
     """Ends the run early when `when` holds. Looked at before every step."""
 
     when: str
@@ -106,7 +106,7 @@ class Exit(_Part, kw_only=True):
     reason: str = ""
 
 
-class InputField(_Part, kw_only=True):
+class InputField(_Part, frozen=True, kw_only=True):
     type: str = "any"  # string, integer, number, boolean, array, object, datetime, any
     required: bool = True
     default: Any = msgspec.UNSET
@@ -118,7 +118,7 @@ class InputField(_Part, kw_only=True):
     description: str = ""
 
 
-class Node(_Part, kw_only=True, tag_field="kind"):
+class Node(_Part, frozen=True, kw_only=True, tag_field="kind"):
     """What every kind has. `id` is empty exactly for the body of a map or repeat."""
 
     id: str = ""
@@ -130,7 +130,7 @@ class Node(_Part, kw_only=True, tag_field="kind"):
     description: str = ""
 
 
-class WorkNode(Node, kw_only=True):
+class WorkNode(Node, frozen=True, kw_only=True):
     """A node that a worker runs."""
 
     args: dict[str, Argument] = {}
@@ -144,12 +144,12 @@ class WorkNode(Node, kw_only=True):
     dependency: str | None = None  # what it calls upon; shares one retry budget
 
 
-class TaskNode(WorkNode, kw_only=True, tag="task"):
+class TaskNode(WorkNode, frozen=True, kw_only=True, tag="task"):
     handler: str  # the name under which workers know the function
     handler_version: str = ""
 
 
-class HttpNode(WorkNode, kw_only=True, tag="http"):
+class HttpNode(WorkNode, frozen=True, kw_only=True, tag="http"):
     url: str
     method: str = "GET"
     headers: dict[str, str] = {}
@@ -157,43 +157,43 @@ class HttpNode(WorkNode, kw_only=True, tag="http"):
     success: str | None = None  # CEL over status and body; None: any 2xx
 
 
-class ShellNode(WorkNode, kw_only=True, tag="shell"):
+class ShellNode(WorkNode, frozen=True, kw_only=True, tag="shell"):
     argv: tuple[str, ...]
     env: dict[str, str] = {}
 
 
-class SendNode(WorkNode, kw_only=True, tag="send"):
+class SendNode(WorkNode, frozen=True, kw_only=True, tag="send"):
     channel: str
     action: dict[str, Any]
 
 
-class WaitNode(Node, kw_only=True, tag="wait"):
+class WaitNode(Node, frozen=True, kw_only=True, tag="wait"):
     """Exactly one of the two."""
 
     duration_ms: int | None = None
     until: str | None = None  # an instant, or a reference to one: `inputs.NAME`, `nodes.ID`
 
 
-class BranchCase(_Part, kw_only=True):
+class BranchCase(_Part, frozen=True, kw_only=True):
     when: str
     to: tuple[str, ...]
 
 
-class BranchNode(Node, kw_only=True, tag="branch"):
+class BranchNode(Node, frozen=True, kw_only=True, tag="branch"):
     """The first case that holds is taken; the nodes of the others are recorded as not taken."""
 
     cases: tuple[BranchCase, ...]
     default: tuple[str, ...]
 
 
-class EventNode(Node, kw_only=True, tag="event"):
+class EventNode(Node, frozen=True, kw_only=True, tag="event"):
     event: str
     key: str | None = None  # a reference; only events with this key count
     timeout_ms: int | None = None
     on_timeout: str = "fail"  # or "continue"
 
 
-class ApprovalNode(Node, kw_only=True, tag="approval"):
+class ApprovalNode(Node, frozen=True, kw_only=True, tag="approval"):
     approvers: tuple[str, ...] = ()  # empty: anybody who may approve in this tenant
     four_eyes: bool = False  # not by whoever submitted the run
     timeout_ms: int | None = None
@@ -201,20 +201,20 @@ class ApprovalNode(Node, kw_only=True, tag="approval"):
     message: str = ""
 
 
-class WorkflowNode(Node, kw_only=True, tag="workflow"):
+class WorkflowNode(Node, frozen=True, kw_only=True, tag="workflow"):
     workflow: str
     args: dict[str, Argument] = {}
     retry: Retry | None = None
 
 
-class MapNode(Node, kw_only=True, tag="map"):
+class MapNode(Node, frozen=True, kw_only=True, tag="map"):
     over: str  # a reference to a list
     body: TaskNode | HttpNode | ShellNode | SendNode | WorkflowNode
     max_parallel: int | None = None
     tolerate: int = 0  # failed children that still let the map succeed
 
 
-class RepeatNode(Node, kw_only=True, tag="repeat"):
+class RepeatNode(Node, frozen=True, kw_only=True, tag="repeat"):
     body: TaskNode | HttpNode | ShellNode | SendNode | WorkflowNode
     until: str  # CEL; sees `iteration` and `last`, the latest result
     max_iterations: int
@@ -237,7 +237,7 @@ AnyNode = (
 )
 
 
-class Defaults(_Part, kw_only=True):
+class Defaults(_Part, frozen=True, kw_only=True):
     """For every node of the workflow that does not say otherwise."""
 
     queue: str = "default"
@@ -247,7 +247,7 @@ class Defaults(_Part, kw_only=True):
     labels: dict[str, str] = {}
 
 
-class Definition(_Part, kw_only=True):
+class Definition(_Part, frozen=True, kw_only=True):
     name: str
     nodes: tuple[AnyNode, ...]
     format: int = FORMAT

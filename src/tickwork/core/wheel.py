@@ -1,0 +1,227 @@
+"""The hierarchical timing wheel: which timers are due, in one total order.
+
+A timer is one number, its mark: due tick, kind and number packed so that comparing marks is
+comparing (due, kind, number). The wheel is a trie over the bits of the mark, eleven to a
+level, each node with a bitmap of its occupied slots. A slot holds a bucket of marks, and
+becomes a node of the next level once the bucket is full; only the earliest bucket, the
+front, is ever sorted.
+
+Nothing cascades: a timer moves when its bucket splits and when its bucket becomes the front,
+and either is a few hundred timers at most, so no operation is a long one, whether two million
+timers lie in one tick or in a century. A jump over idle time is a look at a few bitmaps.
+"""
+
+from bisect import bisect_left
+from collections.abc import Iterator
+
+NUMBER_BITS, KIND_BITS = 53, 5
+KEY_BITS = NUMBER_BITS + KIND_BITS
+DUE_BITS = 48  # 8,900 years of milliseconds
+DUE_MAX, KEY_MAX = (1 << DUE_BITS) - 1, (1 << KEY_BITS) - 1
+KIND_MASK, NUMBER_MASK = (1 << KIND_BITS) - 1, (1 << NUMBER_BITS) - 1
+WIDTH = 14  # bytes of a mark
+
+SLOT_BITS = 11  # three steps from the root to the bucket of any timer in the next years
+SLOTS, SLOT_MASK = 1 << SLOT_BITS, (1 << SLOT_BITS) - 1
+# Where each level's digit starts in the mark; what is left below the last one is less than a full bucket.
+SHIFTS = tuple(range(DUE_BITS + KEY_BITS - SLOT_BITS, 0, -SLOT_BITS))
+BUCKET_MAX = 128  # marks
+FRONT_MAX = 512
+
+# Marks side by side in any order. Two million integers in dicts took five times the memory, and every
+# operation on them waited for that memory: the fewer places a timer is spread over, the faster.
+Bucket = bytearray
+
+
+class _Node:
+    __slots__ = ("occupied", "slots")
+
+    def __init__(self) -> None:
+        self.occupied = 0
+        self.slots: list[_Node | Bucket | None] = [None] * SLOTS
+
+    def put(self, slot: int, mark: int) -> int:
+        """How many the slot's bucket holds then."""
+        bucket = self.slots[slot]
+        if isinstance(bucket, Bucket):
+            bucket += mark.to_bytes(WIDTH, "big")
+            return len(bucket) // WIDTH
+        self.slots[slot] = Bucket(mark.to_bytes(WIDTH, "big"))
+        self.occupied |= 1 << slot
+        return 1
+
+    def split(self, slot: int, shift: int) -> None:
+        """All may land in one slot again; that one splits at its next insert, so no insert does it twice."""
+        bucket, node = self.slots[slot], _Node()
+        assert isinstance(bucket, Bucket)
+        for mark in _marks_in(bucket):
+            node.put(mark >> shift & SLOT_MASK, mark)
+        self.slots[slot] = node
+
+
+class Wheel:
+    """An owner's key is `number << 5 | kind`; it must know a timer's due tick to cancel it."""
+
+    __slots__ = ("_front", "_front_end", "_root", "_size")
+
+    def __init__(self) -> None:
+        self._root = _Node()
+        self._front: list[int] = []  # sorted; every mark below _front_end is here, all others are in the trie
+        self._front_end = 0
+        self._size = 0
+
+    def __len__(self) -> int:
+        return self._size
+
+    def insert(self, due: int, key: int) -> None:
+        """A due in the past fires at the next `take`. Setting a timer twice is noticed when its bucket is opened."""
+        assert 0 <= due <= DUE_MAX, "the owner caps a delay before it sets a timer"
+        assert 0 <= key <= KEY_MAX, "a larger key would run into the due tick"
+        mark = due << KEY_BITS | (key & KIND_MASK) << NUMBER_BITS | key >> KIND_BITS
+        if mark < self._front_end:
+            self._insert_in_front(mark)
+        else:
+            self._insert_in_trie(mark)
+        self._size += 1
+
+    def cancel(self, due: int, key: int) -> None:
+        mark = due << KEY_BITS | (key & KIND_MASK) << NUMBER_BITS | key >> KIND_BITS
+        if mark < self._front_end:
+            index = bisect_left(self._front, mark)
+            assert self._front[index : index + 1] == [mark], "this timer was never set, or it is gone"
+            del self._front[index]
+        else:
+            self._cancel_in_trie(mark)
+        self._size -= 1
+
+    def next_due(self) -> int | None:
+        """The earliest tick that holds a timer."""
+        if self._front or self._open_front():
+            return self._front[0] >> KEY_BITS
+        return None
+
+    def take(self, tick: int, limit: int) -> list[tuple[int, int]]:
+        """Removes and returns at most `limit` timers due at `tick` or before, as (due, key), first ones first."""
+        bound = tick + 1 << KEY_BITS
+        taken: list[int] = []
+        while len(taken) < limit and (self._front or self._open_front()):
+            count = min(bisect_left(self._front, bound), limit - len(taken))
+            if count == 0:
+                break
+            taken += self._front[:count]
+            del self._front[:count]
+        self._size -= len(taken)
+        return [_timer(mark) for mark in taken]
+
+    def items(self) -> list[tuple[int, int]]:
+        """Every timer as (due, key), in the order in which they fire."""
+        return [_timer(mark) for mark in (*self._front, *_marks(self._root))]
+
+    def _insert_in_front(self, mark: int) -> None:
+        front = self._front
+        index = bisect_left(front, mark)
+        assert front[index : index + 1] != [mark], "this timer is already set"
+        front.insert(index, mark)
+        if len(front) > FRONT_MAX:
+            self._front_end = front[FRONT_MAX // 2]
+            for late in front[FRONT_MAX // 2 :]:
+                self._insert_in_trie(late)
+            del front[FRONT_MAX // 2 :]
+
+    def _insert_in_trie(self, mark: int) -> None:
+        node = self._root
+        for shift in SHIFTS:
+            slot = mark >> shift & SLOT_MASK
+            child = node.slots[slot]
+            if isinstance(child, _Node):
+                node = child
+                continue
+            if node.put(slot, mark) > BUCKET_MAX:
+                node.split(slot, shift - SLOT_BITS)
+            return
+
+    def _cancel_in_trie(self, mark: int) -> None:
+        node: _Node | Bucket | None = self._root
+        for shift in SHIFTS:
+            if not isinstance(node, _Node):
+                break
+            node = node.slots[mark >> shift & SLOT_MASK]
+        assert isinstance(node, Bucket), "this timer was never set, or it is gone"
+        if len(node) == WIDTH:
+            assert _marks_in(node) == [mark], "this timer was never set, or it is gone"
+            self._remove_bucket(mark)
+        else:
+            _remove(node, mark)
+
+    def _open_front(self) -> bool:
+        """Makes the earliest bucket the front. False if nothing is left."""
+        node = self._root
+        if not node.occupied:
+            return False
+        for shift in SHIFTS:
+            child = node.slots[_lowest(node.occupied)]
+            if isinstance(child, Bucket):
+                self._front = _sorted(child)
+                self._front_end = (self._front[0] >> shift) + 1 << shift
+                self._remove_bucket(self._front[0])
+                break
+            assert child is not None
+            node = child
+        return True
+
+    def _remove_bucket(self, mark: int) -> None:
+        """Empties the slot where the mark's bucket is, and every node that this leaves empty."""
+        path: list[tuple[_Node, int]] = []
+        node: _Node | Bucket | int | None = self._root
+        for shift in SHIFTS:
+            if not isinstance(node, _Node):
+                break
+            path.append((node, mark >> shift & SLOT_MASK))
+            node = node.slots[path[-1][1]]
+        for parent, slot in reversed(path):
+            parent.slots[slot] = None
+            parent.occupied ^= 1 << slot
+            if parent.occupied:
+                break
+
+
+def _find(bucket: Bucket, mark: int) -> int:
+    wanted = mark.to_bytes(WIDTH, "big")
+    at = bucket.find(wanted)
+    while at > 0 and at % WIDTH:  # the end of one mark and the start of the next may look like a third
+        at = bucket.find(wanted, at + 1)
+    return at
+
+
+def _remove(bucket: Bucket, mark: int) -> None:
+    at = _find(bucket, mark)
+    assert at >= 0, "this timer was never set, or it is gone"
+    bucket[at : at + WIDTH] = bucket[-WIDTH:]
+    del bucket[-WIDTH:]
+
+
+def _marks_in(bucket: Bucket) -> list[int]:
+    return [int.from_bytes(bucket[at : at + WIDTH], "big") for at in range(0, len(bucket), WIDTH)]
+
+
+def _sorted(bucket: Bucket) -> list[int]:
+    marks = sorted(_marks_in(bucket))
+    # Looking for it at each insert would make that half as dear again; here it is still before the timer fires.
+    assert len(marks) == len(set(marks)), "a timer was set twice"
+    return marks
+
+
+def _marks(node: _Node) -> Iterator[int]:
+    for child in node.slots:
+        if isinstance(child, _Node):
+            yield from _marks(child)
+        elif child is not None:
+            yield from _sorted(child)
+
+
+def _timer(mark: int) -> tuple[int, int]:
+    return mark >> KEY_BITS, (mark & NUMBER_MASK) << KIND_BITS | mark >> NUMBER_BITS & KIND_MASK
+
+
+def _lowest(bits: int) -> int:
+    return (bits & -bits).bit_length() - 1

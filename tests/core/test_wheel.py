@@ -1,0 +1,221 @@
+"""The wheel against a sorted list, which cannot be wrong."""
+
+import random
+from bisect import insort
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from tickwork.core import wheel as wheel_module
+from tickwork.core.wheel import DUE_MAX, KEY_MAX, WIDTH, Bucket, Wheel, _find
+
+DAY = 86_400_000
+EDGES = sorted(
+    {0, 1, DUE_MAX, 30 * DAY}
+    | {base**power + step for base in (64, 1024) for power in range(1, 5) for step in (-1, 0, 1)}
+    | {(1 << bit) + step for bit in range(4, 47, 11) for step in (-1, 0, 1)}
+)
+
+
+def fire_order(timer):
+    due, key = timer
+    return due, key & 31, key >> 5
+
+
+class SortedList:
+    """What a wheel promises, done slowly."""
+
+    def __init__(self):
+        self.timers = []
+
+    def insert(self, due, key):
+        insort(self.timers, (due, key), key=fire_order)
+
+    def cancel(self, due, key):
+        self.timers.remove((due, key))
+
+    def next_due(self):
+        return self.timers[0][0] if self.timers else None
+
+    def take(self, tick, limit):
+        due = [timer for timer in self.timers if timer[0] <= tick][:limit]
+        del self.timers[: len(due)]
+        return due
+
+
+dues = st.one_of(
+    st.sampled_from(EDGES),
+    st.integers(0, 50),
+    st.integers(0, DUE_MAX),
+    st.builds(lambda edge, offset: min(max(edge + offset, 0), DUE_MAX), st.sampled_from(EDGES), st.integers(-99, 99)),
+)
+
+
+class WheelIsASortedList(RuleBasedStateMachine):
+    @initialize(bucket=st.sampled_from([1, 3, 512]))
+    def small_buckets_split_early(self, bucket):
+        self.limits = wheel_module.BUCKET_MAX, wheel_module.FRONT_MAX
+        wheel_module.BUCKET_MAX, wheel_module.FRONT_MAX = bucket, 2 * bucket
+        self.wheel, self.model, self.number, self.now = Wheel(), SortedList(), 0, 0
+
+    def teardown(self):
+        if hasattr(self, "limits"):
+            wheel_module.BUCKET_MAX, wheel_module.FRONT_MAX = self.limits
+
+    def set_timer(self, due, kind):
+        key = self.number << 5 | kind
+        self.number += 1
+        self.wheel.insert(due, key)
+        self.model.insert(due, key)
+
+    @rule(due=dues, kind=st.integers(0, 31))
+    def insert_anywhere_also_in_the_past(self, due, kind):
+        self.set_timer(due, kind)
+
+    @rule(delay=st.integers(0, 5_000), kinds=st.lists(st.integers(0, 31), max_size=12))
+    def insert_many_on_one_tick(self, delay, kinds):
+        for kind in kinds:
+            self.set_timer(min(self.now + delay, DUE_MAX), kind)
+
+    @rule(data=st.data())
+    def cancel_one(self, data):
+        if self.model.timers:
+            due, key = data.draw(st.sampled_from(self.model.timers))
+            self.wheel.cancel(due, key)
+            self.model.cancel(due, key)
+
+    @rule(tick=dues, limit=st.integers(0, 8))
+    def poll_after_skipping_ticks(self, tick, limit):
+        self.now = max(self.now, tick)
+        assert self.wheel.take(self.now, limit) == self.model.take(self.now, limit)
+
+    @rule(limit=st.integers(1, 100))
+    def jump_to_the_next(self, limit):
+        self.now = max(self.now, self.model.next_due() or 0)
+        assert self.wheel.take(self.now, limit) == self.model.take(self.now, limit)
+
+    @rule()
+    def look_ahead(self):
+        assert self.wheel.next_due() == self.model.next_due()
+
+    @invariant()
+    def holds_the_same(self):
+        if hasattr(self, "limits"):
+            assert len(self.wheel) == len(self.model.timers)
+            assert self.wheel.items() == self.model.timers
+
+
+WheelIsASortedList.TestCase.settings = settings(max_examples=150, stateful_step_count=60, deadline=None)
+
+
+@pytest.mark.proves("P19", "S001-54", "S001-83", "I17")
+class TestWheelIsASortedList(WheelIsASortedList.TestCase):
+    pass
+
+
+@pytest.mark.proves("P19", "I17")
+@pytest.mark.parametrize("spread", [1, 40, 5_000, 30 * DAY, DUE_MAX])
+def test_every_timer_set_and_not_cancelled_fires_exactly_once_in_order(spread):
+    chance, wheel = random.Random(spread), Wheel()
+    timers = [(chance.randrange(spread), number << 5 | chance.randrange(32)) for number in range(20_000)]
+    for due, key in timers:
+        wheel.insert(due, key)
+    cancelled = timers[::7]
+    for due, key in cancelled:
+        wheel.cancel(due, key)
+    fired = []
+    while (due := wheel.next_due()) is not None:
+        fired += wheel.take(due + spread // 100, 300)
+
+    assert fired == sorted(set(timers) - set(cancelled), key=fire_order)
+    assert len(wheel) == 0
+
+
+@pytest.mark.proves("P19")
+@pytest.mark.parametrize("due", EDGES)
+def test_a_timer_alone_fires_on_its_tick_and_not_before(due):
+    wheel = Wheel()
+    wheel.insert(due, 7)
+
+    assert wheel.next_due() == due
+    assert wheel.take(due - 1, 10) == []
+    assert wheel.take(due, 10) == [(due, 7)]
+    assert wheel.next_due() is None
+
+
+@pytest.mark.proves("P19")
+def test_a_timer_set_for_the_past_fires_at_the_next_take():
+    wheel = Wheel()
+    wheel.insert(1_000_000, 1)
+    assert wheel.take(1_000_000, 10) == [(1_000_000, 1)]
+    wheel.insert(5, 2)
+    wheel.insert(1_000_001, 3)
+
+    assert wheel.take(1_000_000, 10) == [(5, 2)]
+    assert wheel.next_due() == 1_000_001
+
+
+@pytest.mark.proves("S001-83")
+def test_what_the_limit_leaves_behind_fires_first_next_time():
+    wheel = Wheel()
+    for number in reversed(range(3_000)):
+        wheel.insert(50, number << 5 | number % 3)
+    expected = wheel.items()
+    parts = [wheel.take(50, limit) for limit in (1, 700, 0, 5_000)]
+
+    assert [len(part) for part in parts] == [1, 700, 0, 2_299]
+    assert [timer for part in parts for timer in part] == expected == sorted(expected, key=fire_order)
+
+
+@given(st.lists(st.tuples(dues, st.integers(0, 31)), max_size=40))
+def test_two_wheels_with_the_same_timers_list_them_alike_whatever_the_order_of_setting(timers):
+    keyed = [(due, number << 5 | kind) for number, (due, kind) in enumerate(timers)]
+    one, other = Wheel(), Wheel()
+    for timer in keyed:
+        one.insert(*timer)
+    for timer in reversed(keyed):
+        other.insert(*timer)
+        other.next_due()
+
+    assert one.items() == other.items() == sorted(keyed, key=fire_order)
+
+
+@pytest.mark.parametrize("look", [False, True])
+def test_a_mistake_of_the_owner_is_an_assertion(look):
+    wheel = Wheel()
+    wheel.insert(10, 1)
+    wheel.insert(10, 5)
+    if look:
+        wheel.next_due()  # the timers now lie in the front, not in the trie
+
+    for mistake in (
+        lambda: wheel.cancel(10, 2),
+        lambda: wheel.cancel(11, 1),
+        lambda: wheel.cancel(DUE_MAX, 1),
+        lambda: wheel.insert(DUE_MAX + 1, 3),
+        lambda: wheel.insert(-1, 3),
+        lambda: wheel.insert(10, KEY_MAX + 1),
+    ):
+        with pytest.raises(AssertionError):
+            mistake()
+    assert wheel.items() == [(10, 1), (10, 5)]
+
+
+def test_a_timer_set_twice_never_fires_twice():
+    wheel = Wheel()
+    wheel.insert(10, 1)
+    wheel.insert(10, 1)
+
+    with pytest.raises(AssertionError, match="twice"):
+        wheel.take(10, 10)
+
+
+@pytest.mark.parametrize("offset", range(1, WIDTH))
+def test_a_timer_is_not_mistaken_for_the_seam_between_two_others(offset):
+    bucket = Bucket(range(2 * WIDTH))
+    seam = int.from_bytes(bucket[offset : offset + WIDTH], "big")
+
+    assert _find(bucket, seam) == -1
+    assert _find(bucket + seam.to_bytes(WIDTH, "big"), seam) == 2 * WIDTH
