@@ -23,13 +23,12 @@ from tickwork.core.definition import (
     Retry,
     TaskNode,
     Timeout,
-    Trigger,
     WaitNode,
     WorkflowNode,
     WorkNode,
 )
-from tickwork.core.document import canonical, content_hash, parse, validate
-from tickwork.core.errors import InvalidDefinition, Refused
+from tickwork.core.document import accept, content_hash
+from tickwork.core.errors import Refused
 
 
 class Kind(IntEnum):
@@ -79,6 +78,7 @@ class Plan(msgspec.Struct, eq=False):
     parent_counts: bytes | tuple[int, ...]
     exits: tuple[Condition, ...]
     gate_key: Condition | None
+    sla_points: tuple[tuple[int, int, int], ...]  # (after ms, 0 warning or 1 breach, node or -1 for the run)
 
     def fresh_counts(self) -> "bytearray | list[int]":
         """Unfinished parents of each node, to count down in one run."""
@@ -96,11 +96,7 @@ def check_condition(text: str) -> str | None:
 @lru_cache(maxsize=256)
 def plan_of(document: bytes) -> Plan:
     """The plan of a document, or `InvalidDefinition` with every problem found."""
-    definition = parse(document)
-    problems = validate(definition, check_condition=check_condition)
-    if problems:
-        raise InvalidDefinition(problems)
-    return compile_plan(definition)
+    return compile_plan(accept(document, check_condition=check_condition))
 
 
 def compile_plan(definition: Definition) -> Plan:
@@ -125,11 +121,8 @@ def compile_plan(definition: Definition) -> Plan:
         parent_counts=bytes(counts) if max(counts) < 256 else tuple(counts),
         exits=tuple(Condition.compile(way.when) for way in definition.exits),
         gate_key=Condition.compile(concurrency.key) if concurrency and concurrency.key else None,
+        sla_points=_sla_points(definition),
     )
-
-
-def canonical_document(document: bytes) -> bytes:
-    return canonical(parse(document))
 
 
 def downstream(plan: Plan, start: int) -> dict[int, None]:
@@ -162,9 +155,7 @@ def _compile_step(
     kind = next(kind for cls, kind in _KINDS if isinstance(node, cls))
     policies = definition.policy + node.policy
     cached = isinstance(node, WorkNode) and node.cache is not None
-    body = (
-        _compile_step(definition, node.body, position, index, ()) if isinstance(node, MapNode | RepeatNode) else None
-    )
+    body = _compile_step(definition, node.body, position, index, ()) if isinstance(node, MapNode | RepeatNode) else None
     cases: tuple[tuple[Condition, tuple[int, ...]], ...] = ()
     default: tuple[int, ...] = ()
     if isinstance(node, BranchNode):
@@ -206,6 +197,17 @@ def _requirement(definition: Definition, node: Node) -> Requirement:
     )
 
 
+def _sla_points(definition: Definition) -> tuple[tuple[int, int, int], ...]:
+    watched = [(definition.sla, -1), *((node.sla, position) for position, node in enumerate(definition.nodes))]
+    points: list[tuple[int, int, int]] = []
+    for sla, position in watched:
+        if sla is not None:
+            points.append((sla.breach_ms, 1, position))
+            if sla.warn_ms is not None:
+                points.append((sla.warn_ms, 0, position))
+    return tuple(sorted(points))
+
+
 def _retry(definition: Definition, node: Node) -> Retry:
     own = node.retry if isinstance(node, WorkNode | WorkflowNode) else None
     return own or definition.defaults.retry
@@ -218,6 +220,3 @@ def _timeout(definition: Definition, node: Node) -> Timeout:
 
 def _cache_version(node: Node) -> str:
     return node.handler_version if isinstance(node, TaskNode) else ""
-
-
-ALL_SUCCEEDED = Trigger.ALL_SUCCEEDED

@@ -20,3 +20,12 @@ def spread(limit: int, *parts: str | int) -> int:
     """A number in [0, limit], each about equally likely."""
     assert limit >= 0, "nothing lies between 0 and a negative limit"
     return stable_hash(*parts) * (limit + 1) >> 64
+
+
+def stable_digest(*parts: str | bytes) -> str:
+    """A name for these parts, in hexadecimal; different parts have different names."""
+    digest = blake2b(digest_size=20)
+    for part in parts:
+        data = part.encode("utf-8", "surrogatepass") if isinstance(part, str) else part
+        digest.update(f"{len(data)}:".encode() + data)
+    return digest.hexdigest()

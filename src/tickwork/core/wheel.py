@@ -100,6 +100,14 @@ class Wheel:
             return self._front[0] >> KEY_BITS
         return None
 
+    def first(self, tick: int) -> tuple[int, int] | None:
+        """The first timer due at `tick` or before, left where it is."""
+        if self._front or self._open_front():
+            mark = self._front[0]
+            if mark >> KEY_BITS <= tick:
+                return _timer(mark)
+        return None
+
     def take(self, tick: int, limit: int) -> list[tuple[int, int]]:
         """Removes and returns at most `limit` timers due at `tick` or before, as (due, key), first ones first."""
         bound = tick + 1 << KEY_BITS

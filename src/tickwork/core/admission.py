@@ -1,0 +1,216 @@
+"""Admission: which ready tasks start now, and on which worker.
+
+Again and again, the first lane in order that nothing holds gives its first task to the next free
+worker. Order is (fair time of the tenant, tenant, age of the lane's first task), where a level of
+priority counts as `ageing_ms` of age. What holds a lane is recorded with the lane, once, when it
+begins or changes; a held lane is looked at again only when its blocker stirs.
+
+Bounds. With all tenants backlogged, a tenant of weight w starts before any other tenant's fair time
+passes its own by more than one start, so between two of its starts every other tenant of weight v has
+at most v/w + 1. Within a tenant nothing that became ready more than PRIORITY_MAX * ageing_ms later
+goes first.
+"""
+
+from heapq import heapify, heappop, heappush
+
+from tickwork.core.effects import Alert, Dispatch
+from tickwork.core.events import ChildDispatched, LaneHeld, LoadShed, TaskDispatched
+from tickwork.core.lanes import PLAIN_RESOURCES, Blocker, Gauge, Lane, Shed, Station
+from tickwork.core.model import State, Worker
+from tickwork.core.turn import Turn
+
+Candidate = tuple[int, str, int, int, Lane, Blocker | None]
+
+
+def admit(turn: Turn) -> None:
+    state = turn.state
+    line = _candidates(state)
+    while line:
+        lane, source = heappop(line)[4:]
+        if source is not None:
+            _refill(state, line, source)
+        if not lane.live:
+            continue
+        if turn.full:
+            _put_back(state, lane, line)
+            return
+        _serve(turn, lane, line)
+
+
+def _candidates(state: State) -> list[Candidate]:
+    """Lanes that nothing holds yet, and the first lane of every blocker that has room again."""
+    now_ms = state.now_ms
+    line: list[Candidate] = []
+    for lane in state.open:
+        lane.opened = False
+        if lane.live and not lane.held:
+            line.append((*lane.order_key(now_ms), lane, None))
+    state.open = []
+    heapify(line)
+    stirred, state.stirred = state.stirred, []
+    for blocker in stirred:
+        blocker.stirred = False
+        if blocker.parked:
+            _refill(state, line, blocker)
+    return line
+
+
+def _refill(state: State, line: list[Candidate], blocker: Blocker) -> None:
+    """While a blocker has room, the first of its lanes is among the candidates."""
+    now_ms = state.now_ms
+    if blocker.parked and has_room(blocker, now_ms):
+        lane = blocker.pull(now_ms)
+        if lane is not None:
+            heappush(line, (*lane.order_key(now_ms), lane, blocker))
+
+
+def has_room(blocker: Blocker, now_ms: int) -> bool:
+    match blocker:
+        case Gauge():
+            return blocker.room(now_ms) > 0
+        case Station():
+            return blocker.free != 0
+        case Shed():
+            return not blocker.on
+        case _:
+            raise AssertionError("a blocker is a gauge, a station or the shed")
+
+
+def _put_back(state: State, lane: Lane, line: list[Candidate]) -> None:
+    """The tick is full: whoever is still a candidate is one in the next tick."""
+    for left in (lane, *(candidate[4] for candidate in line)):
+        if left.held:
+            blocker = _blocker(state, left)
+            blocker.park(left, state.now_ms)
+            if not blocker.stirred:
+                blocker.stirred = True
+                state.stirred.append(blocker)
+        elif not left.opened:
+            left.opened = True
+            state.open.append(left)
+
+
+def _blocker(state: State, lane: Lane) -> Blocker:
+    if lane.held in ("credit", "resources"):
+        return lane.station
+    if lane.held == "load":
+        return state.shed
+    return next(gauge for gauge in lane.gauges if f"{gauge.scope}:{gauge.name}" == lane.held_by)
+
+
+def _serve(turn: Turn, lane: Lane, line: list[Candidate]) -> None:
+    """Start tasks of this lane until another lane comes first, it is empty, or something holds it."""
+    state = turn.state
+    now_ms, emit, events = state.now_ms, turn.emit, turn.events
+    station = lane.station
+    while lane.live:
+        held = what_holds(state, lane)
+        if held is not None:
+            _hold(turn, lane, held)
+            return
+        room = min(lane.live, *[gauge.room(now_ms) for gauge in lane.gauges])
+        worker, share = _next_worker(state, lane, room)
+        if worker is None:
+            _hold(turn, lane, ("resources", f"queue:{station.queue}", 0))
+            return
+        for _ in range(share):
+            if len(events) >= turn.changes_max:
+                _put_back(state, lane, [])
+                return
+            task = lane.head()
+            if task.fan is None:
+                number, attempt = task.number, task.attempt + 1
+                emit(TaskDispatched(number, worker.number))
+            else:
+                number, attempt = state.next_number, 1
+                emit(ChildDispatched(task.number, number, worker.number))
+            turn.effects.append(Dispatch(worker.number, number, attempt))
+            if not lane.live:
+                return
+            if line and line[0][:4] < lane.order_key(now_ms):
+                heappush(line, (*lane.order_key(now_ms), lane, None))
+                return
+
+
+def _next_worker(state: State, lane: Lane, room: int) -> tuple[Worker | None, int]:
+    """The next free worker in turn that has the resources, and an even share of what may start."""
+    station = lane.station
+    if lane.resources == PLAIN_RESOURCES:
+        worker = state.workers[station.next_free()]
+        even = -(-room // station.free.bit_count())
+        return worker, min(even, worker.credit - len(worker.tasks), room)
+    free, first = station.free, station.next_free()
+    order = (free >> first) << first
+    for bits in (order, free ^ order):
+        while bits:
+            number = (bits & -bits).bit_length() - 1
+            bits &= bits - 1
+            if fits(state.workers[number], lane.resources):
+                return state.workers[number], 1
+    return None, 0
+
+
+def fits(worker: Worker, resources: tuple[int, int, int, int]) -> bool:
+    used = (worker.slots, *worker.more)
+    return all(have >= taken + wanted for have, taken, wanted in zip(worker.capacity, used, resources, strict=True))
+
+
+Hold = tuple[str, str, int]
+"""Why a lane does not move, what holds it, and the tick at which that ends by itself (0: not by time)."""
+
+
+def what_holds(state: State, lane: Lane) -> Hold | None:
+    """The first thing in a fixed order that holds this lane; None where its first task may start."""
+    now_ms = state.now_ms
+    for gauge in lane.gauges:
+        if gauge.paused or gauge.running >= gauge.limit:
+            reason = "paused" if gauge.paused else "limit"
+            return (reason, f"{gauge.scope}:{gauge.name}", 0)
+        if gauge.rate_ms and gauge.tokens_at(now_ms) < gauge.rate_ms:
+            until = max(state.settings.clock.tick_at(gauge.next_token_ms(now_ms)), state.tick + 1)
+            return ("rate", f"{gauge.scope}:{gauge.name}", until)
+    if state.shed.on and lane.priority < state.settings.shed_below:
+        return ("load", "load", 0)
+    if not lane.station.free:
+        return ("credit", f"queue:{lane.station.queue}", 0)
+    return None
+
+
+def _hold(turn: Turn, lane: Lane, held: Hold) -> None:
+    reason, by, until = held
+    if (lane.held, lane.held_by) != (reason, by) or until != lane.held_until:
+        turn.emit(LaneHeld(lane.number, reason, by, until))
+    else:
+        _blocker(turn.state, lane).park(lane, turn.state.now_ms)
+
+
+def shed_load(turn: Turn) -> None:
+    """Above a set lag of important work, lanes of low priority are held until it is halved."""
+    state = turn.state
+    limit_ms = state.settings.shed_lag_ms
+    if not limit_ms:
+        return
+    lag_ms = _lag_ms(turn)
+    if not state.shed.on and lag_ms > limit_ms:
+        turn.emit(LoadShed(True, lag_ms))
+        turn.effects.append(Alert("load_shed", "", "partition", f"important work lags by {lag_ms} ms"))
+    elif state.shed.on and lag_ms <= limit_ms // 2:
+        turn.emit(LoadShed(False, lag_ms))
+
+
+def _lag_ms(turn: Turn) -> int:
+    """How long the important work that started in this tick had waited; what still waits, if none did."""
+    state = turn.state
+    if not state.protected and not turn.events:
+        return 0
+    waited = [
+        state.now_ms - task.ready_ms
+        for event in turn.events
+        if isinstance(event, TaskDispatched)
+        and (task := state.tasks.get(event.task)) is not None
+        and task.lane is not None
+        and task.lane.priority >= state.settings.shed_below
+    ]
+    if waited:
+        return max(waited)
+    return state.shed.lag_ms if state.protected else 0

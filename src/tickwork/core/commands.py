@@ -1,0 +1,507 @@
+"""What somebody asks of a partition: accepted and turned into events, or refused by name.
+
+A rule here raises `Refused` before it emits anything, so a refused command has changed nothing.
+An accepted one needs no answer of its own: the events are the answer.
+"""
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+from tickwork.core import inputs
+from tickwork.core.conditions import Condition
+from tickwork.core.definition import PRIORITY_MAX, PRIORITY_MIN, ApprovalNode, WorkNode
+from tickwork.core.effects import Alert, Answer
+from tickwork.core.errors import Refused
+from tickwork.core.events import (
+    DefinitionPut,
+    Duplicate,
+    EventKept,
+    GapNoted,
+    LabelLimitPut,
+    PolicyPut,
+    QueuePut,
+    RunDebounced,
+    RunMoved,
+    RunRerun,
+    RunRestored,
+    RunSubmitted,
+    SchedulePut,
+    ScheduleRemoved,
+    ScopePaused,
+    ScopeResumed,
+    StepAccepted,
+    StepReset,
+    TaskAnswered,
+    TaskFailed,
+    TenantPut,
+)
+from tickwork.core.evolve_setup import scope_gauge, time_of
+from tickwork.core.inputfields import check_inputs
+from tickwork.core.lifecycle import Phase, RunState, RunTrigger, may_move
+from tickwork.core.model import Run, State, Task, Tenant
+from tickwork.core.names import check_name
+from tickwork.core.plan import Kind, Plan, downstream, plan_of
+from tickwork.core.policy import ACTIONS
+from tickwork.core.steps import end_run
+from tickwork.core.turn import Turn
+from tickwork.core.values import INLINE_BYTES_MAX, Ref, too_large, unpack
+
+WEIGHT_MAX = 100
+DELAY_MS_MAX = 100 * 366 * 86_400_000
+_RUN_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:+~@=-]{0,254}")
+
+
+def tenant_of(state: State, name: str) -> Tenant:
+    tenant = state.tenants.get(name)
+    if tenant is None:
+        raise Refused("unknown_tenant", f"there is no tenant {name[:128]!r}", path="tenant")
+    return tenant
+
+
+def live_run(state: State, tenant: str, run_id: str) -> Run:
+    """The run in memory. One that ended and one that never was look the same from here."""
+    run = tenant_of(state, tenant).runs.get(run_id)
+    if run is None:
+        raise Refused("unknown_run", f"there is no unfinished run {run_id[:128]!r}", path="run_id")
+    return run
+
+
+# ---- submissions
+
+
+def _submit(turn: Turn, place: int, asked: inputs.Submit) -> None:
+    state = turn.state
+    tenant = state.tenants.get(asked.tenant) or tenant_of(state, asked.tenant)
+    if asked.terms is not None:
+        _submit_on_terms(turn, place, asked, tenant, asked.terms)
+        return
+    plan = tenant.plans.get(asked.workflow) or _plan(state, tenant, asked)
+    if tenant.runs.get(asked.run_id) is not None:
+        _answer_duplicate(turn, place, asked.run_id)
+        return
+    _check_submission(state, tenant, plan, asked)
+    turn.emit(RunSubmitted(state.next_number, place))
+
+
+def _submit_on_terms(turn: Turn, place: int, asked: inputs.Submit, tenant: Tenant, terms: inputs.Terms) -> None:
+    state = turn.state
+    plan = _plan(state, tenant, asked)
+    same = _earlier(state, tenant, asked, terms)
+    if same is not None:
+        _answer_duplicate(turn, place, same)
+        return
+    _check_submission(state, tenant, plan, asked)
+    if terms.priority is not None and not PRIORITY_MIN <= terms.priority <= PRIORITY_MAX:
+        raise Refused("bad_priority", f"priority is {PRIORITY_MIN} to {PRIORITY_MAX}", path="priority")
+    start_at = _start_tick(state, terms)
+    pending = tenant.debounced.get(terms.debounce) if terms.debounce else None
+    if pending is not None and pending.state == RunState.PENDING and pending.start_at:
+        turn.emit(RunDebounced(pending.number, place, start_at))
+        _answer(turn, place, pending.id)
+        return
+    turn.emit(RunSubmitted(state.next_number, place, start_at))
+
+
+def _plan(state: State, tenant: Tenant, asked: inputs.Submit) -> Plan:
+    wanted = asked.terms.definition if asked.terms is not None else ""
+    plan = state.plans.get(wanted) if wanted else tenant.plans.get(asked.workflow)
+    if plan is None or plan.name != asked.workflow:
+        raise Refused("unknown_workflow", f"there is no workflow {asked.workflow[:128]!r} {wanted}", path="workflow")
+    return plan
+
+
+def _earlier(state: State, tenant: Tenant, asked: inputs.Submit, terms: inputs.Terms) -> str | None:
+    """The run that this submission already made: by id for ever, by key within the window."""
+    run = tenant.runs.get(asked.run_id)
+    if run is not None:
+        _same_body(run.body, terms.body, f"run {asked.run_id}")
+        return run.id
+    window = state.settings.clock.ticks(state.settings.dedupe_window_ms)
+    holder = tenant.keys.get(terms.key) if terms.key else None
+    if holder is not None and holder.submitted + window > state.tick:
+        _same_body(holder.body, terms.body, f"key {terms.key}")
+        return holder.id
+    known = terms.known
+    if known is not None and (known.run_id == asked.run_id or known.submitted + window > state.tick):
+        _same_body(known.body, terms.body, f"key {terms.key}")
+        return known.run_id
+    if holder is not None:
+        raise Refused("key_in_use", f"key {terms.key} still belongs to the unfinished run {holder.id}", path="key")
+    return None
+
+
+def _same_body(before: str, now: str, what: str) -> None:
+    if before != now:
+        raise Refused("key_reused", f"{what} was used for a different request", path="key")
+
+
+def _check_submission(state: State, tenant: Tenant, plan: Plan, asked: inputs.Submit) -> None:
+    if _RUN_ID.fullmatch(asked.run_id) is None:
+        raise Refused("bad_run_id", "letters, digits and _.:+~@=- only, at most 255", path="run_id")
+    if state.live_runs >= state.settings.max_live_runs or tenant.active >= tenant.max_live_runs:
+        raise Refused("overloaded", "too many unfinished runs: try again when some have ended", path="tenant")
+    if asked.inputs is not None or plan.definition.inputs:
+        _check_values(plan, asked.inputs)
+
+
+def _check_values(plan: Plan, value: Any) -> None:
+    if too_large(value):
+        raise Refused("value_too_large", f"inline values have at most {INLINE_BYTES_MAX} bytes", path="inputs")
+    if isinstance(value, Ref):
+        return  # checked by whoever stored it; its content is not here
+    plain = unpack(value, what="inputs") if isinstance(value, bytes) else {}
+    if not isinstance(plain, dict):
+        raise Refused("bad_inputs", "inputs are a map from name to value", path="inputs")
+    problems = check_inputs(plan.definition, plain)
+    if problems:
+        raise Refused(problems[0].code, problems[0].message, path=problems[0].path)
+
+
+def _start_tick(state: State, terms: inputs.Terms) -> int:
+    clock = state.settings.clock
+    if terms.start_at_ms is not None and terms.delay_ms is not None:
+        raise Refused("two_start_times", "give a start time or a delay, not both", path="delay_ms")
+    if terms.debounce and not terms.delay_ms:
+        raise Refused("debounce_without_delay", "a debounce key needs the delay to wait for", path="debounce")
+    wait_ms = terms.delay_ms
+    if terms.start_at_ms is not None:
+        wait_ms = max(0, terms.start_at_ms - state.now_ms)
+    if wait_ms is None:
+        return 0
+    if not 0 <= wait_ms <= DELAY_MS_MAX:
+        raise Refused("bad_delay", f"a delay is 0 to {DELAY_MS_MAX} ms", path="delay_ms")
+    return state.tick + clock.ticks(wait_ms) if wait_ms else 0
+
+
+def _answer(turn: Turn, place: int, run_id: str) -> None:
+    turn.effects.append(Answer(place, run_id))
+
+
+def _answer_duplicate(turn: Turn, place: int, run_id: str) -> None:
+    turn.emit(Duplicate(place, run_id))
+    _answer(turn, place, run_id)
+
+
+# ---- runs
+
+
+def _cancel(turn: Turn, place: int, asked: inputs.Cancel) -> None:
+    run = live_run(turn.state, asked.tenant, asked.run_id)
+    _may(run, RunTrigger.CANCEL)
+    end_run(turn, run, RunTrigger.CANCEL, asked.reason or "cancelled", place=place)
+
+
+def _may(run: Run, trigger: RunTrigger) -> None:
+    if not may_move(run.state, trigger):
+        state, deed = RunState(run.state).name, trigger.name.lower()
+        raise Refused("illegal_move", f"run {run.id} is {state}: it cannot {deed}", path="run_id")
+
+
+def _pause(turn: Turn, place: int, asked: inputs.Pause) -> None:
+    state = turn.state
+    if asked.scope != "run":
+        _check_scope(state, asked)
+        turn.emit(ScopePaused(place))
+        return
+    run = live_run(state, asked.tenant, asked.name)
+    _may(run, RunTrigger.PAUSE)
+    until = 0
+    if asked.until_ms is not None:
+        until = state.settings.clock.tick_at(asked.until_ms)
+        if until <= state.tick:
+            raise Refused("bad_time", "a pause must end in the future", path="until_ms")
+    turn.emit(RunMoved(run.number, RunTrigger.PAUSE, asked.reason or "paused", place, until))
+
+
+def _resume(turn: Turn, place: int, asked: inputs.Resume) -> None:
+    state = turn.state
+    if asked.scope != "run":
+        _check_scope(state, asked)
+        turn.emit(ScopeResumed(place))
+        return
+    run = live_run(state, asked.tenant, asked.name)
+    _may(run, RunTrigger.RESUME)
+    turn.emit(RunMoved(run.number, RunTrigger.RESUME, "", place))
+
+
+def _check_scope(state: State, asked: inputs.Pause | inputs.Resume) -> None:
+    known = {
+        "queue": lambda: asked.name in state.queues,
+        "tenant": lambda: tenant_of(state, asked.tenant) is not None,
+        "workflow": lambda: asked.name in tenant_of(state, asked.tenant).plans,
+        "schedule": lambda: asked.name in tenant_of(state, asked.tenant).schedules,
+    }.get(asked.scope)
+    if known is None:
+        raise Refused("bad_scope", "a scope is run, queue, workflow, tenant or schedule", path="scope")
+    if not known():
+        raise Refused(f"unknown_{asked.scope}", f"there is no {asked.scope} {asked.name[:128]!r}", path="name")
+    paused = _is_paused(state, asked)
+    if paused is (isinstance(asked, inputs.Pause)):
+        raise Refused("illegal_move", f"{asked.scope} {asked.name} is {'' if paused else 'not '}paused", path="name")
+
+
+def _is_paused(state: State, asked: inputs.Pause | inputs.Resume) -> bool:
+    if asked.scope == "schedule":
+        return state.tenants[asked.tenant].schedules[asked.name].paused
+    gauge = scope_gauge(state, asked.scope, asked.tenant, asked.name)
+    return gauge is not None and gauge.paused
+
+
+def _resolve(turn: Turn, place: int, asked: inputs.Resolve) -> None:
+    state = turn.state
+    tenant = tenant_of(state, asked.tenant)
+    record = asked.record
+    if record is None or record.run_id != asked.run_id:
+        raise Refused("unknown_run", f"there is no failed run {asked.run_id[:128]!r}", path="run_id")
+    decisions = _decisions(state, tenant, record, asked)
+    turn.emit(RunRestored(record.number, place))
+    _apply_decisions(turn, place, state.runs[record.number], decisions)
+
+
+def _decisions(state: State, tenant: Tenant, record: inputs.RunRecord, asked: inputs.Resolve) -> dict[int, str]:
+    plan = _plan_of_record(state, tenant, record)
+    for node, value in asked.values.items():
+        if too_large(value):
+            raise Refused("value_too_large", "the value is too large to be inline", path=f"values.{node}")
+    failed = [index for index, phase in enumerate(record.phases) if phase == Phase.FAILED]
+    if not asked.decisions:
+        return dict.fromkeys(failed, "retry")
+    chosen: dict[int, str] = {}
+    for node, deed in asked.decisions.items():
+        index = plan.index.get(node)
+        if index is None or index not in failed:
+            raise Refused("not_failed", f"node {node[:128]!r} has not failed", path=f"decisions.{node}")
+        if deed not in ("retry", "accept", "skip"):
+            raise Refused("bad_decision", "a decision is retry, accept or skip", path=f"decisions.{node}")
+        chosen[index] = deed
+    if len(chosen) < len(failed):
+        raise Refused("undecided", "every failed node needs a decision", path="decisions")
+    return chosen
+
+
+def _plan_of_record(state: State, tenant: Tenant, record: inputs.RunRecord) -> Plan:
+    if record.state != RunState.FAILED:
+        raise Refused("illegal_move", f"run {record.run_id} is not FAILED: it cannot be resolved", path="run_id")
+    if record.number in state.runs or tenant.runs.get(record.run_id) is not None:
+        raise Refused("illegal_move", f"run {record.run_id} is already on its way again", path="run_id")
+    plan = state.plans.get(record.definition)
+    if plan is None or len(plan.steps) != len(record.phases):
+        raise Refused("unknown_definition", "the version this run is pinned to is not here", path="definition")
+    return plan
+
+
+def _apply_decisions(turn: Turn, place: int, run: Run, decisions: dict[int, str]) -> None:
+    again: dict[int, None] = {}
+    for index, deed in sorted(decisions.items()):
+        if deed == "retry":
+            turn.emit(StepReset(run.number, index))
+        else:
+            accepted = Phase.SUCCEEDED if deed == "accept" else Phase.SKIPPED
+            turn.emit(StepAccepted(run.number, index, accepted, place))
+        again |= downstream(run.plan, index)
+    for index, phase in enumerate(run.phases):
+        if (phase == Phase.BLOCKED and index in again) or phase == Phase.CANCELLED:
+            turn.emit(StepReset(run.number, index))
+    asked: Any = turn.state.inputs[place] if place >= 0 else None
+    turn.emit(RunMoved(run.number, RunTrigger.RESOLVE, asked.reason if asked else "redriven", place))
+
+
+def resolve_redriven(turn: Turn, run: Run) -> None:
+    """The moment that a bulk redrive chose for this run has come."""
+    failed = [index for index, phase in enumerate(run.phases) if phase == Phase.FAILED]
+    _apply_decisions(turn, -1, run, dict.fromkeys(failed, "retry"))
+
+
+def _redrive(turn: Turn, place: int, asked: inputs.Redrive) -> None:
+    """Runs come back one by one, spaced so that no more than `per_second` start in any second."""
+    state = turn.state
+    tenant = tenant_of(state, asked.tenant)
+    if not 1 <= asked.per_second <= 1_000:
+        raise Refused("bad_rate", "a redrive starts 1 to 1,000 runs a second", path="per_second")
+    if len(asked.records) > state.settings.max_changes_per_tick:
+        raise Refused("too_many", f"at most {state.settings.max_changes_per_tick} at once", path="records")
+    seen: dict[str, None] = {}
+    for record in asked.records:
+        _plan_of_record(state, tenant, record)
+        if record.run_id in seen:
+            raise Refused("twice", f"run {record.run_id} is in the list twice", path="records")
+        seen[record.run_id] = None
+    clock, gap_ms = state.settings.clock, -(-1_000 // asked.per_second)
+    for number, record in enumerate(asked.records):
+        start_at = max(state.tick + 1, clock.tick_at(max(tenant.redrive_ms + gap_ms, state.now_ms)))
+        turn.emit(RunRestored(record.number, place, number, start_at))
+
+
+def _rerun(turn: Turn, place: int, asked: inputs.Rerun) -> None:
+    state = turn.state
+    tenant = tenant_of(state, asked.tenant)
+    record = asked.record
+    old, new = state.plans.get(record.definition), state.plans.get(asked.definition or record.definition)
+    if old is None or new is None or len(old.steps) != len(record.phases):
+        raise Refused("unknown_definition", "that version is not here", path="definition")
+    if old.name != new.name:
+        raise Refused("unknown_definition", "a run is repeated with a version of its own workflow", path="definition")
+    if asked.from_node and asked.from_node not in new.index:
+        raise Refused("unknown_node", f"there is no node {asked.from_node[:128]!r}", path="from_node")
+    if record.run_id == asked.run_id or tenant.runs.get(asked.run_id) is not None:
+        raise Refused("already_submitted", "a repeated run needs an id of its own", path="run_id")
+    values = asked.inputs if asked.change_inputs else record.inputs
+    _check_submission(state, tenant, new, inputs.Submit(asked.by, asked.tenant, asked.run_id, new.name, values))
+    turn.emit(RunRerun(state.next_number, place))
+
+
+def _decide(turn: Turn, place: int, asked: inputs.Decide) -> None:
+    state = turn.state
+    run = live_run(state, asked.tenant, asked.run_id)
+    task = _waiting_task(state, run, asked.node, Kind.APPROVAL)
+    node = task.step.node
+    assert isinstance(node, ApprovalNode)
+    if node.approvers and asked.by not in node.approvers:
+        raise Refused("not_entitled", f"{asked.by} is not among the approvers of {asked.node}", path="by")
+    if node.four_eyes and asked.by == run.by:
+        raise Refused("four_eyes", "whoever asked for the run cannot approve it", path="by")
+    if asked.approve:
+        turn.emit(TaskAnswered(task.number, place))
+    else:
+        turn.emit(TaskFailed(task.number, "rejected", f"by {asked.by}: {asked.comment}"[:512], place))
+
+
+def _waiting_task(state: State, run: Run, node: str, kind: Kind) -> Task:
+    index = run.plan.index.get(node)
+    task = state.tasks.get(run.number + index) if index is not None else None
+    if task is None or task.step.kind is not kind or task.phase != Phase.WAITING:
+        raise Refused("not_waiting", f"{node[:128]!r} does not wait for an answer", path="node")
+    return task
+
+
+def _ingest(turn: Turn, place: int, asked: inputs.Ingest) -> None:
+    state = turn.state
+    tenant = tenant_of(state, asked.tenant)
+    if too_large(asked.payload):
+        raise Refused("value_too_large", f"inline values have at most {INLINE_BYTES_MAX} bytes", path="payload")
+    check_name(asked.event, path="event", kind="event")
+    waiting = list(tenant.waits.get((asked.event, asked.key), {}).values())
+    if not asked.run_id:
+        for task in waiting:
+            turn.emit(TaskAnswered(task.number, place))
+        turn.effects.append(Answer(place, "", "", f"{len(waiting)} waiting"))
+        return
+    run = live_run(state, asked.tenant, asked.run_id)
+    own = [task for task in waiting if task.run is run]
+    if own:
+        turn.emit(TaskAnswered(own[0].number, place))
+    else:
+        turn.emit(EventKept(run.number, place))
+
+
+# ---- set-up
+
+
+def _put_definition(turn: Turn, place: int, asked: inputs.PutDefinition) -> None:
+    state = turn.state
+    tenant_of(state, asked.tenant)
+    plan = plan_of(asked.document)
+    for step in plan.steps:
+        if step.requirement[0] not in state.queues and _runs_on_workers(step.node, step.body):
+            raise Refused(
+                "unknown_queue", f"queue {step.requirement[0]!r} is not declared", path=f"nodes.{step.id}.queue"
+            )
+    turn.emit(DefinitionPut(place, plan.hash))
+
+
+def _runs_on_workers(node: object, body: object) -> bool:
+    return isinstance(node, WorkNode) or (body is not None and isinstance(getattr(body, "node", None), WorkNode))
+
+
+def _put_tenant(turn: Turn, place: int, asked: inputs.PutTenant) -> None:
+    check_name(asked.tenant, path="tenant", kind="tenant")
+    if not 1 <= asked.weight <= WEIGHT_MAX:
+        raise Refused("bad_weight", f"a weight is 1 to {WEIGHT_MAX}", path="weight")
+    _check_limits(asked)
+    turn.emit(TenantPut(place))
+
+
+def _put_queue(turn: Turn, place: int, asked: inputs.PutQueue) -> None:
+    check_name(asked.queue, path="queue", kind="queue")
+    _check_limits(asked)
+    turn.emit(QueuePut(place))
+
+
+def _check_limits(asked: inputs.PutTenant | inputs.PutQueue) -> None:
+    for field in ("limit", "burst"):
+        value = getattr(asked, field)
+        if value is not None and not 0 <= value <= 1_000_000_000:
+            raise Refused("bad_limit", "a limit is 0 to 1,000,000,000", path=field)
+    if asked.rate_starts is not None and not 1 <= asked.rate_starts <= 1_000_000:
+        raise Refused("bad_rate", "a rate is 1 to 1,000,000 starts", path="rate_starts")
+    if not 1 <= asked.rate_ms <= 86_400_000:
+        raise Refused("bad_rate", "a rate is counted over 1 ms to one day", path="rate_ms")
+    if asked.rate_starts is not None and asked.burst == 0:
+        raise Refused("bad_rate", "a burst of 0 would let nothing start", path="burst")
+
+
+def _put_label_limit(turn: Turn, place: int, asked: inputs.PutLabelLimit) -> None:
+    check_name(asked.label, path="label", kind="label")
+    if asked.limit is not None and asked.limit < 0:
+        raise Refused("bad_limit", "a limit is 0 or more", path="limit")
+    turn.emit(LabelLimitPut(place))
+
+
+def _put_policy(turn: Turn, place: int, asked: inputs.PutPolicy) -> None:
+    check_name(asked.policy, path="policy", kind="policy")
+    Condition.compile(asked.allow, path="allow")
+    if asked.action not in ACTIONS:
+        raise Refused("bad_action", f"an action is one of {', '.join(ACTIONS)}", path="action")
+    if not 0 <= asked.pause_ms <= DELAY_MS_MAX:
+        raise Refused("bad_delay", "a pause is 0 ms or more", path="pause_ms")
+    turn.emit(PolicyPut(place))
+
+
+def _put_schedule(turn: Turn, place: int, asked: inputs.PutSchedule) -> None:
+    state = turn.state
+    tenant = tenant_of(state, asked.tenant)
+    check_name(asked.schedule, path="schedule", kind="schedule")
+    plan = tenant.plans.get(asked.workflow)
+    if plan is None:
+        raise Refused("unknown_workflow", f"there is no workflow {asked.workflow[:128]!r}", path="workflow")
+    if (asked.cron is None) == (asked.every_ms is None):
+        raise Refused("bad_schedule", "give a cron expression or an interval, one of them", path="cron")
+    _check_values(plan, asked.inputs)
+    old = tenant.schedules.get(asked.schedule)
+    after_ms = max(state.now_ms, old.last_fired_ms if old is not None else 0)
+    next_ms = time_of(asked, state.now_ms).next_ms(after_ms)
+    turn.emit(SchedulePut(place, old.number if old is not None else state.next_number, next_ms or 0))
+
+
+def _remove_schedule(turn: Turn, place: int, asked: inputs.RemoveSchedule) -> None:
+    schedule = tenant_of(turn.state, asked.tenant).schedules.get(asked.schedule)
+    if schedule is None:
+        raise Refused("unknown_schedule", f"there is no schedule {asked.schedule[:128]!r}", path="schedule")
+    turn.emit(ScheduleRemoved(place, schedule.number))
+
+
+def _clock_gap(turn: Turn, place: int, asked: inputs.ClockGap) -> None:
+    turn.emit(GapNoted(place))
+    turn.effects.append(Alert("clock_gap", "", asked.cause, f"{asked.from_ms} to {asked.to_ms}"))
+
+
+COMMANDS: dict[type[Any], Callable[[Turn, int, Any], None]] = {
+    inputs.Submit: _submit,
+    inputs.Cancel: _cancel,
+    inputs.Pause: _pause,
+    inputs.Resume: _resume,
+    inputs.Resolve: _resolve,
+    inputs.Redrive: _redrive,
+    inputs.Rerun: _rerun,
+    inputs.Decide: _decide,
+    inputs.Ingest: _ingest,
+    inputs.PutDefinition: _put_definition,
+    inputs.PutTenant: _put_tenant,
+    inputs.PutQueue: _put_queue,
+    inputs.PutLabelLimit: _put_label_limit,
+    inputs.PutPolicy: _put_policy,
+    inputs.PutSchedule: _put_schedule,
+    inputs.RemoveSchedule: _remove_schedule,
+    inputs.ClockGap: _clock_gap,
+}

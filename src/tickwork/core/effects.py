@@ -1,0 +1,60 @@
+"""What the shell is to do next, once the tick that decided it is durable.
+
+After a crash the shell derives dispatches and cancellations again from the state; answers and
+alerts of a tick that was never committed were never given.
+"""
+
+import msgspec
+
+
+class _Effect(msgspec.Struct, frozen=True, gc=False):
+    pass
+
+
+class Dispatch(_Effect, frozen=True):
+    worker: int
+    task: int
+    attempt: int
+
+
+class Stop(_Effect, frozen=True):
+    """Tell the worker to stop an attempt whose result no longer counts."""
+
+    worker: int
+    task: int
+    attempt: int
+
+
+class LookUp(_Effect, frozen=True):
+    """Look up a cached result and answer with a `CacheAnswered` input."""
+
+    task: int
+    key: str
+    ttl_ms: int | None
+
+
+class Keep(_Effect, frozen=True):
+    """Store a result under its cache key."""
+
+    task: int
+    key: str
+    input: int
+
+
+class Answer(_Effect, frozen=True):
+    """The outcome of one command, for whoever waits for it."""
+
+    input: int
+    run_id: str = ""
+    code: str = ""  # empty: accepted
+    message: str = ""
+
+
+class Alert(_Effect, frozen=True):
+    kind: str  # sla_warning, sla_breach, dead_letter, run_failed, load_shed, clock_gap …
+    tenant: str
+    subject: str
+    detail: str = ""
+
+
+Effect = Dispatch | Stop | LookUp | Keep | Answer | Alert

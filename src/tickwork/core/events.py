@@ -1,0 +1,413 @@
+"""What was decided, in the words of the journal.
+
+State changes through these and nothing else. An event never repeats what its input said: it
+points to the input by its place in the tick (`input`), and -1 means that none caused it.
+Runs and tasks go by number; a node is named by its run and index.
+
+Encoded as arrays with an integer tag: add fields at the end only, never reuse a tag.
+"""
+
+import msgspec
+
+from tickwork.core.values import Value
+
+
+class _Event(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    pass
+
+
+# ---- set up
+
+
+class DefinitionPut(_Event, frozen=True, tag=1):
+    input: int
+    hash: str
+
+
+class TenantPut(_Event, frozen=True, tag=2):
+    input: int
+
+
+class QueuePut(_Event, frozen=True, tag=3):
+    input: int
+
+
+class LabelLimitPut(_Event, frozen=True, tag=4):
+    input: int
+
+
+class PolicyPut(_Event, frozen=True, tag=5):
+    input: int
+
+
+class SchedulePut(_Event, frozen=True, tag=6):
+    input: int
+    schedule: int
+    next_ms: int
+
+
+class ScheduleRemoved(_Event, frozen=True, tag=7):
+    input: int
+    schedule: int
+
+
+class ScopePaused(_Event, frozen=True, tag=8):
+    input: int
+
+
+class ScopeResumed(_Event, frozen=True, tag=9):
+    input: int
+
+
+class InputRefused(_Event, frozen=True, tag=10):
+    input: int
+    code: str
+    message: str
+
+
+class Duplicate(_Event, frozen=True, tag=11):
+    """A submission that was accepted before; the answer is that run."""
+
+    input: int
+    run_id: str
+
+
+class StaleReport(_Event, frozen=True, tag=12):
+    """A report about an attempt that is no longer its sender's: recorded, counted, ignored."""
+
+    input: int
+
+
+class GapNoted(_Event, frozen=True, tag=13):
+    input: int
+
+
+# ---- runs
+
+
+class RunSubmitted(_Event, frozen=True, tag=20):
+    run: int
+    input: int
+    start_at: int = 0
+
+
+class RunDebounced(_Event, frozen=True, tag=21):
+    run: int
+    input: int
+    start_at: int
+
+
+class RunScheduled(_Event, frozen=True, tag=22):
+    """An occurrence of a schedule became this run; the schedule's next time with it."""
+
+    run: int
+    schedule: int
+    due_ms: int
+    next_ms: int  # 0: none
+    missed: str = ""  # why there is no run (`run` is 0)
+
+
+class RunSpawned(_Event, frozen=True, tag=23):
+    run: int
+    task: int  # its parent
+    child: int
+    definition: str
+    inputs: Value
+
+
+class RunRestored(_Event, frozen=True, tag=24):
+    """A failed run is back in memory by an operator's decision, before that is applied."""
+
+    run: int
+    input: int
+    record: int = 0  # which of the input's records
+    start_at: int = 0
+
+
+class RunRerun(_Event, frozen=True, tag=25):
+    run: int
+    input: int
+
+
+class RunGated(_Event, frozen=True, tag=26):
+    """Its concurrency key is taken; it stands in line."""
+
+    run: int
+    key: str
+
+
+class RunMoved(_Event, frozen=True, tag=27):
+    run: int
+    trigger: int
+    reason: str = ""
+    input: int = -1
+    until: int = 0  # tick at which a pause ends
+
+
+class Visited(_Event, frozen=True, tag=28):
+    """The runs looked at in this tick, in order."""
+
+    runs: list[int]
+
+
+class Deferred(_Event, frozen=True, tag=29):
+    """Runs whose visit did not fit into this tick; first in line for the next."""
+
+    runs: list[int]
+
+
+class EventKept(_Event, frozen=True, tag=30):
+    run: int
+    input: int
+
+
+class SlaReached(_Event, frozen=True, tag=31):
+    """A point of the plan's service level came; `late` where what it watches had not ended."""
+
+    run: int
+    point: int
+    late: bool
+
+
+class RunDue(_Event, frozen=True, tag=33):
+    """The time came at which a delayed run starts, or a redriven one goes on."""
+
+    run: int
+
+
+class GateTaken(_Event, frozen=True, tag=32):
+    run: int
+    key: str
+
+
+# ---- tasks
+
+
+class TaskReady(_Event, frozen=True, tag=40):
+    run: int
+    step: int
+
+
+class TaskDispatched(_Event, frozen=True, tag=41):
+    task: int
+    worker: int
+
+
+class ChildDispatched(_Event, frozen=True, tag=42):
+    """The next child of a map exists from here on, and its first attempt with it."""
+
+    parent: int
+    task: int
+    worker: int
+
+
+class AttemptStarted(_Event, frozen=True, tag=43):
+    task: int
+
+
+class TaskSucceeded(_Event, frozen=True, tag=44):
+    task: int
+    input: int
+
+
+class TaskRetrying(_Event, frozen=True, tag=45):
+    task: int
+    due: int  # tick
+    cause: str
+    input: int = -1
+    held: bool = False  # its dependency's retry budget is spent, so it is due later than its backoff
+
+
+class TaskDue(_Event, frozen=True, tag=47):
+    task: int
+
+
+class TaskRequeued(_Event, frozen=True, tag=48):
+    task: int
+    cause: str  # lost, or handed_back
+
+
+class TaskFailed(_Event, frozen=True, tag=49):
+    task: int
+    code: str
+    message: str = ""
+    input: int = -1
+    dead: bool = False  # its attempts are used up: a dead letter
+
+
+class TaskChecking(_Event, frozen=True, tag=50):
+    run: int
+    step: int
+    key: str
+
+
+class CacheMissed(_Event, frozen=True, tag=51):
+    task: int
+
+
+class TaskWaiting(_Event, frozen=True, tag=52):
+    """A wait, an event, an approval, or the parent of children. `until` is a tick, 0 for none."""
+
+    run: int
+    step: int
+    until: int = 0
+    key: str = ""
+    total: int = 0  # children of a map
+
+
+class WaitElapsed(_Event, frozen=True, tag=53):
+    task: int
+
+
+class TaskAnswered(_Event, frozen=True, tag=54):
+    """What it waited for came: an event or an approval."""
+
+    task: int
+    input: int
+    kept: int = -1  # an event that was kept earlier, by its place in the run
+
+
+class ChildBegun(_Event, frozen=True, tag=55):
+    """The next turn of a repeat."""
+
+    parent: int
+    task: int
+
+
+class TurnDelayed(_Event, frozen=True, tag=62):
+    """A repeat rests before its next turn."""
+
+    task: int
+    due: int
+
+
+class FanEnded(_Event, frozen=True, tag=56):
+    """All children of a map or repeat have ended well enough."""
+
+    task: int
+
+
+class StepEnded(_Event, frozen=True, tag=57):
+    """A node that ended without a task of its own: not taken, skipped, blocked, taken branch."""
+
+    run: int
+    step: int
+    phase: int
+    reason: str = ""
+
+
+class StepReset(_Event, frozen=True, tag=58):
+    run: int
+    step: int
+
+
+class StepAccepted(_Event, frozen=True, tag=59):
+    """An operator gave a failed node its result, or let the run go on without it."""
+
+    run: int
+    step: int
+    phase: int
+    input: int
+
+
+class Checkpoint(_Event, frozen=True, tag=60):
+    task: int
+    input: int
+
+
+class PolicyDecided(_Event, frozen=True, tag=61):
+    run: int
+    step: int
+    policy: str
+    allowed: bool
+    reason: str = ""
+    action: str = ""
+
+
+# ---- workers and lanes
+
+
+class WorkerOffered(_Event, frozen=True, tag=70):
+    worker: int
+    input: int
+
+
+class WorkerGone(_Event, frozen=True, tag=71):
+    worker: int
+    clean: bool
+
+
+class LaneHeld(_Event, frozen=True, tag=72):
+    lane: int
+    reason: str
+    by: str
+    until: int = 0
+
+
+class LaneTried(_Event, frozen=True, tag=74):
+    """The time for which a rate limit held it is over."""
+
+    lane: int
+
+
+class LoadShed(_Event, frozen=True, tag=73):
+    on: bool
+    lag_ms: int
+
+
+Event = (
+    DefinitionPut
+    | TenantPut
+    | QueuePut
+    | LabelLimitPut
+    | PolicyPut
+    | SchedulePut
+    | ScheduleRemoved
+    | ScopePaused
+    | ScopeResumed
+    | InputRefused
+    | Duplicate
+    | StaleReport
+    | GapNoted
+    | RunSubmitted
+    | RunDebounced
+    | RunScheduled
+    | RunSpawned
+    | RunRestored
+    | RunRerun
+    | RunGated
+    | RunMoved
+    | Visited
+    | Deferred
+    | EventKept
+    | SlaReached
+    | GateTaken
+    | RunDue
+    | TaskReady
+    | TaskDispatched
+    | ChildDispatched
+    | AttemptStarted
+    | TaskSucceeded
+    | TaskRetrying
+    | TaskDue
+    | TaskRequeued
+    | TaskFailed
+    | TaskChecking
+    | CacheMissed
+    | TaskWaiting
+    | WaitElapsed
+    | TaskAnswered
+    | ChildBegun
+    | TurnDelayed
+    | FanEnded
+    | StepEnded
+    | StepReset
+    | StepAccepted
+    | Checkpoint
+    | PolicyDecided
+    | WorkerOffered
+    | WorkerGone
+    | LaneHeld
+    | LaneTried
+    | LoadShed
+)

@@ -1,0 +1,272 @@
+"""The part of `evolve` that changes limits, workers, lanes and schedules."""
+
+from collections.abc import Callable
+from typing import Any
+
+from tickwork.core import events as ev
+from tickwork.core.calendar import Cron, Interval
+from tickwork.core.inputs import Offer, Pause, PutLabelLimit, PutPolicy, PutQueue, PutSchedule, PutTenant, Resume
+from tickwork.core.lanes import SHARE_SCALE, UNLIMITED, Blocker, Gauge
+from tickwork.core.model import Policy, Queue, Schedule, State, Tenant, Timer, Worker
+from tickwork.core.plan import plan_of
+from tickwork.core.upkeep import (
+    clear_timer,
+    free_worker,
+    has_credit,
+    label_gauge,
+    release_lane,
+    reopen,
+    set_timer,
+    stir,
+)
+
+
+def _on_definition(state: State, event: ev.DefinitionPut) -> None:
+    asked: Any = state.inputs[event.input]
+    plan = plan_of(asked.document)
+    state.plans[event.hash] = plan
+    state.documents[event.hash] = asked.document
+    state.tenants[asked.tenant].plans[plan.name] = plan
+
+
+def _on_tenant(state: State, event: ev.TenantPut) -> None:
+    asked = state.inputs[event.input]
+    assert isinstance(asked, PutTenant)
+    tenant = state.tenants.get(asked.tenant)
+    if tenant is None:
+        tenant = state.tenants[asked.tenant] = Tenant(asked.tenant, Gauge(scope="tenant", name=asked.tenant))
+        tenant.charged_ms = state.now_ms
+    tenant.settle(state.now_ms)
+    tenant.weight = asked.weight
+    tenant.share_unit = SHARE_SCALE // asked.weight
+    tenant.max_live_runs = UNLIMITED if asked.max_live_runs is None else asked.max_live_runs
+    _set_limits(state, tenant.gauge, asked)
+
+
+def _on_queue(state: State, event: ev.QueuePut) -> None:
+    asked = state.inputs[event.input]
+    assert isinstance(asked, PutQueue)
+    queue = state.queues.get(asked.queue)
+    if queue is None:
+        queue = state.queues[asked.queue] = Queue(asked.queue, Gauge(scope="queue", name=asked.queue))
+    _set_limits(state, queue.gauge, asked)
+
+
+def _on_label_limit(state: State, event: ev.LabelLimitPut) -> None:
+    asked = state.inputs[event.input]
+    assert isinstance(asked, PutLabelLimit)
+    gauge = label_gauge(state, asked.label, asked.value)
+    gauge.limit = UNLIMITED if asked.limit is None else asked.limit
+    stir(state, gauge)
+
+
+def _set_limits(state: State, gauge: Gauge, asked: PutTenant | PutQueue) -> None:
+    gauge.limit = UNLIMITED if asked.limit is None else asked.limit
+    if asked.rate_starts is None:
+        gauge.rate_starts = gauge.rate_ms = gauge.burst = gauge.tokens = 0
+    else:
+        burst = asked.rate_starts if asked.burst is None else asked.burst
+        gauge.set_rate(asked.rate_starts, asked.rate_ms, burst, now_ms=state.now_ms)
+    stir(state, gauge)
+
+
+def _on_policy(state: State, event: ev.PolicyPut) -> None:
+    asked = state.inputs[event.input]
+    assert isinstance(asked, PutPolicy)
+    state.policies[asked.policy] = Policy(asked.policy, asked.allow, asked.reason, asked.action, asked.pause_ms)
+
+
+def scope_gauge(state: State, scope: str, tenant: str, name: str) -> Gauge | None:
+    """What a pause of a queue, workflow or tenant acts on; None where there is no such thing."""
+    if scope == "queue":
+        queue = state.queues.get(name)
+        return queue.gauge if queue else None
+    owner = state.tenants.get(tenant)
+    if owner is None:
+        return None
+    return owner.gauge if scope == "tenant" else owner.workflow_gauges.get(name)
+
+
+def _on_paused(state: State, event: ev.ScopePaused) -> None:
+    asked = state.inputs[event.input]
+    assert isinstance(asked, Pause)
+    if asked.scope == "schedule":
+        schedule = state.tenants[asked.tenant].schedules[asked.name]
+        schedule.paused = True
+        stop_schedule(state, schedule)
+        return
+    gauge = _scope_gauge_made(state, asked)
+    gauge.paused, gauge.pause_reason = True, asked.reason
+
+
+def _on_resumed(state: State, event: ev.ScopeResumed) -> None:
+    asked = state.inputs[event.input]
+    assert isinstance(asked, Resume)
+    if asked.scope == "schedule":
+        schedule = state.tenants[asked.tenant].schedules[asked.name]
+        schedule.paused = False
+        arm_schedule(state, schedule, schedule.every.next_ms(state.now_ms) or 0)
+        return
+    gauge = _scope_gauge_made(state, asked)
+    gauge.paused, gauge.pause_reason = False, ""
+    stir(state, gauge)
+
+
+def _scope_gauge_made(state: State, asked: Pause | Resume) -> Gauge:
+    gauge = scope_gauge(state, asked.scope, asked.tenant, asked.name)
+    if gauge is None:
+        gauges = state.tenants[asked.tenant].workflow_gauges
+        gauge = gauges[asked.name] = Gauge(scope="workflow", name=asked.name)
+    return gauge
+
+
+# ---- schedules
+
+
+def _on_schedule(state: State, event: ev.SchedulePut) -> None:
+    asked = state.inputs[event.input]
+    assert isinstance(asked, PutSchedule)
+    tenant = state.tenants[asked.tenant]
+    every = time_of(asked, state.now_ms)
+    old = tenant.schedules.get(asked.schedule)
+    if old is not None:
+        stop_schedule(state, old)
+    state.next_number = max(state.next_number, event.schedule + 1)
+    schedule = Schedule(
+        event.schedule, tenant, asked.schedule, asked.workflow, every, asked.cron or "", asked.inputs, asked.by
+    )
+    if old is not None:
+        schedule.paused, schedule.fired, schedule.last_fired_ms = old.paused, old.fired, old.last_fired_ms
+    tenant.schedules[asked.schedule] = schedule
+    state.schedules[event.schedule] = schedule
+    if not schedule.paused:
+        arm_schedule(state, schedule, event.next_ms)
+
+
+def time_of(asked: PutSchedule, now_ms: int) -> Cron | Interval:
+    if asked.cron is not None:
+        return Cron.parse(asked.cron, path="cron")
+    anchor_ms = now_ms if asked.anchor_ms is None else asked.anchor_ms
+    return Interval.parse(asked.every_ms, anchor_ms=anchor_ms, path="every_ms")
+
+
+def arm_schedule(state: State, schedule: Schedule, next_ms: int) -> None:
+    schedule.next_ms = next_ms
+    if next_ms:
+        tick = state.settings.clock.tick_at(next_ms)
+        schedule.due = set_timer(state, Timer.SCHEDULE, schedule.number, tick)
+
+
+def stop_schedule(state: State, schedule: Schedule) -> None:
+    if schedule.due:
+        clear_timer(state, Timer.SCHEDULE, schedule.number, schedule.due)
+    schedule.due = schedule.next_ms = 0
+
+
+def _on_schedule_removed(state: State, event: ev.ScheduleRemoved) -> None:
+    schedule = state.schedules.pop(event.schedule)
+    stop_schedule(state, schedule)
+    del schedule.tenant.schedules[schedule.name]
+
+
+# ---- workers and lanes
+
+
+def _on_offered(state: State, event: ev.WorkerOffered) -> None:
+    asked = state.inputs[event.input]
+    assert isinstance(asked, Offer)
+    slots = asked.slots or asked.credit
+    capacity = (slots, asked.cpu_milli, asked.memory_mb, asked.gpu)
+    worker = state.workers.get(event.worker)
+    if worker is None:
+        worker = Worker(event.worker, asked.worker, asked.queues, dict(asked.labels), capacity)
+        state.workers[event.worker] = worker
+        state.worker_numbers[asked.worker] = event.worker
+        state.worker_bits |= 1 << event.worker
+    else:
+        _add_capacity(state, worker.capacity, -1)
+        _leave_stations(worker)
+    worker.queues, worker.labels, worker.capacity = asked.queues, dict(asked.labels), capacity
+    worker.credit = asked.credit
+    _add_capacity(state, capacity, 1)
+    join_stations(state, worker)
+
+
+def join_stations(state: State, worker: Worker) -> None:
+    worker.stations = tuple(station for station in state.stations.values() if station.serves(worker))
+    if has_credit(worker):
+        free_worker(state, worker)
+
+
+def _leave_stations(worker: Worker) -> None:
+    for station in worker.stations:
+        station.free &= ~(1 << worker.number)
+    worker.stations = ()
+
+
+def _add_capacity(state: State, capacity: tuple[int, int, int, int], sign: int) -> None:
+    total = state.capacity
+    state.capacity = (
+        total[0] + sign * capacity[0],
+        total[1] + sign * capacity[1],
+        total[2] + sign * capacity[2],
+        total[3] + sign * capacity[3],
+    )
+
+
+def _on_worker_gone(state: State, event: ev.WorkerGone) -> None:
+    worker = state.workers.pop(event.worker)
+    assert not worker.tasks, "its attempts were taken from it before"
+    _leave_stations(worker)
+    _add_capacity(state, worker.capacity, -1)
+    del state.worker_numbers[worker.id]
+    state.worker_bits &= ~(1 << event.worker)
+
+
+def blocker_of(state: State, lane_number: int, reason: str, by: str) -> Blocker:
+    """Where a held lane is parked; found again from the words of its hold."""
+    lane = state.lane_numbers[lane_number]
+    if reason in ("credit", "resources"):
+        return lane.station
+    if reason == "load":
+        return state.shed
+    scope, _, name = by.partition(":")
+    return next(gauge for gauge in lane.gauges if gauge.scope == scope and gauge.name == name)
+
+
+def _on_lane_held(state: State, event: ev.LaneHeld) -> None:
+    lane = state.lane_numbers[event.lane]
+    if lane.held:
+        release_lane(state, lane)
+    lane.held, lane.held_by, lane.held_since = event.reason, event.by, state.tick
+    if event.until:
+        lane.held_until = set_timer(state, Timer.LANE, lane.number, event.until)
+    blocker_of(state, event.lane, event.reason, event.by).park(lane, state.now_ms)
+
+
+def _on_lane_tried(state: State, event: ev.LaneTried) -> None:
+    """The timer of a rate limit has fired."""
+    reopen(state, state.lane_numbers[event.lane])
+
+
+def _on_load_shed(state: State, event: ev.LoadShed) -> None:
+    state.shed.on, state.shed.lag_ms = event.on, event.lag_ms
+    stir(state, state.shed)
+
+
+SETUP_HANDLERS: dict[type[Any], Callable[[State, Any], None]] = {
+    ev.DefinitionPut: _on_definition,
+    ev.TenantPut: _on_tenant,
+    ev.QueuePut: _on_queue,
+    ev.LabelLimitPut: _on_label_limit,
+    ev.PolicyPut: _on_policy,
+    ev.ScopePaused: _on_paused,
+    ev.ScopeResumed: _on_resumed,
+    ev.SchedulePut: _on_schedule,
+    ev.ScheduleRemoved: _on_schedule_removed,
+    ev.WorkerOffered: _on_offered,
+    ev.WorkerGone: _on_worker_gone,
+    ev.LaneHeld: _on_lane_held,
+    ev.LaneTried: _on_lane_tried,
+    ev.LoadShed: _on_load_shed,
+}

@@ -1,0 +1,314 @@
+"""What may be asked of a partition, and what may be observed.
+
+Commands are imperative and say who sent them (`by`). Facts are what somebody saw: a result, a
+lost worker, a row that the shell looked up. All of them are journalled in one order, and the
+machine knows nothing else about the world.
+
+Structs are encoded as arrays with an integer tag, so a field may only be added at the end and
+a tag is never used again. Values over `values.INLINE_BYTES_MAX` come as references.
+"""
+
+import msgspec
+
+from tickwork.core.values import Value
+
+
+class _Input(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    pass
+
+
+# ---- what is set up
+
+
+class PutDefinition(_Input, frozen=True, tag=1):
+    by: str
+    tenant: str
+    document: bytes  # JSON
+
+
+class PutTenant(_Input, frozen=True, tag=2):
+    by: str
+    tenant: str
+    weight: int = 1
+    limit: int | None = None  # attempts running at once
+    rate_starts: int | None = None
+    rate_ms: int = 1_000
+    burst: int | None = None
+    max_live_runs: int | None = None
+
+
+class PutQueue(_Input, frozen=True, tag=3):
+    by: str
+    queue: str
+    limit: int | None = None
+    rate_starts: int | None = None
+    rate_ms: int = 1_000
+    burst: int | None = None
+
+
+class PutLabelLimit(_Input, frozen=True, tag=4):
+    by: str
+    label: str
+    value: str
+    limit: int | None = None
+
+
+class PutPolicy(_Input, frozen=True, tag=5):
+    """A gate asked before every step that names it: `allow` must hold, or `action` follows."""
+
+    by: str
+    policy: str
+    allow: str  # CEL
+    reason: str
+    action: str  # pause, fail, skip_with_log
+    pause_ms: int = 0  # a pause that ends by itself; 0: it waits for a person
+
+
+class PutSchedule(_Input, frozen=True, tag=6):
+    by: str
+    tenant: str
+    schedule: str
+    workflow: str
+    cron: str | None = None
+    every_ms: int | None = None
+    anchor_ms: int | None = None
+    inputs: Value = None
+
+
+class RemoveSchedule(_Input, frozen=True, tag=7):
+    by: str
+    tenant: str
+    schedule: str
+
+
+class Pause(_Input, frozen=True, tag=8):
+    """Scope is run, queue, workflow, tenant or schedule; a queue has no tenant."""
+
+    by: str
+    scope: str
+    tenant: str
+    name: str
+    reason: str = ""
+    until_ms: int | None = None  # of a run
+
+
+class Resume(_Input, frozen=True, tag=9):
+    by: str
+    scope: str
+    tenant: str
+    name: str
+
+
+# ---- what is asked of runs
+
+
+class Known(_Input, frozen=True):
+    """A fact beside a submission: this id or key belongs to a run that has left memory."""
+
+    run_id: str
+    body: str
+    submitted: int  # tick
+
+
+class Terms(_Input, frozen=True):
+    """What few submissions need."""
+
+    key: str = ""
+    body: str = ""  # digest of the request; two bodies under one key are refused
+    start_at_ms: int | None = None
+    delay_ms: int | None = None
+    debounce: str = ""  # a later submission under this key replaces the inputs and waits anew
+    priority: int | None = None
+    definition: str = ""  # a definition's hash, where not the latest is wanted
+    known: Known | None = None
+
+
+class Submit(_Input, frozen=True, tag=10):
+    by: str
+    tenant: str
+    run_id: str
+    workflow: str
+    inputs: Value = None
+    terms: Terms | None = None
+
+
+class Cancel(_Input, frozen=True, tag=11):
+    by: str
+    tenant: str
+    run_id: str
+    reason: str = ""
+
+
+class RunRecord(_Input, frozen=True):
+    """A run that has left memory, as its rows hold it: the fact beside what brings it back."""
+
+    number: int
+    run_id: str
+    definition: str
+    state: int
+    inputs: Value
+    by: str
+    source: str
+    submitted: int
+    started: int
+    priority: int
+    phases: bytes
+    results: dict[int, Value]
+    key: str = ""
+    body: str = ""
+    scheduled_ms: int = 0
+    schedule: str = ""
+    losses: int = 0
+
+
+class Resolve(_Input, frozen=True, tag=12):
+    """An operator's decision about a FAILED run: node -> retry, accept or skip. Empty: retry all that failed."""
+
+    by: str
+    tenant: str
+    run_id: str
+    reason: str
+    decisions: dict[str, str] = {}
+    values: dict[str, Value] = {}
+    record: RunRecord | None = None
+
+
+class Redrive(_Input, frozen=True, tag=13):
+    """Dead letters brought back in bulk, no faster than `per_second`."""
+
+    by: str
+    tenant: str
+    reason: str
+    per_second: int
+    records: list[RunRecord] = []
+
+
+class Rerun(_Input, frozen=True, tag=14):
+    """A new run that keeps the results of an old one, except from one node on."""
+
+    by: str
+    tenant: str
+    run_id: str
+    record: RunRecord
+    from_node: str = ""
+    definition: str = ""  # another version; "": the same
+    inputs: Value = None
+    change_inputs: bool = False
+
+
+class Decide(_Input, frozen=True, tag=15):
+    by: str
+    tenant: str
+    run_id: str
+    node: str
+    approve: bool
+    comment: str = ""
+
+
+class Ingest(_Input, frozen=True, tag=16):
+    """An event from outside: for one run, or for whoever waits for this name and key."""
+
+    by: str
+    tenant: str
+    event: str
+    key: str = ""
+    run_id: str = ""
+    payload: Value = None
+
+
+# ---- what workers and the shell observe
+
+
+class Offer(_Input, frozen=True, tag=20):
+    """A worker says what it serves and how many attempts it is ready to hold in all."""
+
+    worker: str
+    credit: int
+    queues: tuple[str, ...] = ("default",)
+    labels: dict[str, str] = {}
+    slots: int = 0  # 0: as many as its credit
+    cpu_milli: int = 0
+    memory_mb: int = 0
+    gpu: int = 0
+
+
+class WorkerLost(_Input, frozen=True, tag=21):
+    """Silent too long, or its connection closed without goodbye; `clean` where it said goodbye."""
+
+    worker: str
+    clean: bool = False
+
+
+class Started(_Input, frozen=True, tag=22):
+    task: int
+    attempt: int
+
+
+class Succeeded(_Input, frozen=True, tag=23):
+    task: int
+    attempt: int
+    value: Value = None
+
+
+class Failed(_Input, frozen=True, tag=24):
+    task: int
+    attempt: int
+    error: str  # its type
+    message: str = ""
+    permanent: bool = False
+
+
+class Checkpointed(_Input, frozen=True, tag=25):
+    task: int
+    attempt: int
+    value: Value = None
+
+
+class HandedBack(_Input, frozen=True, tag=26):
+    task: int
+    attempt: int
+
+
+class CacheAnswered(_Input, frozen=True, tag=27):
+    """What the shell found under the key that a `LookUp` effect asked for."""
+
+    task: int
+    found: bool
+    value: Value = None
+
+
+class ClockGap(_Input, frozen=True, tag=28):
+    """The shell saw time jump: what was due inside is late for this reason."""
+
+    from_ms: int
+    to_ms: int
+    cause: str
+
+
+Input = (
+    PutDefinition
+    | PutTenant
+    | PutQueue
+    | PutLabelLimit
+    | PutPolicy
+    | PutSchedule
+    | RemoveSchedule
+    | Pause
+    | Resume
+    | Submit
+    | Cancel
+    | Resolve
+    | Redrive
+    | Rerun
+    | Decide
+    | Ingest
+    | Offer
+    | WorkerLost
+    | Started
+    | Succeeded
+    | Failed
+    | Checkpointed
+    | HandedBack
+    | CacheAnswered
+    | ClockGap
+)

@@ -1,0 +1,178 @@
+"""Lanes: where ready tasks stand in line, and what may hold a line up.
+
+A lane holds the ready tasks for which admission gives one and the same answer (tenant, workflow,
+queue, priority, labels, resources, dependency), so its first task speaks for all of them.
+A lane that cannot move is parked at the one `Blocker` that holds it and costs nothing until
+that blocker is stirred.
+
+Order is fixed by values alone: fair time of the tenant, tenant, age of the first task. The heaps
+here only find that order quickly; none of them decides it. Keys only ever grow, so a heap entry
+may be out of date but is never too late: it is corrected when it reaches the top.
+"""
+
+from collections import deque
+from heapq import heappop, heappush, heapreplace
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+if TYPE_CHECKING:
+    from tickwork.core.model import Task, Tenant, Worker
+
+UNLIMITED = 1 << 62
+SHARE_SCALE = 10_000  # fair time of one slot-millisecond at weight 1
+START_CHARGE_MS = 100  # what a start costs its tenant at once; its real duration is added as it runs
+
+LaneKey = tuple[str, str, str, int, tuple[tuple[str, str], ...], tuple[int, int, int, int], str]
+"""Tenant, workflow, queue, priority, labels, resources, dependency."""
+
+PLAIN_RESOURCES = (1, 0, 0, 0)
+
+
+class Blocker(msgspec.Struct, eq=False, kw_only=True):
+    """Something that can hold lanes up. `parked` is a heap of (order key…, stamp, lane)."""
+
+    parked: list[Any] = msgspec.field(default_factory=list)
+    stirred: bool = False  # it may have room again and waits to be looked at
+
+    def park(self, lane: "Lane", now_ms: int) -> None:
+        lane.stamp += 1
+        heappush(self.parked, (*lane.order_key(now_ms), lane.stamp, lane))
+
+    def pull(self, now_ms: int) -> "Lane | None":
+        """The parked lane that is first in order now, taken out; None where none has work."""
+        heap = self.parked
+        while heap:
+            *key, stamp, lane = heap[0]
+            if lane.stamp != stamp or not lane.live:
+                heappop(heap)
+                continue
+            current = lane.order_key(now_ms)
+            if list(current) == key:
+                heappop(heap)
+                return lane  # type: ignore[no-any-return]
+            heapreplace(heap, (*current, stamp, lane))
+        return None
+
+
+class Gauge(Blocker, eq=False, kw_only=True):
+    """A limit that is counted: of a tenant, a workflow, a queue or a label.
+
+    The rate is a token bucket in integers: `rate_starts` per `rate_ms`. One start costs
+    `rate_ms` tokens and each millisecond earns `rate_starts`, so refilling is exact.
+    """
+
+    scope: str
+    name: str
+    running: int = 0
+    limit: int = UNLIMITED
+    paused: bool = False
+    pause_reason: str = ""
+    rate_starts: int = 0
+    rate_ms: int = 0  # 0: no rate
+    burst: int = 0
+    tokens: int = 0
+    refilled_ms: int = 0
+
+    def tokens_at(self, now_ms: int) -> int:
+        earned = (now_ms - self.refilled_ms) * self.rate_starts
+        return min(self.burst * self.rate_ms, self.tokens + earned)
+
+    def room(self, now_ms: int) -> int:
+        if self.paused:
+            return 0
+        room = self.limit - self.running
+        if self.rate_ms:
+            room = min(room, self.tokens_at(now_ms) // self.rate_ms)
+        return room
+
+    def spend(self, now_ms: int) -> None:
+        self.tokens = self.tokens_at(now_ms) - self.rate_ms
+        self.refilled_ms = now_ms
+
+    def next_token_ms(self, now_ms: int) -> int:
+        """When the bucket will hold one start again."""
+        missing = self.rate_ms - self.tokens_at(now_ms)
+        return now_ms + max(0, -(-missing // self.rate_starts))
+
+    def set_rate(self, starts: int, per_ms: int, burst: int, *, now_ms: int) -> None:
+        """A new bucket starts full; a changed one keeps what it had, so that edits earn nothing."""
+        held = self.tokens_at(now_ms) // self.rate_ms if self.rate_ms else burst
+        self.rate_starts, self.rate_ms, self.burst = starts, per_ms, burst
+        self.tokens = min(held, burst) * per_ms
+        self.refilled_ms = now_ms
+
+
+class Station(Blocker, eq=False, kw_only=True):
+    """One queue with one set of required labels: the workers that may serve it.
+
+    `free` is a bitmap of worker numbers with credit left; `cursor` makes turns among them.
+    """
+
+    queue: str
+    labels: tuple[tuple[str, str], ...]
+    free: int = 0
+    cursor: int = 0
+
+    def serves(self, worker: "Worker") -> bool:
+        have = worker.labels
+        return self.queue in worker.queues and all(have.get(name) == value for name, value in self.labels)
+
+    def next_free(self) -> int:
+        """The next worker in turn with credit left. Ask only while `free` is not 0."""
+        ahead = self.free >> self.cursor
+        if ahead:
+            return self.cursor + (ahead & -ahead).bit_length() - 1
+        return (self.free & -self.free).bit_length() - 1
+
+
+class Shed(Blocker, eq=False, kw_only=True):
+    """Holds lanes of low priority while important work lags."""
+
+    on: bool = False
+    lag_ms: int = 0
+
+
+class Lane(msgspec.Struct, eq=False):
+    key: LaneKey
+    tenant: "Tenant"
+    station: Station
+    gauges: tuple[Gauge, ...]
+    priority: int
+    lead_ms: int  # how much earlier its priority makes a task look; ageing, without ever sorting again
+    resources: tuple[int, int, int, int]
+    tasks: "deque[Task]" = msgspec.field(default_factory=deque)
+    orders: deque[int] = msgspec.field(default_factory=deque)
+    live: int = 0
+    held: str = ""  # why it does not move, "" where it does
+    held_by: str = ""
+    held_since: int = 0  # tick
+    held_until: int = 0  # tick of its timer, 0 for none
+    number: int = 0  # names its timer
+    stamp: int = 0
+    opened: bool = False  # waits to be looked at
+
+    def append(self, task: "Task") -> None:
+        self.tasks.append(task)
+        self.orders.append(task.order)
+        self.live += 1
+
+    def head(self) -> "Task":
+        """The first task in line. Entries of tasks that left the line are dropped on the way."""
+        tasks, orders = self.tasks, self.orders
+        task = tasks[0]
+        while not task.queued or task.order != orders[0]:
+            tasks.popleft()
+            orders.popleft()
+            task = tasks[0]
+        return task
+
+    def take_head(self) -> None:
+        self.tasks.popleft()
+        self.orders.popleft()
+        self.live -= 1
+
+    def order_key(self, now_ms: int) -> tuple[int, str, int, int]:
+        task = self.head()
+        tenant = self.tenant
+        return (tenant.fair_time_at(now_ms), tenant.id, task.ready_ms - self.lead_ms, task.order)

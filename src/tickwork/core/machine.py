@@ -1,0 +1,121 @@
+"""One tick: inputs and due timers to events and effects.
+
+The order inside a tick is fixed: inputs as they came, due timers by (tick, kind, number), then
+the runs that want a visit by run id, then admission. Two caps bound a tick; what does not fit
+stays first in line. Same state, same inputs, same outcome, on every machine.
+"""
+
+from collections.abc import Callable
+from itertools import islice
+from typing import Any
+
+import msgspec
+
+from tickwork.core import conditions, inputs
+from tickwork.core.admission import admit, shed_load
+from tickwork.core.commands import COMMANDS
+from tickwork.core.effects import Answer, Effect
+from tickwork.core.errors import Refused
+from tickwork.core.events import Deferred, Event, InputRefused, Visited
+from tickwork.core.evolve import begin_tick, evolve
+from tickwork.core.model import Run, Settings, State
+from tickwork.core.reports import REPORTS
+from tickwork.core.steps import visit
+from tickwork.core.timers import fire
+from tickwork.core.turn import Turn
+from tickwork.core.upkeep import merge_fresh
+
+MACHINE = 1  # raised with every change of a rule
+RULES = f"machine {MACHINE}; {conditions.RULES}"
+
+_RULES: dict[type[Any], Callable[[Turn, int, Any], None]] = {**COMMANDS, **REPORTS}
+
+
+class Outcome(msgspec.Struct):
+    tick: int
+    taken: int  # inputs decided upon; the rest come first next time
+    events: list[Event]
+    effects: list[Effect]
+    closed: list[Run]  # runs that ended and left memory
+
+
+class Machine:
+    """The pure state machine of one partition."""
+
+    def __init__(self, state: State | None = None, *, settings: Settings | None = None) -> None:
+        self.state = state if state is not None else State(settings=settings or Settings())
+
+    def apply(self, tick: int, asked: list[inputs.Input]) -> Outcome:
+        state = self.state
+        begin_tick(state, tick, asked)
+        turn = Turn(state)
+        taken = _take_inputs(turn, asked)
+        _take_timers(turn)
+        _visit_runs(turn)
+        admit(turn)
+        shed_load(turn)
+        return Outcome(tick, taken, turn.events, turn.effects, state.closed)
+
+    def fold(self, tick: int, asked: list[inputs.Input], events: list[Event]) -> None:
+        """Apply what was decided once, without deciding again."""
+        begin_tick(self.state, tick, asked)
+        for event in events:
+            evolve(self.state, event)
+
+    def next_tick(self) -> int | None:
+        """When this partition wants to be asked next if no input comes; None: never."""
+        state = self.state
+        if any(run.wanted for run in (*state.fresh, *islice(state.line, 1))) or any(lane.live for lane in state.open):
+            return state.tick + 1
+        due = state.wheel.next_due()
+        return None if due is None else max(due, state.tick + 1)
+
+
+def _take_inputs(turn: Turn, asked: list[inputs.Input]) -> int:
+    events, changes_max = turn.events, turn.changes_max
+    for place, item in enumerate(asked):
+        if len(events) >= changes_max:
+            return place
+        try:
+            _RULES[type(item)](turn, place, item)
+        except Refused as refused:
+            refuse(turn, place, refused)
+    return len(asked)
+
+
+def refuse(turn: Turn, place: int, refused: Refused) -> None:
+    """A rule raises before it emits anything, so nothing of the input is half done."""
+    turn.emit(InputRefused(place, refused.code, str(refused)))
+    turn.effects.append(Answer(place, "", refused.code, str(refused)))
+
+
+def _take_timers(turn: Turn) -> None:
+    wheel, tick = turn.state.wheel, turn.state.tick
+    while not turn.full:
+        timer = wheel.first(tick)
+        if timer is None:
+            return
+        fire(turn, timer[1])
+        assert wheel.first(tick) != timer, "what a timer decides also ends it"
+
+
+def _visit_runs(turn: Turn) -> None:
+    state = turn.state
+    runs = _next_in_line(state)
+    if not runs:
+        return
+    turn.emit(Visited([run.number for run in runs]))
+    for place, run in enumerate(runs):
+        if turn.full:
+            turn.deferred.extend(later.number for later in runs[place:])
+            break
+        visit(turn, run)
+    if turn.deferred:
+        turn.emit(Deferred(turn.deferred))
+
+
+def _next_in_line(state: State) -> list[Run]:
+    """At most `max_runs_per_tick` runs: those left over first, then the new ones by run id."""
+    merge_fresh(state)
+    wanted = (run for run in state.line if run.wanted)
+    return list(islice(wanted, state.settings.max_runs_per_tick))

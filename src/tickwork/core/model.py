@@ -1,0 +1,389 @@
+"""What a partition holds in memory: unfinished work, and the limits it runs under.
+
+Only `evolve` changes these values. Runs and tasks are flat structs that the garbage collector
+never visits, kept in sharded tables: one dict of a million entries would stop the partition
+for a quarter of a second whenever it grows. Everything that ended leaves memory.
+"""
+
+from collections import deque
+from collections.abc import Iterator
+from enum import IntEnum
+from typing import Generic, TypeVar
+from zlib import crc32
+
+import msgspec
+
+from tickwork.core.calendar import Cron, Interval
+from tickwork.core.inputs import Input
+from tickwork.core.lanes import (
+    SHARE_SCALE,
+    START_CHARGE_MS,
+    Blocker,
+    Gauge,
+    Lane,
+    LaneKey,
+    Shed,
+    Station,
+)
+from tickwork.core.plan import Plan, Step
+from tickwork.core.values import Value
+from tickwork.core.wheel import Wheel
+
+T = TypeVar("T")
+_SHARDS = 256
+NOTHING = (0, 0, 0)
+
+
+class Table(Generic[T]):
+    """Numbered things, spread over small dicts so that no single insert is ever slow."""
+
+    __slots__ = ("shards",)
+
+    def __init__(self) -> None:
+        self.shards: list[dict[int, T]] = [{} for _ in range(_SHARDS)]
+
+    def __len__(self) -> int:
+        return sum(len(shard) for shard in self.shards)
+
+    def get(self, number: int) -> T | None:
+        return self.shards[number & 255].get(number)
+
+    def __getitem__(self, number: int) -> T:
+        return self.shards[number & 255][number]
+
+    def add(self, number: int, thing: T) -> None:
+        shard = self.shards[number & 255]
+        assert number not in shard, "numbers are given once"
+        shard[number] = thing
+
+    def remove(self, number: int) -> None:
+        del self.shards[number & 255][number]
+
+    def __contains__(self, number: int) -> bool:
+        return number in self.shards[number & 255]
+
+    def values(self) -> list[T]:
+        """All of them by number. For snapshots and checks, never for a tick."""
+        return [thing for _, thing in sorted(pair for shard in self.shards for pair in shard.items())]
+
+
+class Names(Generic[T]):
+    """Like `Table`, for things with a name; the shard comes from a stable checksum."""
+
+    __slots__ = ("shards",)
+
+    def __init__(self) -> None:
+        self.shards: list[dict[str, T]] = [{} for _ in range(_SHARDS)]
+
+    def get(self, name: str) -> T | None:
+        return self.shards[crc32(name.encode()) & 255].get(name)
+
+    def add(self, name: str, thing: T) -> None:
+        self.shards[crc32(name.encode()) & 255][name] = thing
+
+    def remove(self, name: str) -> None:
+        del self.shards[crc32(name.encode()) & 255][name]
+
+    def items(self) -> Iterator[tuple[str, T]]:
+        yield from sorted(pair for shard in self.shards for pair in shard.items())
+
+
+class Timer(IntEnum):
+    """What is due, in the order in which timers of one tick are taken. Never renumber: it is an order."""
+
+    RUN_START = 0
+    SCHEDULE = 1
+    RETRY = 2
+    WAIT = 3
+    QUEUED = 4
+    RUNNING = 5
+    SILENT = 6
+    RUN_TIMEOUT = 7
+    RUN_RESUME = 8
+    SLA = 9
+    LANE = 10
+
+
+class Clock(msgspec.Struct, frozen=True):
+    """The logical clock. Fixed when a partition is created, apart from the tick itself."""
+
+    origin_ms: int = 0
+    resolution_ms: int = 1
+
+    def ms_of(self, tick: int) -> int:
+        return self.origin_ms + tick * self.resolution_ms
+
+    def tick_at(self, instant_ms: int) -> int:
+        """The first tick at or after an instant."""
+        return -(-(instant_ms - self.origin_ms) // self.resolution_ms)
+
+    def ticks(self, duration_ms: int) -> int:
+        return -(-duration_ms // self.resolution_ms)
+
+
+class Settings(msgspec.Struct, frozen=True):
+    """Part of the state: a replay runs under the same ones."""
+
+    clock: Clock = Clock()
+    max_runs_per_tick: int = 500
+    max_changes_per_tick: int = 5_000
+    max_live_runs: int = 5_000_000
+    ageing_ms: int = 60_000  # waiting this long is worth one level of priority
+    dedupe_window_ms: int = 86_400_000
+    shed_lag_ms: int = 0  # 0: never
+    shed_below: int = 3  # lanes of lower priority than this are held first
+    loss_allowance: int = 5  # attempts of one task that may end with their worker, beyond its retries
+    retry_gap_ms: int = 1_000  # retries of one dependency beyond its burst are at least this far apart
+    retry_burst: int = 10
+    retry_earned_percent: int = 20  # of a retry, for each first attempt that succeeds
+
+
+class Tenant(msgspec.Struct, eq=False):
+    """A tenant with its share, its counters, and the names that live under it."""
+
+    id: str
+    gauge: Gauge
+    weight: int = 1
+    max_live_runs: int = 1 << 62
+    share_unit: int = SHARE_SCALE  # fair time per slot-millisecond: SHARE_SCALE // weight
+    fair_time: int = 0
+    charged_ms: int = 0  # up to when running work is in `fair_time`
+    slots: int = 0  # of running work
+    more: tuple[int, int, int] = NOTHING  # cpu, memory, gpu of running work
+    usage: int = 0  # all of it as one number: slot-equivalents of its dominant resource
+    queued: int = 0  # ready tasks in all of its lanes
+    accepted: int = 0
+    completed: int = 0
+    failed: int = 0
+    cancelled: int = 0
+    active: int = 0
+    redrive_ms: int = 0  # when the next redriven run may start
+    plans: dict[str, Plan] = msgspec.field(default_factory=dict)
+    runs: "Names[Run]" = msgspec.field(default_factory=Names)
+    keys: "Names[Run]" = msgspec.field(default_factory=Names)
+    debounced: "dict[str, Run]" = msgspec.field(default_factory=dict)
+    workflow_gauges: dict[str, Gauge] = msgspec.field(default_factory=dict)
+    gates: "dict[tuple[str, str], Gate]" = msgspec.field(default_factory=dict)
+    waits: "dict[tuple[str, str], dict[int, Task]]" = msgspec.field(default_factory=dict)
+    budgets: "dict[str, Budget]" = msgspec.field(default_factory=dict)
+    schedules: "dict[str, Schedule]" = msgspec.field(default_factory=dict)
+    lanes: dict[Step, Lane] = msgspec.field(default_factory=dict)  # finds the lane of a node quickly
+
+    def fair_time_at(self, now_ms: int) -> int:
+        return self.fair_time + self.usage * (now_ms - self.charged_ms) * self.share_unit
+
+    def settle(self, now_ms: int) -> None:
+        self.fair_time += self.usage * (now_ms - self.charged_ms) * self.share_unit
+        self.charged_ms = now_ms
+
+    def charge_start(self, units: int) -> None:
+        self.fair_time += units * START_CHARGE_MS * self.share_unit
+
+
+class Gate(msgspec.Struct, eq=False):
+    """A workflow's concurrency key: how many runs hold it, and who is next."""
+
+    limit: int
+    holding: int = 0
+    line: "deque[Run]" = msgspec.field(default_factory=deque)  # in order of arrival
+
+
+class Budget(msgspec.Struct, eq=False):
+    """Retries of one dependency, spaced: each books the next free moment, each success frees part of one."""
+
+    booked_ms: int = 0
+
+    def next_ms(self, settings: "Settings", now_ms: int) -> int:
+        """The earliest moment that the next retry may have; a whole burst may have it now."""
+        gap_ms = settings.retry_gap_ms
+        return max(now_ms, self.booked_ms - (settings.retry_burst - 1) * gap_ms)
+
+    def book(self, settings: "Settings", now_ms: int) -> None:
+        self.booked_ms = max(self.booked_ms, now_ms) + settings.retry_gap_ms
+
+    def earn(self, settings: "Settings") -> None:
+        self.booked_ms -= settings.retry_gap_ms * settings.retry_earned_percent // 100
+
+
+class Heard(msgspec.Struct, frozen=True, gc=False):
+    """An event that was ingested for a run."""
+
+    name: str
+    key: str
+    payload: Value
+    tick: int
+    used: bool = False  # an event node has taken it
+
+
+class Run(msgspec.Struct, gc=False, eq=False):
+    number: int
+    id: str
+    tenant: Tenant
+    plan: Plan
+    inputs: Value
+    by: str  # who asked for it
+    source: str  # api, schedule, child, rerun …
+    submitted: int  # tick
+    phases: bytearray  # of each node, by index
+    counts: bytearray | list[int] | None  # unfinished parents of each node; None for a single node
+    unfinished: int
+    state: int = 0
+    started: int = 0  # tick
+    wanted: int = 0  # tick since when it waits for a visit; 0: it does not
+    priority: int = -1  # -1: as the nodes say
+    busy: int = 0  # tasks ready, running, in backoff or checking
+    waiting: int = 0  # tasks that wait
+    failures: int = 0  # nodes that failed
+    todo: tuple[int, ...] | list[int] = ()  # nodes whose parents have all ended
+    results: dict[int, Value] | None = None
+    key: str = ""
+    body: str = ""  # digest of what was submitted under the key
+    start_at: int = 0  # tick of its delayed start
+    debounce: str = ""
+    gate: Gate | None = None
+    gated: bool = False  # stands in the gate's line
+    parent: int = 0  # number of the task whose child this run is
+    child: int = 0
+    signals: list[Heard] | None = None
+    deadline: int = 0  # tick
+    resume_at: int = 0  # tick at which a policy's pause ends
+    pause_reason: str = ""
+    scheduled_ms: int = 0  # the nominal time, for a scheduled run
+    schedule: str = ""
+    sla_at: int = 0  # tick of the next point of its service level
+    sla_next: int = 0  # which of the plan's points that is
+    fanning: "dict[int, Task] | None" = None  # maps, repeats and child workflows in progress, by node
+
+
+class Task(msgspec.Struct, gc=False, eq=False):
+    """A node that has been reached and has not ended, or one child of a map or repeat."""
+
+    number: int
+    run: Run
+    step: Step
+    phase: int
+    attempt: int = 0
+    order: int = 0  # place in its lane; unique in the partition
+    queued: bool = False  # stands in its lane
+    started: bool = False  # the worker said so
+    ready_ms: int = 0
+    lane: Lane | None = None
+    worker: "Worker | None" = None
+    due: int = 0  # tick of the timer that belongs to its phase
+    silent_at: int = 0  # tick of the silence timer
+    heard: int = 0  # tick of the last word from its attempt
+    losses: int = 0  # attempts that ended with their worker
+    returns: int = 0  # attempts that their worker handed back unfinished
+    checkpoint: Value = None
+    parent: int = 0  # number of the map or repeat that it is a child of
+    child: int = -1
+    fan: "Fan | None" = None
+    cache_key: str = ""
+    wait_key: tuple[str, str] | None = None
+    dispatched: int = 0  # tick
+
+
+class Fan(msgspec.Struct, eq=False):
+    """A map is one counter plus the children that were started; a repeat is a map of one at a time."""
+
+    total: int
+    begun: int = 0
+    running: int = 0
+    succeeded: int = 0
+    failed: int = 0
+    rested: int = 0  # the turn before which a repeat has had its rest
+    last: Value = None
+    live: dict[int, int] = msgspec.field(default_factory=dict)  # child index -> task or run number
+
+
+class Worker(msgspec.Struct, eq=False):
+    number: int
+    id: str
+    queues: tuple[str, ...]
+    labels: dict[str, str]
+    capacity: tuple[int, int, int, int]
+    credit: int = 0  # how many attempts it is ready to hold in all
+    tasks: dict[int, Task] = msgspec.field(default_factory=dict)
+    slots: int = 0  # in use
+    more: tuple[int, int, int] = NOTHING  # cpu, memory, gpu in use
+    stations: tuple[Station, ...] = ()
+    draining: bool = False
+
+
+class Queue(msgspec.Struct, eq=False):
+    name: str
+    gauge: Gauge
+
+
+class Policy(msgspec.Struct, eq=False):
+    name: str
+    allow: str  # CEL
+    reason: str
+    action: str
+    pause_ms: int
+
+
+class Schedule(msgspec.Struct, eq=False):
+    number: int
+    tenant: Tenant
+    name: str
+    workflow: str
+    every: Cron | Interval
+    expression: str
+    inputs: Value
+    by: str
+    next_ms: int = 0
+    due: int = 0  # tick of its timer
+    paused: bool = False
+    fired: int = 0
+    last_fired_ms: int = 0
+
+
+class State(msgspec.Struct, eq=False):
+    """One partition. Fields above the line are state; those below it only find things faster."""
+
+    settings: Settings = Settings()
+    tick: int = 0
+    now_ms: int = 0
+    next_number: int = 1  # of runs, tasks, workers, schedules: one counter for all
+    next_order: int = 1
+    fair_floor: int = 0  # fair time of whoever started last; a newcomer begins here
+    capacity: tuple[int, int, int, int] = (0, 0, 0, 0)
+    live_runs: int = 0
+    stale: int = 0  # reports of attempts that were no longer theirs
+    refused: int = 0
+    tenants: dict[str, Tenant] = msgspec.field(default_factory=dict)
+    queues: dict[str, Queue] = msgspec.field(default_factory=dict)
+    label_gauges: dict[tuple[str, str], Gauge] = msgspec.field(default_factory=dict)
+    policies: dict[str, Policy] = msgspec.field(default_factory=dict)
+    plans: dict[str, Plan] = msgspec.field(default_factory=dict)
+    documents: dict[str, bytes] = msgspec.field(default_factory=dict)
+    workers: dict[int, Worker] = msgspec.field(default_factory=dict)
+    schedules: dict[int, Schedule] = msgspec.field(default_factory=dict)
+    runs: Table[Run] = msgspec.field(default_factory=Table)
+    tasks: Table[Task] = msgspec.field(default_factory=Table)
+    lanes: dict[LaneKey, Lane] = msgspec.field(default_factory=dict)
+    shed: Shed = msgspec.field(default_factory=Shed)
+    stamp: int = 0  # tick that a run wanted now is noted with
+    # ---- found again from the fields above
+    wheel: Wheel = msgspec.field(default_factory=Wheel)
+    worker_bits: int = 0  # worker numbers in use; they are given again
+    worker_numbers: dict[str, int] = msgspec.field(default_factory=dict)
+    stations: dict[tuple[str, tuple[tuple[str, str], ...]], Station] = msgspec.field(default_factory=dict)
+    lane_numbers: dict[int, Lane] = msgspec.field(default_factory=dict)
+    line: deque[Run] = msgspec.field(default_factory=deque)  # runs to visit, those of earlier ticks first
+    fresh: list[Run] = msgspec.field(default_factory=list)  # wanted since the last visit
+    open: list[Lane] = msgspec.field(default_factory=list)  # lanes with work that nothing holds yet
+    stirred: list[Blocker] = msgspec.field(default_factory=list)  # blockers that may have room again
+    protected: int = 0  # ready tasks of priority at or above settings.shed_below
+    inputs: list[Input] = msgspec.field(default_factory=list)  # of this tick; events point into it
+    closed: list[Run] = msgspec.field(default_factory=list)  # ended in this tick; theirs who writes rows
+
+
+def dominant_units(slots: int, more: tuple[int, int, int], capacity: tuple[int, int, int, int]) -> int:
+    """What these resources are worth in slots, by the scarcest of them."""
+    if more == NOTHING:
+        return slots
+    have_slots = max(capacity[0], 1)
+    others = (-(-used * have_slots // have) if have else 0 for used, have in zip(more, capacity[1:], strict=True))
+    return max(slots, *others)

@@ -1,0 +1,137 @@
+"""What workers and the shell have seen: results, losses, credit, looked-up values.
+
+A report about an attempt counts only while that attempt is the task's current one. Everything
+else is recorded as stale and changes nothing, so a worker that comes back from the dead does no harm.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from tickwork.core import inputs
+from tickwork.core.effects import Alert, Answer, Keep
+from tickwork.core.errors import Refused
+from tickwork.core.events import (
+    AttemptStarted,
+    CacheMissed,
+    Checkpoint,
+    StaleReport,
+    TaskFailed,
+    TaskRequeued,
+    TaskSucceeded,
+    WorkerGone,
+    WorkerOffered,
+)
+from tickwork.core.lifecycle import Phase
+from tickwork.core.model import Task
+from tickwork.core.names import check_name
+from tickwork.core.steps import fail_or_retry
+from tickwork.core.turn import Turn
+from tickwork.core.values import INLINE_BYTES_MAX, too_large
+
+RUNNING = Phase.RUNNING
+WORKER_CREDIT_MAX = 100_000
+WORKER_LABELS_MAX = 1_000
+
+
+def _current(turn: Turn, place: int, number: int, attempt: int) -> Task | None:
+    task = turn.state.tasks.shards[number & 255].get(number)
+    if task is None or task.phase != RUNNING or task.attempt != attempt:
+        turn.emit(StaleReport(place))
+        turn.effects.append(Answer(place, "", "fenced", "this attempt is no longer yours"))
+        return None
+    return task
+
+
+def _succeeded(turn: Turn, place: int, asked: inputs.Succeeded) -> None:
+    task = _current(turn, place, asked.task, asked.attempt)
+    if task is None:
+        return
+    if too_large(asked.value):
+        raise Refused("value_too_large", f"inline values have at most {INLINE_BYTES_MAX} bytes", path="value")
+    if task.step.cache_version is not None and task.cache_key:
+        turn.effects.append(Keep(task.number, task.cache_key, place))
+    turn.emit(TaskSucceeded(asked.task, place))
+
+
+def _failed(turn: Turn, place: int, asked: inputs.Failed) -> None:
+    task = _current(turn, place, asked.task, asked.attempt)
+    if task is not None:
+        fail_or_retry(turn, task, asked.error, asked.message, place=place, permanent=asked.permanent)
+
+
+def _started(turn: Turn, place: int, asked: inputs.Started) -> None:
+    if _current(turn, place, asked.task, asked.attempt) is not None:
+        turn.emit(AttemptStarted(asked.task))
+
+
+def _checkpointed(turn: Turn, place: int, asked: inputs.Checkpointed) -> None:
+    if _current(turn, place, asked.task, asked.attempt) is None:
+        return
+    if too_large(asked.value):
+        raise Refused("value_too_large", f"inline values have at most {INLINE_BYTES_MAX} bytes", path="value")
+    turn.emit(Checkpoint(asked.task, place))
+
+
+def _handed_back(turn: Turn, place: int, asked: inputs.HandedBack) -> None:
+    if _current(turn, place, asked.task, asked.attempt) is not None:
+        turn.emit(TaskRequeued(asked.task, "handed_back"))
+
+
+def _cache_answered(turn: Turn, place: int, asked: inputs.CacheAnswered) -> None:
+    task = turn.state.tasks.get(asked.task)
+    if task is None or task.phase != Phase.CHECKING:
+        turn.emit(StaleReport(place))
+    elif asked.found:
+        turn.emit(TaskSucceeded(asked.task, place))
+    else:
+        turn.emit(CacheMissed(asked.task))
+
+
+def _offer(turn: Turn, place: int, asked: inputs.Offer) -> None:
+    state = turn.state
+    check_name(asked.worker, path="worker", kind="worker")
+    if not 0 <= asked.credit <= WORKER_CREDIT_MAX:
+        raise Refused("bad_credit", f"credit is 0 to {WORKER_CREDIT_MAX}", path="credit")
+    if len(asked.labels) > WORKER_LABELS_MAX:
+        raise Refused("too_many_labels", f"a worker has at most {WORKER_LABELS_MAX} labels", path="labels")
+    if min(asked.slots, asked.cpu_milli, asked.memory_mb, asked.gpu) < 0:
+        raise Refused("bad_capacity", "capacities are 0 or more", path="slots")
+    number = state.worker_numbers.get(asked.worker)
+    if number is None:
+        number = (~state.worker_bits & (state.worker_bits + 1)).bit_length() - 1  # the lowest one free
+    turn.emit(WorkerOffered(number, place))
+
+
+def _worker_lost(turn: Turn, place: int, asked: inputs.WorkerLost) -> None:
+    state = turn.state
+    number = state.worker_numbers.get(asked.worker)
+    if number is None:
+        turn.emit(StaleReport(place))
+        return
+    for _, task in sorted(state.workers[number].tasks.items(), key=lambda pair: pair[0]):
+        if asked.clean:
+            turn.emit(TaskRequeued(task.number, "handed_back"))
+        elif task.losses < state.settings.loss_allowance:
+            turn.emit(TaskRequeued(task.number, "lost"))
+        else:
+            _give_up(turn, task)
+    turn.emit(WorkerGone(number, asked.clean))
+
+
+def _give_up(turn: Turn, task: Task) -> None:
+    """A task that takes one worker after another down with it is poison."""
+    message = f"{task.losses + 1} workers were lost while they ran it"
+    turn.emit(TaskFailed(task.number, "worker_lost", message, -1, True))
+    turn.effects.append(Alert("dead_letter", task.run.tenant.id, task.run.id, f"{task.step.id}: {message}"))
+
+
+REPORTS: dict[type[Any], Callable[[Turn, int, Any], None]] = {
+    inputs.Succeeded: _succeeded,
+    inputs.Failed: _failed,
+    inputs.Started: _started,
+    inputs.Checkpointed: _checkpointed,
+    inputs.HandedBack: _handed_back,
+    inputs.CacheAnswered: _cache_answered,
+    inputs.Offer: _offer,
+    inputs.WorkerLost: _worker_lost,
+}

@@ -1,0 +1,454 @@
+"""A visit to one run: start it, take its next steps, and say where it stands.
+
+Everything a run does by itself happens here, one visit at a time, in the order of run ids. A
+visit never waits and never looks at another run, except to begin or end the children of its own.
+"""
+
+from collections.abc import Callable
+
+from tickwork.core.conditions import Condition
+from tickwork.core.context import cache_key, child_inputs, own_names, resolve, snapshot
+from tickwork.core.definition import (
+    ApprovalNode,
+    EventNode,
+    MapNode,
+    RepeatNode,
+    TaskNode,
+    WaitNode,
+    WorkflowNode,
+    WorkNode,
+)
+from tickwork.core.effects import Alert, LookUp, Stop
+from tickwork.core.errors import Refused
+from tickwork.core.events import (
+    ChildBegun,
+    FanEnded,
+    GateTaken,
+    PolicyDecided,
+    RunGated,
+    RunMoved,
+    RunSpawned,
+    StepEnded,
+    TaskAnswered,
+    TaskChecking,
+    TaskFailed,
+    TaskReady,
+    TaskRetrying,
+    TaskWaiting,
+    TurnDelayed,
+)
+from tickwork.core.evolve import has_children_to_give, live_tasks
+from tickwork.core.lifecycle import Phase, RunState, RunTrigger
+from tickwork.core.model import Run, State, Task
+from tickwork.core.plan import Kind, Step
+from tickwork.core.policy import ask
+from tickwork.core.retry import backoff_ms
+from tickwork.core.timetext import instant_ms
+from tickwork.core.turn import Turn
+from tickwork.core.values import items_of
+from tickwork.core.workflow import verdict
+
+MAP_ITEMS_MAX = 1_000_000
+NESTING_MAX = 32  # workflows inside workflows
+
+PENDING, ACTIVE, WAITING, PAUSED = RunState.PENDING, RunState.ACTIVE, RunState.WAITING, RunState.PAUSED
+
+
+def visit(turn: Turn, run: Run) -> None:
+    state = run.state
+    if state == PENDING:
+        if not _start(turn, run):
+            return
+    elif state == PAUSED or state > PAUSED:
+        return
+    if run.plan.exits and _leave_early(turn, run):
+        return
+    if run.todo:
+        _take_steps(turn, run)
+    if run.fanning:
+        _tend_children(turn, run)
+    _settle(turn, run)
+
+
+def _start(turn: Turn, run: Run) -> bool:
+    """False: its concurrency key is taken, or cannot be told."""
+    concurrency = run.plan.definition.concurrency
+    if concurrency is not None and run.gate is None:
+        try:
+            key = _gate_key(turn.state, run)
+        except Refused as refused:
+            end_run(turn, run, RunTrigger.CANCEL, f"concurrency key: {refused}")
+            return False
+        gate = run.tenant.gates.get((run.plan.name, key))
+        if gate is not None and (gate.holding >= concurrency.limit or any(waiter.gated for waiter in gate.line)):
+            turn.emit(RunGated(run.number, key))
+            return False
+        turn.emit(GateTaken(run.number, key))
+    elif run.gated:
+        return False
+    turn.emit(RunMoved(run.number, RunTrigger.START))
+    return True
+
+
+def _gate_key(state: State, run: Run) -> str:
+    condition = run.plan.gate_key
+    return "" if condition is None else str(condition.value(snapshot(state, run, condition)))
+
+
+def _leave_early(turn: Turn, run: Run) -> bool:
+    for condition, way in zip(run.plan.exits, run.plan.definition.exits, strict=True):
+        try:
+            holds = condition.holds(snapshot(turn.state, run, condition))
+        except Refused as refused:
+            _wake(turn, run)
+            end_run(turn, run, RunTrigger.FAIL, f"exit condition: {refused}")
+            return True
+        if holds:
+            _wake(turn, run)
+            trigger = RunTrigger.CANCEL if way.outcome == "cancelled" else RunTrigger.COMPLETE
+            end_run(turn, run, trigger, way.reason or f"exit: {way.when}")
+            return True
+    return False
+
+
+def _settle(turn: Turn, run: Run) -> None:
+    """Say where the run stands now that nothing more can be done for it."""
+    if not run.unfinished:
+        _wake(turn, run)
+        if run.failures:
+            end_run(turn, run, RunTrigger.FAIL, _failed_nodes(run))
+        else:
+            turn.emit(RunMoved(run.number, RunTrigger.COMPLETE))
+    elif run.state == ACTIVE:
+        if not run.busy and run.waiting and not run.todo:
+            turn.emit(RunMoved(run.number, RunTrigger.WAIT))
+    elif run.state == WAITING and run.busy:
+        _wake(turn, run)
+
+
+def _wake(turn: Turn, run: Run) -> None:
+    if run.state == WAITING:
+        turn.emit(RunMoved(run.number, RunTrigger.WAKE))
+
+
+def _failed_nodes(run: Run) -> str:
+    failed = [step.id for step in run.plan.steps if run.phases[step.index] == Phase.FAILED]
+    return f"failed: {', '.join(failed[:5])}" + (f" and {len(failed) - 5} more" if len(failed) > 5 else "")
+
+
+def end_run(turn: Turn, run: Run, trigger: RunTrigger, reason: str, *, place: int = -1) -> None:
+    """End a run with everything that is still going on in it, child runs included."""
+    state = turn.state
+    line = [(run, trigger, reason)]
+    for ending, how, why in line:  # grows while it is walked
+        for task in live_tasks(state, ending):
+            if task.worker is not None:
+                turn.effects.append(Stop(task.worker.number, task.number, task.attempt))
+            line.extend((child, RunTrigger.CANCEL, f"its parent ended: {why}") for child in child_runs(state, task))
+        turn.emit(RunMoved(ending.number, how, why, place))
+        if how in (RunTrigger.FAIL, RunTrigger.TIME_OUT):
+            turn.effects.append(Alert("run_failed", ending.tenant.id, ending.id, why))
+
+
+def child_runs(state: State, task: Task) -> list[Run]:
+    body = task.step if task.step.kind is Kind.WORKFLOW else task.step.body
+    if task.fan is None or body is None or body.kind is not Kind.WORKFLOW:
+        return []
+    return [state.runs[number] for _, number in sorted(task.fan.live.items())]
+
+
+# ---- steps
+
+
+def _take_steps(turn: Turn, run: Run) -> None:
+    """Begin every node whose parents have all ended; what that frees at once, too."""
+    phases, counts, steps = run.phases, run.counts, run.plan.steps
+    while run.todo:
+        todo = run.todo if len(run.todo) == 1 else sorted(dict.fromkeys(run.todo))
+        run.todo = ()
+        for place, index in enumerate(todo):
+            if phases[index] or (counts is not None and counts[index]):
+                continue
+            if len(turn.events) >= turn.changes_max or run.state == PAUSED:
+                run.todo = [*todo[place:], *run.todo]
+                if run.state != PAUSED:
+                    turn.deferred.append(run.number)
+                return
+            _begin(turn, run, steps[index])
+
+
+def _begin(turn: Turn, run: Run, step: Step) -> None:
+    if step.parents:
+        phases = run.phases
+        outcome = verdict(step.node.trigger, [phases[parent] for parent in step.parents])
+        if outcome is not Phase.READY:
+            reason = "something it needs failed" if outcome is Phase.BLOCKED else "nothing led here"
+            turn.emit(StepEnded(run.number, step.index, outcome, reason))
+            return
+    _wake(turn, run)
+    if step.plain:
+        turn.emit(TaskReady(run.number, step.index))
+        return
+    try:
+        if step.when is not None and not step.when.holds(snapshot(turn.state, run, step.when)):
+            turn.emit(StepEnded(run.number, step.index, Phase.NOT_TAKEN, "its condition is false"))
+        elif not step.policies or _pass_gate(turn, run, step):
+            _KINDS[step.kind](turn, run, step)
+    except Refused as refused:
+        turn.emit(StepEnded(run.number, step.index, Phase.FAILED, f"{refused.code}: {refused}"))
+
+
+def _pass_gate(turn: Turn, run: Run, step: Step) -> bool:
+    state = turn.state
+
+    def see(condition: Condition) -> dict[str, object]:
+        return snapshot(state, run, condition)
+
+    for answer in ask(step.policies, state.policies, see):
+        turn.emit(PolicyDecided(run.number, step.index, answer.policy, answer.allowed, answer.reason, answer.action))
+        if answer.allowed:
+            continue
+        reason = f"policy {answer.policy}: {answer.reason}"
+        if answer.action == "pause":
+            until = state.tick + state.settings.clock.ticks(answer.pause_ms) if answer.pause_ms else 0
+            run.todo = [*run.todo, step.index]  # asked again when the run is resumed
+            turn.emit(RunMoved(run.number, RunTrigger.PAUSE, reason, -1, until))
+        else:
+            phase = Phase.SKIPPED if answer.action == "skip_with_log" else Phase.FAILED
+            turn.emit(StepEnded(run.number, step.index, phase, reason))
+        return False
+    return True
+
+
+def _begin_work(turn: Turn, run: Run, step: Step) -> None:
+    node = step.node
+    assert isinstance(node, WorkNode)
+    if step.cache_version is None:
+        turn.emit(TaskReady(run.number, step.index))
+        return
+    handler = node.handler if isinstance(node, TaskNode) else step.id
+    key = cache_key(run, handler, step.cache_version, node.args)
+    turn.emit(TaskChecking(run.number, step.index, key))
+    assert node.cache is not None
+    turn.effects.append(LookUp(run.number + step.index, key, node.cache.ttl_ms))
+
+
+def _begin_wait(turn: Turn, run: Run, step: Step) -> None:
+    node, state = step.node, turn.state
+    assert isinstance(node, WaitNode)
+    clock = state.settings.clock
+    if node.duration_ms is not None:
+        until = state.tick + clock.ticks(node.duration_ms)
+    else:
+        assert node.until is not None
+        named = node.until.startswith(("inputs.", "nodes."))
+        until = clock.tick_at(instant_ms(resolve(run, node.until) if named else node.until, path=step.id))
+    if until <= state.tick:
+        turn.emit(StepEnded(run.number, step.index, Phase.SUCCEEDED, "its time has already come"))
+    else:
+        turn.emit(TaskWaiting(run.number, step.index, until))
+
+
+def _begin_branch(turn: Turn, run: Run, step: Step) -> None:
+    taken, reason = step.default, "default"
+    for place, (condition, to) in enumerate(step.cases):
+        if condition.holds(snapshot(turn.state, run, condition)):
+            taken, reason = to, f"case {place}"
+            break
+    turn.emit(StepEnded(run.number, step.index, Phase.SUCCEEDED, reason))
+    targets = dict.fromkeys([to for _, case in step.cases for to in case] + list(step.default))
+    for target in targets:
+        if target not in taken and run.phases[target] == Phase.PENDING:
+            turn.emit(StepEnded(run.number, target, Phase.NOT_TAKEN, f"{step.id} took {reason}"))
+
+
+def _begin_event(turn: Turn, run: Run, step: Step) -> None:
+    node, state = step.node, turn.state
+    assert isinstance(node, EventNode)
+    key = "" if node.key is None else str(resolve(run, node.key))
+    turn.emit(TaskWaiting(run.number, step.index, _deadline(state, node.timeout_ms), key))
+    for place, heard in enumerate(run.signals or ()):
+        if not heard.used and heard.name == node.event and heard.key == key:
+            turn.emit(TaskAnswered(run.number + step.index, -1, place))
+            return
+
+
+def _begin_approval(turn: Turn, run: Run, step: Step) -> None:
+    node = step.node
+    assert isinstance(node, ApprovalNode)
+    turn.emit(TaskWaiting(run.number, step.index, _deadline(turn.state, node.timeout_ms)))
+
+
+def _deadline(state: State, timeout_ms: int | None) -> int:
+    return 0 if timeout_ms is None else state.tick + state.settings.clock.ticks(timeout_ms)
+
+
+def _begin_workflow(turn: Turn, run: Run, step: Step) -> None:
+    turn.emit(TaskWaiting(run.number, step.index, 0, "", 1))
+
+
+def _begin_map(turn: Turn, run: Run, step: Step) -> None:
+    node = step.node
+    assert isinstance(node, MapNode)
+    total = _items(run, node.over)
+    if total > MAP_ITEMS_MAX:
+        raise Refused("map_too_wide", f"{node.over} has {total} items, the limit is {MAP_ITEMS_MAX}")
+    turn.emit(TaskWaiting(run.number, step.index, 0, "", total))
+
+
+def _items(run: Run, over: str) -> int:
+    root, *path = over.split(".")
+    if root == "nodes" and len(path) == 1:
+        return items_of((run.results or {}).get(run.plan.index[path[0]]), what=over)
+    value = resolve(run, over)
+    if not isinstance(value, list):
+        raise Refused("not_a_list", f"{over} is not a list, so a map cannot fan out over it")
+    return len(value)
+
+
+def _begin_repeat(turn: Turn, run: Run, step: Step) -> None:
+    node = step.node
+    assert isinstance(node, RepeatNode)
+    turn.emit(TaskWaiting(run.number, step.index, 0, "", node.max_iterations))
+
+
+_KINDS: dict[Kind, Callable[[Turn, Run, Step], None]] = {
+    Kind.WORK: _begin_work,
+    Kind.WAIT: _begin_wait,
+    Kind.BRANCH: _begin_branch,
+    Kind.EVENT: _begin_event,
+    Kind.APPROVAL: _begin_approval,
+    Kind.WORKFLOW: _begin_workflow,
+    Kind.MAP: _begin_map,
+    Kind.REPEAT: _begin_repeat,
+}
+
+
+# ---- children
+
+
+def _tend_children(turn: Turn, run: Run) -> None:
+    """Begin what may begin, and end what all children of have ended."""
+    for _, task in sorted((run.fanning or {}).items(), key=lambda pair: pair[0]):
+        try:
+            _TENDERS[task.step.kind](turn, task)
+        except Refused as refused:
+            turn.emit(TaskFailed(task.number, refused.code, str(refused)))
+        if turn.full and not run.wanted:
+            turn.deferred.append(run.number)
+            return
+    if run.todo:
+        _take_steps(turn, run)
+
+
+def _tend_map(turn: Turn, task: Task) -> None:
+    fan, node, body = task.fan, task.step.node, task.step.body
+    assert fan is not None and body is not None and isinstance(node, MapNode)
+    if fan.begun == fan.total and not fan.running:
+        if fan.failed <= node.tolerate:
+            turn.emit(FanEnded(task.number))
+        else:
+            turn.emit(TaskFailed(task.number, "children_failed", f"{fan.failed} of {fan.total} failed"))
+    elif body.kind is Kind.WORKFLOW:
+        while has_children_to_give(task) and not turn.full:
+            _spawn(turn, task, body.node, node.over)
+
+
+def _tend_workflow(turn: Turn, task: Task) -> None:
+    fan = task.fan
+    assert fan is not None
+    if not fan.begun:
+        _spawn(turn, task, task.step.node, None)
+    elif fan.succeeded:
+        turn.emit(FanEnded(task.number))
+    elif not fan.running:
+        fail_or_retry(turn, task, "ChildFailed", "the child run did not complete")
+
+
+def _tend_repeat(turn: Turn, task: Task) -> None:
+    fan, node, step = task.fan, task.step.node, task.step
+    assert fan is not None and isinstance(node, RepeatNode) and step.until is not None and step.body is not None
+    if fan.running or task.due:
+        return
+    if fan.failed:
+        turn.emit(TaskFailed(task.number, "iteration_failed", f"iteration {fan.begun} failed"))
+        return
+    rested = fan.rested == fan.begun
+    if fan.begun and not (rested and node.delay_ms):
+        if _enough(turn, task, step.until):
+            turn.emit(FanEnded(task.number))
+            return
+        if fan.begun >= fan.total:
+            _end_of_turns(turn, task, node)
+            return
+        if node.delay_ms:
+            turn.emit(TurnDelayed(task.number, turn.state.tick + turn.state.settings.clock.ticks(node.delay_ms)))
+            return
+    if step.body.kind is Kind.WORKFLOW:
+        _spawn(turn, task, step.body.node, None)
+    else:
+        turn.emit(ChildBegun(task.number, turn.state.next_number))
+
+
+def _enough(turn: Turn, task: Task, until: Condition) -> bool:
+    assert task.fan is not None
+    fan = task.fan
+    last = own_names(task.run, None, fan.begun, fan.last)["previous"] if "last" in until.names else None
+    return until.holds(snapshot(turn.state, task.run, until, iteration=fan.begun, last=last))
+
+
+def _end_of_turns(turn: Turn, task: Task, node: RepeatNode) -> None:
+    if node.on_max == "continue":
+        turn.emit(FanEnded(task.number))
+    else:
+        turn.emit(TaskFailed(task.number, "too_many_iterations", f"not enough after {node.max_iterations}"))
+
+
+def _spawn(turn: Turn, task: Task, node: object, over: str | None) -> None:
+    assert isinstance(node, WorkflowNode) and task.fan is not None
+    run, fan = task.run, task.fan
+    plan = run.tenant.plans.get(node.workflow)
+    if plan is None:
+        raise Refused("unknown_workflow", f"there is no workflow {node.workflow}")
+    _check_nesting(turn.state, run)
+    own = own_names(run, over, fan.begun, fan.last) if task.step.kind is not Kind.WORKFLOW else {}
+    values = child_inputs(run, node.args, own, place=f"{task.number}/{fan.begun}")
+    turn.emit(RunSpawned(turn.state.next_number, task.number, fan.begun, plan.hash, values))
+
+
+def _check_nesting(state: State, run: Run) -> None:
+    depth, parent = 1, run.parent
+    while parent:
+        depth += 1
+        parent = state.tasks[parent].run.parent
+    if depth >= NESTING_MAX:
+        raise Refused("nested_too_deep", f"workflows may call each other {NESTING_MAX} deep")
+
+
+_TENDERS: dict[Kind, Callable[[Turn, Task], None]] = {
+    Kind.MAP: _tend_map,
+    Kind.WORKFLOW: _tend_workflow,
+    Kind.REPEAT: _tend_repeat,
+}
+
+
+# ---- attempts that did not succeed
+
+
+def fail_or_retry(
+    turn: Turn, task: Task, error: str, message: str, *, place: int = -1, permanent: bool = False
+) -> None:
+    """Another attempt where the retry rules allow one, else the end of the task and a dead letter."""
+    state = turn.state
+    tries = task.attempt - task.losses - task.returns
+    delay = None if permanent else backoff_ms(task.step.retry, tries, seed=(task.run.id, task.number), error=error)
+    if delay is None:
+        turn.emit(TaskFailed(task.number, error, message if place < 0 else "", place, True))
+        run = task.run
+        turn.effects.append(Alert("dead_letter", run.tenant.id, run.id, f"{task.step.id}: {error}"))
+        return
+    settings = state.settings
+    due = state.tick + max(1, settings.clock.ticks(delay))
+    budget = task.run.tenant.budgets.get(task.step.requirement[4]) if task.step.requirement[4] else None
+    booked = settings.clock.tick_at(budget.next_ms(settings, state.now_ms)) if budget is not None else 0
+    turn.emit(TaskRetrying(task.number, max(due, booked), error, place, booked > due))

@@ -1,0 +1,129 @@
+"""What follows when time comes: one rule per kind of timer.
+
+Each rule emits an event that ends its timer, so every timer that fires does so exactly once in
+the journal.
+"""
+
+from collections.abc import Callable
+
+from tickwork.core.commands import resolve_redriven
+from tickwork.core.definition import ApprovalNode, EventNode
+from tickwork.core.effects import Alert, Stop
+from tickwork.core.events import (
+    LaneTried,
+    RunDue,
+    RunMoved,
+    RunScheduled,
+    SlaReached,
+    TaskDue,
+    TaskFailed,
+    WaitElapsed,
+)
+from tickwork.core.lifecycle import ENDED, RunState, RunTrigger
+from tickwork.core.model import Timer
+from tickwork.core.plan import Kind
+from tickwork.core.steps import end_run, fail_or_retry
+from tickwork.core.timetext import instant_text
+from tickwork.core.turn import Turn
+
+
+def fire(turn: Turn, key: int) -> None:
+    _RULES[Timer(key & 31)](turn, key >> 5)
+
+
+def _run_start(turn: Turn, number: int) -> None:
+    run = turn.state.runs[number]
+    turn.emit(RunDue(number))
+    if run.state == RunState.FAILED:
+        resolve_redriven(turn, run)
+
+
+def _schedule(turn: Turn, number: int) -> None:
+    state = turn.state
+    schedule = state.schedules[number]
+    due_ms = schedule.next_ms
+    next_ms = schedule.every.next_ms(due_ms) or 0
+    tenant = schedule.tenant
+    missed = ""
+    if schedule.workflow not in tenant.plans:
+        missed = "unknown_workflow"
+    elif tenant.runs.get(f"sched-{schedule.name}-{instant_text(due_ms)}") is not None:
+        missed = "already_there"
+    elif state.live_runs >= state.settings.max_live_runs:
+        missed = "overloaded"
+    run = 0 if missed else state.next_number
+    turn.emit(RunScheduled(run, number, due_ms, next_ms, missed))
+    if missed:
+        turn.effects.append(Alert("occurrence_missed", tenant.id, schedule.name, missed))
+
+
+def _retry(turn: Turn, number: int) -> None:
+    turn.emit(TaskDue(number))
+
+
+def _wait(turn: Turn, number: int) -> None:
+    task = turn.state.tasks[number]
+    node = task.step.node
+    if isinstance(node, EventNode | ApprovalNode) and node.on_timeout == "fail":
+        what = "event" if task.step.kind is Kind.EVENT else "approval"
+        turn.emit(TaskFailed(number, "timeout", f"no {what} came in time"))
+    else:
+        turn.emit(WaitElapsed(number))
+
+
+def _queued(turn: Turn, number: int) -> None:
+    turn.emit(TaskFailed(number, "queued_timeout", "no worker took it in time", -1, True))
+
+
+def _running(turn: Turn, number: int) -> None:
+    _stop(turn, number, "Timeout", "the attempt took too long")
+
+
+def _silent(turn: Turn, number: int) -> None:
+    _stop(turn, number, "Silent", "the attempt reported nothing for too long")
+
+
+def _stop(turn: Turn, number: int, error: str, message: str) -> None:
+    task = turn.state.tasks[number]
+    assert task.worker is not None
+    turn.effects.append(Stop(task.worker.number, number, task.attempt))
+    fail_or_retry(turn, task, error, message)
+
+
+def _run_timeout(turn: Turn, number: int) -> None:
+    end_run(turn, turn.state.runs[number], RunTrigger.TIME_OUT, "the run took too long")
+
+
+def _run_resume(turn: Turn, number: int) -> None:
+    turn.emit(RunMoved(number, RunTrigger.RESUME, "the pause is over"))
+
+
+def _sla(turn: Turn, number: int) -> None:
+    run = turn.state.runs[number]
+    point = run.sla_next
+    after_ms, breach, node = run.plan.sla_points[point]
+    late = node < 0 or run.phases[node] not in ENDED
+    turn.emit(SlaReached(number, point, late))
+    if late:
+        what = run.id if node < 0 else f"{run.id}/{run.plan.steps[node].id}"
+        kind = "sla_breach" if breach else "sla_warning"
+        turn.effects.append(Alert(kind, run.tenant.id, what, f"{after_ms} ms after it was due"))
+
+
+def _lane(turn: Turn, number: int) -> None:
+    turn.emit(LaneTried(number))
+
+
+_RULES: dict[Timer, Callable[[Turn, int], None]] = {
+    Timer.RUN_START: _run_start,
+    Timer.SCHEDULE: _schedule,
+    Timer.RETRY: _retry,
+    Timer.WAIT: _wait,
+    Timer.QUEUED: _queued,
+    Timer.RUNNING: _running,
+    Timer.SILENT: _silent,
+    Timer.RUN_TIMEOUT: _run_timeout,
+    Timer.RUN_RESUME: _run_resume,
+    Timer.SLA: _sla,
+    Timer.LANE: _lane,
+}

@@ -1,0 +1,309 @@
+"""Keeping lanes, timers and counters in step with runs and tasks.
+
+Helpers of `evolve` and of nobody else: each one changes several values that must change
+together. They decide nothing; whoever calls them has an event in hand that says what happened.
+"""
+
+from tickwork.core.lanes import PLAIN_RESOURCES, Blocker, Gauge, Lane, Station
+from tickwork.core.lifecycle import Phase
+from tickwork.core.model import NOTHING, Run, State, Task, Tenant, Timer, Worker, dominant_units
+from tickwork.core.plan import Step
+
+_DUE_KIND = {
+    Phase.READY: Timer.QUEUED,
+    Phase.RUNNING: Timer.RUNNING,
+    Phase.BACKOFF: Timer.RETRY,
+    Phase.WAITING: Timer.WAIT,
+}
+
+
+# ---- visits
+
+
+def want(state: State, run: Run) -> None:
+    """The run is to be looked at: in this tick if its visits are still to come, else in the next."""
+    if not run.wanted:
+        run.wanted = state.stamp
+        state.fresh.append(run)
+
+
+def merge_fresh(state: State) -> None:
+    """Line up the runs that want a visit by now, by (tick, run id); those of earlier ticks stand before them."""
+    fresh = state.fresh
+    if not fresh:
+        return
+    now = [run for run in fresh if 0 < run.wanted <= state.tick]
+    state.fresh = [run for run in fresh if run.wanted > state.tick] if len(now) < len(fresh) else []
+    if len(now) > 1:
+        now.sort(key=visit_order)
+    state.line.extend(now)
+
+
+def visit_order(run: Run) -> tuple[int, str, str]:
+    return (run.wanted, run.id, run.tenant.id)
+
+
+def leave_line(state: State, runs: list[int]) -> None:
+    """These are visited now. Entries of runs that ended meanwhile are dropped on the way."""
+    line = state.line
+    for number in runs:
+        run = line.popleft()
+        while run.number != number or not run.wanted:
+            run = line.popleft()
+        run.wanted = 0
+
+
+# ---- timers
+
+
+def set_timer(state: State, kind: Timer, number: int, tick: int) -> int:
+    state.wheel.insert(tick, number << 5 | kind)
+    return tick
+
+
+def clear_timer(state: State, kind: Timer, number: int, tick: int) -> None:
+    state.wheel.cancel(tick, number << 5 | kind)
+
+
+def set_due(state: State, task: Task, tick: int) -> None:
+    """The timer of a task's phase; call it after the phase is set."""
+    task.due = set_timer(state, _DUE_KIND[Phase(task.phase)], task.number, tick)
+
+
+def clear_due(state: State, task: Task) -> None:
+    """Call it before the phase changes."""
+    if task.due:
+        clear_timer(state, _DUE_KIND[Phase(task.phase)], task.number, task.due)
+        task.due = 0
+    if task.silent_at:
+        clear_timer(state, Timer.SILENT, task.number, task.silent_at)
+        task.silent_at = 0
+
+
+# ---- lanes
+
+
+def stir(state: State, blocker: Blocker) -> None:
+    """The blocker may have room again: admission looks at it in this tick."""
+    if not blocker.stirred:
+        blocker.stirred = True
+        state.stirred.append(blocker)
+
+
+def lane_of(state: State, run: Run, step: Step) -> Lane:
+    if run.priority < 0:
+        lane = run.tenant.lanes.get(step)
+        if lane is None:
+            lane = run.tenant.lanes[step] = _find_lane(state, run, step, step.requirement[1])
+        return lane
+    return _find_lane(state, run, step, run.priority)
+
+
+def _find_lane(state: State, run: Run, step: Step, priority: int) -> Lane:
+    queue, _, labels, resources, dependency = step.requirement
+    key = (run.tenant.id, run.plan.name, queue, priority, labels, resources, dependency)
+    lane = state.lanes.get(key)
+    if lane is None:
+        number = state.next_number
+        state.next_number = number + 1
+        lane = make_lane(state, key, number)
+    return lane
+
+
+def make_lane(
+    state: State,
+    key: tuple[str, str, str, int, tuple[tuple[str, str], ...], tuple[int, int, int, int], str],
+    number: int,
+) -> Lane:
+    tenant_id, workflow, queue, priority, labels, resources, _ = key
+    tenant = state.tenants[tenant_id]
+    gauges = (tenant.gauge, workflow_gauge(tenant, workflow), state.queues[queue].gauge)
+    lane = Lane(
+        key=key,
+        tenant=tenant,
+        station=station_of(state, queue, labels),
+        gauges=gauges + tuple(label_gauge(state, *label) for label in labels),
+        priority=priority,
+        lead_ms=priority * state.settings.ageing_ms,
+        resources=resources,
+        number=number,
+    )
+    state.lanes[key] = lane
+    state.lane_numbers[number] = lane
+    return lane
+
+
+def workflow_gauge(tenant: Tenant, workflow: str) -> Gauge:
+    gauge = tenant.workflow_gauges.get(workflow)
+    if gauge is None:
+        gauge = tenant.workflow_gauges[workflow] = Gauge(scope="workflow", name=workflow)
+    return gauge
+
+
+def label_gauge(state: State, label: str, value: str) -> Gauge:
+    gauge = state.label_gauges.get((label, value))
+    if gauge is None:
+        gauge = state.label_gauges[label, value] = Gauge(scope="label", name=f"{label}={value}")
+    return gauge
+
+
+def station_of(state: State, queue: str, labels: tuple[tuple[str, str], ...]) -> Station:
+    station = state.stations.get((queue, labels))
+    if station is None:
+        station = state.stations[queue, labels] = Station(queue=queue, labels=labels)
+        for worker in state.workers.values():
+            if station.serves(worker):
+                worker.stations = (*worker.stations, station)
+                if has_credit(worker):
+                    station.free |= 1 << worker.number
+    return station
+
+
+def enqueue(state: State, task: Task) -> None:
+    """Put a task at the end of its lane, or a map that has children to give."""
+    run = task.run
+    lane = task.lane
+    if lane is None:
+        lane = task.lane = lane_of(state, run, task.step)
+    task.order = state.next_order
+    state.next_order += 1
+    task.ready_ms = state.now_ms
+    task.queued = True
+    lane.append(task)
+    tenant = run.tenant
+    if not tenant.queued:
+        # A newcomer begins where the others are: idle time earns no claim.
+        tenant.settle(state.now_ms)
+        tenant.fair_time = max(tenant.fair_time, state.fair_floor)
+    tenant.queued += 1
+    if lane.priority >= state.settings.shed_below:
+        state.protected += 1
+    if not lane.held and not lane.opened:
+        lane.opened = True
+        state.open.append(lane)
+
+
+def dequeue(state: State, task: Task) -> None:
+    """Take a task out of line wherever it stands; its entry is dropped when it comes to the front."""
+    lane = task.lane
+    assert lane is not None and task.queued
+    task.queued = False
+    lane.live -= 1
+    left_line(state, lane)
+
+
+def left_line(state: State, lane: Lane) -> None:
+    lane.tenant.queued -= 1
+    if lane.priority >= state.settings.shed_below:
+        state.protected -= 1
+    if not lane.live:
+        lane.tasks.clear()
+        lane.orders.clear()
+        if lane.held:
+            release_lane(state, lane)
+
+
+def release_lane(state: State, lane: Lane) -> None:
+    lane.held = lane.held_by = ""
+    lane.stamp += 1  # whatever blocker it was parked at forgets it
+    if lane.held_until:
+        clear_timer(state, Timer.LANE, lane.number, lane.held_until)
+        lane.held_until = 0
+
+
+def reopen(state: State, lane: Lane) -> None:
+    """Whatever held it has changed: admission is to look at it anew."""
+    release_lane(state, lane)
+    if lane.live and not lane.opened:
+        lane.opened = True
+        state.open.append(lane)
+
+
+# ---- attempts
+
+
+def has_credit(worker: Worker) -> bool:
+    return len(worker.tasks) < worker.credit and not worker.draining
+
+
+def begin_attempt(state: State, task: Task, worker: Worker, lane: Lane) -> None:
+    """Count the attempt against every limit, its tenant's share and its worker's credit."""
+    now_ms = state.now_ms
+    for gauge in lane.gauges:
+        gauge.running += 1
+        if gauge.rate_ms:
+            gauge.spend(now_ms)
+    tenant = lane.tenant
+    if tenant.charged_ms != now_ms:
+        tenant.settle(now_ms)
+    if tenant.fair_time > state.fair_floor:
+        state.fair_floor = tenant.fair_time
+    if lane.resources == PLAIN_RESOURCES and tenant.more == NOTHING:
+        tenant.slots += 1
+        tenant.usage = tenant.slots
+        tenant.charge_start(1)
+        worker.slots += 1
+    else:
+        use(state, tenant, worker, lane.resources, 1)
+        tenant.charge_start(dominant_units(lane.resources[0], lane.resources[1:], state.capacity))
+    task.phase = Phase.RUNNING
+    task.attempt += 1
+    task.worker = worker
+    task.started = False
+    task.dispatched = task.heard = state.tick
+    tasks = worker.tasks
+    tasks[task.number] = task
+    lane.station.cursor = worker.number + 1
+    if len(tasks) >= worker.credit:
+        for station in worker.stations:
+            station.free &= ~(1 << worker.number)
+    timeout = task.step.timeout
+    if timeout.running_ms is not None:
+        set_due(state, task, state.tick + state.settings.clock.ticks(timeout.running_ms))
+    if timeout.silent_ms is not None:
+        task.silent_at = state.tick + state.settings.clock.ticks(timeout.silent_ms)
+        set_timer(state, Timer.SILENT, task.number, task.silent_at)
+
+
+def end_attempt(state: State, task: Task) -> None:
+    """The opposite of `begin_attempt`; call it while the task is still RUNNING."""
+    worker, lane = task.worker, task.lane
+    assert worker is not None and lane is not None
+    if task.due or task.silent_at:
+        clear_due(state, task)
+    for gauge in lane.gauges:
+        gauge.running -= 1
+        if gauge.parked and not gauge.stirred:
+            stir(state, gauge)
+    tenant = lane.tenant
+    if tenant.charged_ms != state.now_ms:
+        tenant.settle(state.now_ms)
+    if lane.resources == PLAIN_RESOURCES and tenant.more == NOTHING:
+        tenant.slots -= 1
+        tenant.usage = tenant.slots
+        worker.slots -= 1
+    else:
+        use(state, tenant, worker, lane.resources, -1)
+    task.worker = None
+    tasks = worker.tasks
+    del tasks[task.number]
+    if len(tasks) < worker.credit:
+        free_worker(state, worker)
+
+
+def free_worker(state: State, worker: Worker) -> None:
+    if worker.draining:
+        return
+    bit = 1 << worker.number
+    for station in worker.stations:
+        station.free |= bit
+        if station.parked and not station.stirred:
+            stir(state, station)
+
+
+def use(state: State, tenant: Tenant, worker: Worker, resources: tuple[int, int, int, int], sign: int) -> None:
+    slots, cpu, memory, gpu = (sign * amount for amount in resources)
+    for holder in (tenant, worker):
+        holder.slots += slots
+        holder.more = (holder.more[0] + cpu, holder.more[1] + memory, holder.more[2] + gpu)
+    tenant.usage = dominant_units(tenant.slots, tenant.more, state.capacity)
