@@ -36,7 +36,7 @@ from tickwork.core.events import (
     TaskFailed,
     TenantPut,
 )
-from tickwork.core.evolve_setup import scope_gauge, time_of
+from tickwork.core.evolve.setup import scope_gauge, time_of
 from tickwork.core.inputfields import check_inputs
 from tickwork.core.lifecycle import Phase, RunState, RunTrigger, may_move
 from tickwork.core.model import Run, State, Task, Tenant

@@ -18,12 +18,12 @@ from tickwork.core.effects import Answer, Effect
 from tickwork.core.errors import Refused
 from tickwork.core.events import Deferred, Event, InputRefused, Visited
 from tickwork.core.evolve import begin_tick, evolve
+from tickwork.core.evolve.upkeep import merge_fresh
 from tickwork.core.model import Run, Settings, State
 from tickwork.core.reports import REPORTS
 from tickwork.core.steps import visit
 from tickwork.core.timers import fire
 from tickwork.core.turn import Turn
-from tickwork.core.upkeep import merge_fresh
 
 MACHINE = 1  # raised with every change of a rule
 RULES = f"machine {MACHINE}; {conditions.RULES}"

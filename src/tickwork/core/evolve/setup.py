@@ -5,11 +5,7 @@ from typing import Any
 
 from tickwork.core import events as ev
 from tickwork.core.calendar import Cron, Interval
-from tickwork.core.inputs import Offer, Pause, PutLabelLimit, PutPolicy, PutQueue, PutSchedule, PutTenant, Resume
-from tickwork.core.lanes import SHARE_SCALE, UNLIMITED, Blocker, Gauge
-from tickwork.core.model import Policy, Queue, Schedule, State, Tenant, Timer, Worker
-from tickwork.core.plan import plan_of
-from tickwork.core.upkeep import (
+from tickwork.core.evolve.upkeep import (
     clear_timer,
     free_worker,
     has_credit,
@@ -19,6 +15,10 @@ from tickwork.core.upkeep import (
     set_timer,
     stir,
 )
+from tickwork.core.inputs import Offer, Pause, PutLabelLimit, PutPolicy, PutQueue, PutSchedule, PutTenant, Resume
+from tickwork.core.lanes import SHARE_SCALE, UNLIMITED, Blocker, Gauge
+from tickwork.core.model import Policy, Queue, Schedule, State, Tenant, Timer, Worker
+from tickwork.core.plan import plan_of
 
 
 def _on_definition(state: State, event: ev.DefinitionPut) -> None:

@@ -1,0 +1,66 @@
+"""State changes here and nowhere else.
+
+`evolve(state, event)` applies one recorded decision, in place, for live ticks and for replay
+alike. It never decides: given the same events it rebuilds the same state, whatever the rules
+that once decided them. A handler per event, found in one table; a test checks that no event
+is without one.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from tickwork.core import events as ev
+from tickwork.core.evolve.arrivals import ARRIVAL_HANDLERS, record_of_run, run_of_record
+from tickwork.core.evolve.runs import RUN_HANDLERS, output_of
+from tickwork.core.evolve.setup import SETUP_HANDLERS
+from tickwork.core.evolve.tasks import TASK_HANDLERS, has_children_to_give, live_tasks
+from tickwork.core.inputs import Input
+from tickwork.core.model import State
+
+__all__ = [
+    "HANDLERS",
+    "begin_tick",
+    "evolve",
+    "has_children_to_give",
+    "live_tasks",
+    "output_of",
+    "record_of_run",
+    "run_of_record",
+]
+
+
+def begin_tick(state: State, tick: int, inputs: list[Input]) -> None:
+    assert tick > state.tick, "ticks of a partition strictly rise"
+    state.tick = state.stamp = tick
+    state.now_ms = state.settings.clock.ms_of(tick)
+    state.inputs = inputs
+    state.closed = []
+
+
+def evolve(state: State, event: ev.Event) -> None:
+    HANDLERS[type(event)](state, event)
+
+
+def _nothing(_state: State, _event: ev.Event) -> None:
+    """Recorded for those who ask; the state does not depend on it."""
+
+
+def _on_refused(state: State, _event: ev.InputRefused) -> None:
+    state.refused += 1
+
+
+def _on_stale(state: State, _event: ev.StaleReport) -> None:
+    state.stale += 1
+
+
+HANDLERS: dict[type[Any], Callable[[State, Any], None]] = {
+    **SETUP_HANDLERS,
+    **ARRIVAL_HANDLERS,
+    **RUN_HANDLERS,
+    **TASK_HANDLERS,
+    ev.InputRefused: _on_refused,
+    ev.StaleReport: _on_stale,
+    ev.Duplicate: _nothing,
+    ev.GapNoted: _nothing,
+    ev.PolicyDecided: _nothing,
+}

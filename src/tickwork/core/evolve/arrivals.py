@@ -1,0 +1,258 @@
+"""The part of `evolve` by which runs come into memory: submitted, scheduled, spawned, brought back."""
+
+from collections.abc import Callable
+from typing import Any
+
+from tickwork.core import events as ev
+from tickwork.core.evolve.runs import arm_sla
+from tickwork.core.evolve.setup import arm_schedule, stop_schedule
+from tickwork.core.evolve.tasks import count_ended, keep_result
+from tickwork.core.evolve.upkeep import clear_timer, set_timer, want
+from tickwork.core.inputs import Redrive, Rerun, Resolve, RunRecord, Submit
+from tickwork.core.lifecycle import ENDED, Phase
+from tickwork.core.model import Gate, Run, State, Tenant, Timer
+from tickwork.core.plan import Plan
+from tickwork.core.rerun import kept_steps
+from tickwork.core.timetext import instant_text
+from tickwork.core.values import Value
+
+_SINGLE = b"\x00"
+
+
+def add_run(state: State, run: Run) -> None:
+    tenant = run.tenant
+    state.runs.add(run.number, run)
+    tenant.runs.add(run.id, run)
+    if run.key:
+        tenant.keys.add(run.key, run)
+    state.live_runs += 1
+
+
+def _new_run(
+    state: State,
+    number: int,
+    run_id: str,
+    tenant: Tenant,
+    plan: Plan,
+    inputs: Value,
+    by: str,
+    source: str,
+) -> Run:
+    size = len(plan.steps)
+    state.next_number = number + size
+    run = Run(
+        number,
+        run_id,
+        tenant,
+        plan,
+        inputs,
+        by,
+        source,
+        state.tick,
+        bytearray(_SINGLE) if size == 1 else bytearray(size),
+        None if size == 1 else plan.fresh_counts(),
+        size,
+    )
+    run.todo = plan.roots
+    tenant.accepted += 1
+    tenant.active += 1
+    return run
+
+
+def _start_later(state: State, run: Run, tick: int) -> None:
+    if run.start_at:
+        clear_timer(state, Timer.RUN_START, run.number, run.start_at)
+    run.start_at = set_timer(state, Timer.RUN_START, run.number, tick)
+
+
+def _on_submitted(state: State, event: ev.RunSubmitted) -> None:
+    asked = state.inputs[event.input]
+    assert isinstance(asked, Submit)
+    tenant = state.tenants[asked.tenant]
+    terms = asked.terms
+    plan = state.plans[terms.definition] if terms and terms.definition else tenant.plans[asked.workflow]
+    run = _new_run(state, event.run, asked.run_id, tenant, plan, asked.inputs, asked.by, "submit")
+    if terms is not None:
+        run.key, run.body, run.debounce = terms.key, terms.body, terms.debounce
+        if terms.priority is not None:
+            run.priority = terms.priority
+        if terms.debounce:
+            tenant.debounced[terms.debounce] = run
+    add_run(state, run)
+    if plan.sla_points:
+        arm_sla(state, run)
+    if event.start_at:
+        _start_later(state, run, event.start_at)
+    else:
+        run.wanted = state.stamp
+        state.fresh.append(run)
+
+
+def _on_run_due(state: State, event: ev.RunDue) -> None:
+    run = state.runs[event.run]
+    clear_timer(state, Timer.RUN_START, run.number, run.start_at)
+    run.start_at = 0
+    want(state, run)
+
+
+def _on_debounced(state: State, event: ev.RunDebounced) -> None:
+    run = state.runs[event.run]
+    asked = state.inputs[event.input]
+    assert isinstance(asked, Submit)
+    run.inputs = asked.inputs
+    _start_later(state, run, event.start_at)
+
+
+def _on_scheduled(state: State, event: ev.RunScheduled) -> None:
+    schedule = state.schedules[event.schedule]
+    tenant = schedule.tenant
+    stop_schedule(state, schedule)
+    schedule.fired += 1
+    schedule.last_fired_ms = event.due_ms
+    arm_schedule(state, schedule, event.next_ms)
+    if not event.run:
+        return
+    run_id = f"sched-{schedule.name}-{instant_text(event.due_ms)}"
+    plan = tenant.plans[schedule.workflow]
+    run = _new_run(state, event.run, run_id, tenant, plan, schedule.inputs, schedule.by, "schedule")
+    run.schedule, run.scheduled_ms = schedule.name, event.due_ms
+    add_run(state, run)
+    if plan.sla_points:
+        arm_sla(state, run)
+    want(state, run)
+
+
+def _on_spawned(state: State, event: ev.RunSpawned) -> None:
+    task = state.tasks[event.task]
+    parent, fan = task.run, task.fan
+    assert fan is not None
+    run_id = f"{parent.id}.{task.step.id}.{event.child}.{task.attempt}"
+    plan = state.plans[event.definition]
+    run = _new_run(state, event.run, run_id, parent.tenant, plan, event.inputs, parent.by, "child")
+    run.parent, run.child, run.priority = task.number, event.child, parent.priority
+    fan.begun += 1
+    fan.running += 1
+    fan.live[event.child] = run.number
+    add_run(state, run)
+    if plan.sla_points:
+        arm_sla(state, run)
+    want(state, run)
+
+
+def _on_restored(state: State, event: ev.RunRestored) -> None:
+    asked = state.inputs[event.input]
+    assert isinstance(asked, Resolve | Redrive)
+    record = asked.record if isinstance(asked, Resolve) else asked.records[event.record]
+    assert record is not None
+    tenant = state.tenants[asked.tenant]
+    run = run_of_record(tenant, state.plans[record.definition], record)
+    add_run(state, run)
+    tenant.failed -= 1
+    tenant.active += 1
+    if event.start_at:
+        tenant.redrive_ms = state.settings.clock.ms_of(event.start_at)
+        _start_later(state, run, event.start_at)
+
+
+def run_of_record(tenant: Tenant, plan: Plan, record: RunRecord) -> Run:
+    """A run as its rows hold it. Counts follow from the phases of its nodes."""
+    phases = bytearray(record.phases)
+    counts = [sum(phases[parent] not in ENDED for parent in step.parents) for step in plan.steps]
+    run = Run(
+        record.number,
+        record.run_id,
+        tenant,
+        plan,
+        record.inputs,
+        record.by,
+        record.source,
+        record.submitted,
+        phases,
+        None if len(counts) == 1 else (bytearray(counts) if max(counts) < 256 else counts),
+        sum(phase not in ENDED for phase in phases),
+    )
+    run.state, run.started, run.priority = record.state, record.started, record.priority
+    run.failures = sum(phase == Phase.FAILED for phase in phases)
+    run.results = dict(record.results) or None
+    run.key, run.body = record.key, record.body
+    run.scheduled_ms, run.schedule = record.scheduled_ms, record.schedule
+    run.sla_next = len(plan.sla_points)  # what was promised is over
+    return run
+
+
+def record_of_run(run: Run) -> RunRecord:
+    return RunRecord(
+        run.number,
+        run.id,
+        run.plan.hash,
+        run.state,
+        run.inputs,
+        run.by,
+        run.source,
+        run.submitted,
+        run.started,
+        run.priority,
+        bytes(run.phases),
+        run.results or {},
+        run.key,
+        run.body,
+        run.scheduled_ms,
+        run.schedule,
+    )
+
+
+def _on_rerun(state: State, event: ev.RunRerun) -> None:
+    asked = state.inputs[event.input]
+    assert isinstance(asked, Rerun)
+    record = asked.record
+    old_plan = state.plans[record.definition]
+    plan = state.plans[asked.definition] if asked.definition else old_plan
+    inputs = asked.inputs if asked.change_inputs else record.inputs
+    run = _new_run(
+        state, event.run, asked.run_id, state.tenants[asked.tenant], plan, inputs, asked.by, f"rerun of {record.run_id}"
+    )
+    for index, (phase, value) in kept_steps(old_plan, record, plan, asked.from_node).items():
+        run.phases[index] = phase
+        count_ended(run, plan.steps[index])
+        if value is not None:
+            keep_result(run, index, value)
+    add_run(state, run)
+    if plan.sla_points:
+        arm_sla(state, run)
+    want(state, run)
+
+
+def _on_gated(state: State, event: ev.RunGated) -> None:
+    run = state.runs[event.run]
+    run.gate = _gate(run, event.key)
+    run.gated = True
+    run.gate.line.append(run)
+
+
+def _on_gate_taken(state: State, event: ev.GateTaken) -> None:
+    run = state.runs[event.run]
+    run.gate = _gate(run, event.key)
+    run.gate.holding += 1
+
+
+def _gate(run: Run, key: str) -> Gate:
+    concurrency = run.plan.definition.concurrency
+    assert concurrency is not None
+    gate = run.tenant.gates.get((run.plan.name, key))
+    if gate is None:
+        gate = run.tenant.gates[run.plan.name, key] = Gate(limit=concurrency.limit)
+    gate.limit = concurrency.limit
+    return gate
+
+
+ARRIVAL_HANDLERS: dict[type[Any], Callable[[State, Any], None]] = {
+    ev.RunSubmitted: _on_submitted,
+    ev.RunDebounced: _on_debounced,
+    ev.RunDue: _on_run_due,
+    ev.RunScheduled: _on_scheduled,
+    ev.RunSpawned: _on_spawned,
+    ev.RunRestored: _on_restored,
+    ev.RunRerun: _on_rerun,
+    ev.RunGated: _on_gated,
+    ev.GateTaken: _on_gate_taken,
+}

@@ -1,0 +1,473 @@
+"""The part of `evolve` by which tasks, their attempts and the children of maps and repeats move."""
+
+from collections.abc import Callable
+from typing import Any
+
+from tickwork.core import events as ev
+from tickwork.core.evolve.upkeep import (
+    begin_attempt,
+    clear_due,
+    clear_timer,
+    dequeue,
+    end_attempt,
+    enqueue,
+    left_line,
+    set_due,
+    set_timer,
+    want,
+)
+from tickwork.core.inputs import Resolve
+from tickwork.core.lifecycle import Cause, Phase, RunState, move_task
+from tickwork.core.model import Budget, Fan, Heard, Run, State, Task, Timer
+from tickwork.core.plan import Kind, Step
+from tickwork.core.values import Ref, Value
+
+READY, RUNNING, WAITING = Phase.READY, Phase.RUNNING, Phase.WAITING
+SUCCEEDED, FAILED = Phase.SUCCEEDED, Phase.FAILED
+
+
+def live_tasks(state: State, run: Run) -> list[Task]:
+    """Every task of a run that was reached and has not ended, children included, in order."""
+    found: list[Task] = []
+    tasks, number = state.tasks, run.number
+    for index, phase in enumerate(run.phases):
+        if phase and phase < SUCCEEDED:
+            task = tasks[number + index]
+            found.append(task)
+            if task.fan is not None and task.step.body is not None and task.step.body.kind is Kind.WORK:
+                found.extend(tasks[child] for _, child in sorted(task.fan.live.items()))
+    return found
+
+
+def _make_task(state: State, run: Run, step: Step, cause: Cause) -> Task:
+    index = step.index
+    task = Task(run.number + index, run, step, move_task(run.phases[index], cause))
+    run.phases[index] = task.phase
+    state.tasks.add(task.number, task)
+    return task
+
+
+def _on_ready(state: State, event: ev.TaskReady) -> None:
+    run = state.runs[event.run]
+    step = run.plan.steps[event.step]
+    task = _make_task(state, run, step, Cause.READY)
+    run.busy += 1
+    if step.timeout.queued_ms is not None:
+        set_due(state, task, state.tick + state.settings.clock.ticks(step.timeout.queued_ms))
+    if run.state != RunState.PAUSED:
+        enqueue(state, task)
+
+
+def _on_checking(state: State, event: ev.TaskChecking) -> None:
+    run = state.runs[event.run]
+    task = _make_task(state, run, run.plan.steps[event.step], Cause.CHECK)
+    task.cache_key = event.key
+    run.busy += 1
+
+
+def _on_cache_missed(state: State, event: ev.CacheMissed) -> None:
+    task = state.tasks[event.task]
+    _set_phase(task, Cause.MISS)
+    if task.run.state != RunState.PAUSED:
+        enqueue(state, task)
+
+
+def _on_dispatched(state: State, event: ev.TaskDispatched) -> None:
+    task = state.tasks.shards[event.task & 255][event.task]
+    lane = task.lane
+    assert lane is not None and lane.head() is task, "a lane is served in order"
+    if task.due:
+        clear_due(state, task)
+    lane.take_head()
+    task.queued = False
+    left_line(state, lane)
+    begin_attempt(state, task, state.workers[event.worker], lane)
+    if task.parent == 0:
+        task.run.phases[task.step.index] = RUNNING
+
+
+def _on_child_dispatched(state: State, event: ev.ChildDispatched) -> None:
+    parent = state.tasks[event.parent]
+    fan, lane, body = parent.fan, parent.lane, parent.step.body
+    assert fan is not None and lane is not None and body is not None
+    state.next_number = event.task + 1
+    child = Task(event.task, parent.run, body, READY, 0, 0, False, False, state.now_ms, lane)
+    child.parent, child.child = parent.number, fan.begun
+    fan.live[fan.begun] = event.task
+    fan.begun += 1
+    fan.running += 1
+    parent.run.busy += 1
+    state.tasks.add(event.task, child)
+    if not has_children_to_give(parent):
+        take_from_lane(state, parent)
+    begin_attempt(state, child, state.workers[event.worker], lane)
+
+
+def has_children_to_give(task: Task) -> bool:
+    fan, node = task.fan, task.step.node
+    assert fan is not None
+    room: int | None = getattr(node, "max_parallel", None)
+    return fan.begun < fan.total and (room is None or fan.running < room)
+
+
+def offer_children(state: State, task: Task) -> None:
+    """A map whose children are tasks stands in line for them."""
+    gives = task.step.kind is Kind.MAP and task.step.body is not None and task.step.body.kind is Kind.WORK
+    if gives and not task.queued and has_children_to_give(task) and task.run.state != RunState.PAUSED:
+        enqueue(state, task)
+        task.run.busy += 1
+
+
+def take_from_lane(state: State, task: Task) -> None:
+    dequeue(state, task)
+    if task.fan is not None:
+        task.run.busy -= 1
+
+
+def _set_phase(task: Task, cause: Cause) -> None:
+    task.phase = move_task(task.phase, cause)
+    if task.parent == 0:
+        task.run.phases[task.step.index] = task.phase
+
+
+def _on_started(state: State, event: ev.AttemptStarted) -> None:
+    task = state.tasks[event.task]
+    task.started = True
+    _heard_from(state, task)
+
+
+def _heard_from(state: State, task: Task) -> None:
+    task.heard = state.tick
+    silent_ms = task.step.timeout.silent_ms
+    if silent_ms is not None:
+        clear_timer(state, Timer.SILENT, task.number, task.silent_at)
+        task.silent_at = state.tick + state.settings.clock.ticks(silent_ms)
+        set_timer(state, Timer.SILENT, task.number, task.silent_at)
+
+
+def _on_succeeded(state: State, event: ev.TaskSucceeded) -> None:
+    task = state.tasks.shards[event.task & 255][event.task]
+    asked: Any = state.inputs[event.input]
+    if task.phase == RUNNING:
+        end_attempt(state, task)
+    if task.attempt == 1 and task.lane is not None and task.lane.key[6]:
+        _earn_retries(state, task)
+    _end_task(state, task, Cause.SUCCEED, asked.value)
+
+
+def _earn_retries(state: State, task: Task) -> None:
+    """A first attempt that went well pays for the retries of others."""
+    assert task.lane is not None
+    budget = task.run.tenant.budgets.get(task.lane.key[6])
+    if budget is not None:
+        budget.earn(state.settings)
+
+
+def _on_retrying(state: State, event: ev.TaskRetrying) -> None:
+    task = state.tasks[event.task]
+    dependency = task.step.requirement[4]
+    if dependency:
+        task.run.tenant.budgets.setdefault(dependency, Budget()).book(state.settings, state.now_ms)
+    if task.phase == RUNNING:
+        end_attempt(state, task)
+    elif task.phase == WAITING:
+        stop_waiting(state, task)
+        task.run.busy += 1
+    _set_phase(task, Cause.RETRY)
+    set_due(state, task, event.due)
+
+
+def _on_due(state: State, event: ev.TaskDue) -> None:
+    task = state.tasks[event.task]
+    clear_due(state, task)
+    run = task.run
+    if task.step.kind is Kind.WORKFLOW:
+        _set_phase(task, Cause.WAIT)
+        run.busy -= 1
+        _start_waiting(state, task, Fan(total=1))
+        want(state, run)
+        return
+    _set_phase(task, Cause.DUE)
+    if run.state != RunState.PAUSED:
+        enqueue(state, task)
+
+
+def _on_requeued(state: State, event: ev.TaskRequeued) -> None:
+    task = state.tasks[event.task]
+    end_attempt(state, task)
+    if event.cause == "lost":
+        task.losses += 1
+    else:
+        task.returns += 1
+    _set_phase(task, Cause.REQUEUE)
+    if task.run.state != RunState.PAUSED:
+        enqueue(state, task)
+
+
+def _on_failed(state: State, event: ev.TaskFailed) -> None:
+    task = state.tasks[event.task]
+    if task.phase == RUNNING:
+        end_attempt(state, task)
+    elif task.queued and task.fan is None:
+        dequeue(state, task)
+    clear_due(state, task)
+    _end_task(state, task, Cause.FAIL, None)
+
+
+def _on_waiting(state: State, event: ev.TaskWaiting) -> None:
+    run = state.runs[event.run]
+    step = run.plan.steps[event.step]
+    task = _make_task(state, run, step, Cause.WAIT)
+    if step.kind is Kind.EVENT:
+        task.wait_key = (step.node.event, event.key)  # type: ignore[attr-defined]
+        run.tenant.waits.setdefault(task.wait_key, {})[task.number] = task
+    fan = Fan(total=event.total) if step.kind >= Kind.WORKFLOW else None
+    _start_waiting(state, task, fan)
+    if event.until:
+        set_due(state, task, event.until)
+
+
+def _start_waiting(state: State, task: Task, fan: Fan | None) -> None:
+    run = task.run
+    run.waiting += 1
+    task.fan = fan
+    if fan is not None:
+        if task.step.kind is Kind.WORKFLOW:
+            task.attempt += 1
+        run.fanning = {**(run.fanning or {}), task.step.index: task}
+        offer_children(state, task)
+
+
+def stop_waiting(state: State, task: Task) -> None:
+    """What it stood in line or was listed for while it waited."""
+    run = task.run
+    run.waiting -= 1
+    clear_due(state, task)
+    if task.queued:
+        take_from_lane(state, task)
+    if task.wait_key is not None:
+        waits = run.tenant.waits[task.wait_key]
+        del waits[task.number]
+        if not waits:
+            del run.tenant.waits[task.wait_key]
+    if task.fan is not None and run.fanning is not None:
+        run.fanning = {index: other for index, other in run.fanning.items() if other is not task} or None
+
+
+def _on_wait_elapsed(state: State, event: ev.WaitElapsed) -> None:
+    task = state.tasks[event.task]
+    if task.step.kind is Kind.REPEAT:
+        clear_due(state, task)
+        want(state, task.run)  # the rest between two turns is over
+        return
+    _end_task(state, task, Cause.SUCCEED, None)
+
+
+def _on_answered(state: State, event: ev.TaskAnswered) -> None:
+    task = state.tasks[event.task]
+    run = task.run
+    if event.kept >= 0:
+        assert run.signals is not None
+        heard = run.signals[event.kept]
+        used = Heard(heard.name, heard.key, heard.payload, heard.tick, True)
+        run.signals = [*run.signals[: event.kept], used, *run.signals[event.kept + 1 :]]
+        value = heard.payload
+    else:
+        asked: Any = state.inputs[event.input]
+        value = getattr(asked, "payload", None)
+    _end_task(state, task, Cause.SUCCEED, value)
+
+
+def _on_child_begun(state: State, event: ev.ChildBegun) -> None:
+    parent = state.tasks[event.parent]
+    fan, body = parent.fan, parent.step.body
+    assert fan is not None and body is not None
+    state.next_number = event.task + 1
+    child = Task(event.task, parent.run, body, READY)
+    child.parent, child.child = parent.number, fan.begun
+    fan.live[fan.begun] = event.task
+    fan.begun += 1
+    fan.running += 1
+    parent.run.busy += 1
+    state.tasks.add(event.task, child)
+    if parent.run.state != RunState.PAUSED:
+        enqueue(state, child)
+
+
+def _on_turn_delayed(state: State, event: ev.TurnDelayed) -> None:
+    task = state.tasks[event.task]
+    assert task.fan is not None
+    task.fan.rested = task.fan.begun
+    set_due(state, task, event.due)
+
+
+def _on_fan_ended(state: State, event: ev.FanEnded) -> None:
+    task = state.tasks[event.task]
+    fan = task.fan
+    assert fan is not None
+    if task.step.kind is Kind.MAP:
+        value: Value = Ref(f"{task.run.number}/{task.step.index}", 0, fan.total, "gather")
+    else:
+        value = fan.last
+    _end_task(state, task, Cause.SUCCEED, value)
+
+
+def _end_task(state: State, task: Task, cause: Cause, value: Value) -> None:
+    """A task is over: its run counts it, and the nodes behind it move up."""
+    run = task.run
+    if task.phase == WAITING:
+        stop_waiting(state, task)
+    else:
+        run.busy -= 1
+    if task.parent:
+        task.phase = move_task(task.phase, cause)
+        state.tasks.remove(task.number)
+        _child_ended(state, task, value)
+    else:
+        index = task.step.index
+        task.phase = run.phases[index] = move_task(task.phase, cause)
+        state.tasks.remove(task.number)
+        if value is not None:
+            keep_result(run, index, value)
+        count_ended(run, task.step)
+    if not run.wanted:
+        run.wanted = state.stamp
+        state.fresh.append(run)
+
+
+def _child_ended(state: State, child: Task, value: Value) -> None:
+    parent = state.tasks[child.parent]
+    fan = parent.fan
+    assert fan is not None
+    del fan.live[child.child]
+    fan.running -= 1
+    if child.phase == SUCCEEDED:
+        fan.succeeded += 1
+        if parent.step.kind is Kind.REPEAT:
+            fan.last = value
+    else:
+        fan.failed += 1
+    offer_children(state, parent)
+
+
+def keep_result(run: Run, index: int, value: Value) -> None:
+    if run.results is None:
+        run.results = {index: value}
+    else:
+        run.results[index] = value
+
+
+def count_ended(run: Run, step: Step) -> None:
+    run.unfinished -= 1
+    if run.phases[step.index] == FAILED:
+        run.failures += 1
+    counts = run.counts
+    if counts is None:
+        return
+    for child in step.children:
+        counts[child] -= 1
+        if not counts[child]:
+            _note_todo(run, child)
+
+
+def _note_todo(run: Run, index: int) -> None:
+    if isinstance(run.todo, list):
+        run.todo.append(index)
+    else:
+        run.todo = [*run.todo, index]
+
+
+def drop_task(state: State, task: Task) -> None:
+    """A task whose run ends under it. Its own run is not visited again."""
+    run = task.run
+    if task.phase == WAITING:
+        stop_waiting(state, task)
+    else:
+        run.busy -= 1
+        if task.phase == RUNNING:
+            end_attempt(state, task)
+        elif task.queued:
+            dequeue(state, task)
+        clear_due(state, task)
+    task.phase = Phase.CANCELLED
+    state.tasks.remove(task.number)
+    if task.parent == 0:
+        run.phases[task.step.index] = Phase.CANCELLED
+        run.unfinished -= 1
+
+
+_STEP_CAUSES = {
+    Phase.SUCCEEDED: Cause.SUCCEED,
+    Phase.FAILED: Cause.FAIL,
+    Phase.SKIPPED: Cause.SKIP,
+    Phase.NOT_TAKEN: Cause.NOT_TAKE,
+    Phase.BLOCKED: Cause.BLOCK,
+}
+
+
+def _on_step_ended(state: State, event: ev.StepEnded) -> None:
+    run = state.runs[event.run]
+    step = run.plan.steps[event.step]
+    run.phases[step.index] = move_task(run.phases[step.index], _STEP_CAUSES[Phase(event.phase)])
+    count_ended(run, step)
+
+
+def _on_step_reset(state: State, event: ev.StepReset) -> None:
+    run = state.runs[event.run]
+    step = run.plan.steps[event.step]
+    index = step.index
+    if run.phases[index] == FAILED:
+        run.failures -= 1
+    run.phases[index] = move_task(run.phases[index], Cause.RESET)
+    run.unfinished += 1
+    counts = run.counts
+    if counts is not None:
+        for child in step.children:
+            counts[child] += 1
+    if counts is None or not counts[index]:
+        _note_todo(run, index)
+    if run.results is not None:
+        run.results.pop(index, None)
+
+
+def _on_step_accepted(state: State, event: ev.StepAccepted) -> None:
+    run = state.runs[event.run]
+    asked = state.inputs[event.input]
+    assert isinstance(asked, Resolve)
+    run.phases[event.step] = move_task(run.phases[event.step], _STEP_CAUSES[Phase(event.phase)])
+    run.failures -= 1
+    value = asked.values.get(run.plan.steps[event.step].id)
+    if value is not None:
+        keep_result(run, event.step, value)
+
+
+def _on_checkpoint(state: State, event: ev.Checkpoint) -> None:
+    task = state.tasks[event.task]
+    asked: Any = state.inputs[event.input]
+    task.checkpoint = asked.value
+    _heard_from(state, task)
+
+
+TASK_HANDLERS: dict[type[Any], Callable[[State, Any], None]] = {
+    ev.TaskReady: _on_ready,
+    ev.TaskDispatched: _on_dispatched,
+    ev.ChildDispatched: _on_child_dispatched,
+    ev.AttemptStarted: _on_started,
+    ev.TaskSucceeded: _on_succeeded,
+    ev.TaskRetrying: _on_retrying,
+    ev.TaskDue: _on_due,
+    ev.TaskRequeued: _on_requeued,
+    ev.TaskFailed: _on_failed,
+    ev.TaskChecking: _on_checking,
+    ev.CacheMissed: _on_cache_missed,
+    ev.TaskWaiting: _on_waiting,
+    ev.WaitElapsed: _on_wait_elapsed,
+    ev.TaskAnswered: _on_answered,
+    ev.ChildBegun: _on_child_begun,
+    ev.TurnDelayed: _on_turn_delayed,
+    ev.FanEnded: _on_fan_ended,
+    ev.StepEnded: _on_step_ended,
+    ev.StepReset: _on_step_reset,
+    ev.StepAccepted: _on_step_accepted,
+    ev.Checkpoint: _on_checkpoint,
+}
