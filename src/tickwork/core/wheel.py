@@ -23,7 +23,7 @@ WIDTH = 14  # bytes of a mark
 
 SLOT_BITS = 11  # three steps from the root to the bucket of any timer in the next years
 SLOTS, SLOT_MASK = 1 << SLOT_BITS, (1 << SLOT_BITS) - 1
-# Where each level's digit starts in the mark; what is left below the last one is less than a full bucket.
+# Where each level's digit starts in the mark. What is left below the last one is 128 marks: it never splits.
 SHIFTS = tuple(range(DUE_BITS + KEY_BITS - SLOT_BITS, 0, -SLOT_BITS))
 BUCKET_MAX = 128  # marks
 FRONT_MAX = 512
@@ -144,7 +144,7 @@ class Wheel:
             if isinstance(child, _Node):
                 node = child
                 continue
-            if node.put(slot, mark) > BUCKET_MAX:
+            if node.put(slot, mark) > BUCKET_MAX and shift > SLOT_BITS:
                 node.split(slot, shift - SLOT_BITS)
             return
 
