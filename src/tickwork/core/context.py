@@ -7,12 +7,14 @@ names is built.
 
 from typing import Any
 
+from tickwork.core import references
 from tickwork.core.conditions import Condition
 from tickwork.core.definition import Argument
 from tickwork.core.errors import Refused
 from tickwork.core.inputfields import with_defaults
 from tickwork.core.lifecycle import Phase
 from tickwork.core.model import Run, State
+from tickwork.core.references import Reference
 from tickwork.core.stablehash import stable_digest
 from tickwork.core.values import INLINE_BYTES_MAX, Ref, Sealed, Value, pack, unpack
 
@@ -73,29 +75,41 @@ def inputs_of(run: Run) -> dict[str, Any]:
 
 # ---- references
 
+_WORDS = ("item", "index", "iteration", "previous")
+_ELSEWHERE = object()
 
-def source_value(run: Run, source: str) -> tuple[Value, list[str]]:
-    """The value that a reference starts from, and the steps still to walk inside it."""
-    root, *path = source.split(".")
-    if root == "inputs":
-        return run.inputs, path
-    if root == "nodes":
-        return (run.results or {}).get(run.plan.index[path[0]]), path[1:]
-    raise Refused("bad_reference", f"{source} can only be read inside a body")
+
+def reference(run: Run, source: str) -> Reference:
+    definition = run.plan.definition
+    return references.resolve(source, path=source, inputs=definition.inputs, nodes=run.plan.index, words=_WORDS)
+
+
+def stored_value(run: Run, ref: Reference) -> Value:
+    """The value that a reference starts from, as it is stored."""
+    if ref.root == "inputs":
+        return run.inputs
+    return (run.results or {}).get(run.plan.index[ref.name])
 
 
 def resolve(run: Run, source: str) -> Any:
     """The plain value of a reference, for a rule that must look at it."""
-    if source == "inputs" or source.startswith("inputs."):
+    ref = reference(run, source)
+    if ref.root == "inputs":
         value: Any = inputs_of(run)
-        path = source.split(".")[1:]
+        walk = (ref.name, *ref.walk) if ref.name else ref.walk
     else:
-        packed, path = source_value(run, source)
-        value = unpack(packed, what=source)
-    for name in path:
-        if not isinstance(value, dict) or name not in value:
-            raise Refused("bad_reference", f"{source}: there is no {name}")
-        value = value[name]
+        value, walk = unpack(stored_value(run, ref), what=source), ref.walk
+    return _walk(value, walk, source)
+
+
+def _walk(value: Any, steps: tuple[str, ...], source: str) -> Any:
+    for step in steps:
+        if isinstance(value, dict) and step in value:
+            value = value[step]
+        elif isinstance(value, list) and step.isdecimal() and int(step) < len(value):
+            value = value[int(step)]
+        else:
+            raise Refused("bad_reference", f"{source}: there is no {step}")
     return value
 
 
@@ -114,29 +128,34 @@ def child_inputs(run: Run, args: dict[str, Argument], own: dict[str, Any], *, pl
 def _argument(run: Run, argument: Argument, own: dict[str, Any]) -> Any:
     if argument.source is None:
         return argument.value
-    root, *path = argument.source.split(".")
-    if root not in own:
+    ref = reference(run, argument.source)
+    if ref.root not in own:
         return resolve(run, argument.source)
-    value = own[root]
-    if value is _ELSEWHERE:
+    if own[ref.root] is _ELSEWHERE:
         raise Refused("value_not_inline", f"{argument.source} is not here")
-    for name in path:
-        value = value[name]
-    return value
-
-
-_ELSEWHERE = object()
+    return _walk(own[ref.root], ref.walk, argument.source)
 
 
 def own_names(run: Run, over: str | None, index: int, previous: Value) -> dict[str, Any]:
     """What a body may name beside inputs and nodes: `item` and `index`, or `iteration` and `previous`."""
     if over is None:
-        known = previous is None or isinstance(previous, bytes)
-        return {"iteration": index, "previous": unpack(previous, what="previous") if known else _ELSEWHERE}
-    packed, path = source_value(run, over)
-    if isinstance(packed, Ref | Sealed) and not path:
+        here = previous is None or isinstance(previous, bytes)
+        return {"iteration": index, "previous": unpack(previous, what="previous") if here else _ELSEWHERE}
+    if isinstance(stored_value(run, reference(run, over)), Ref | Sealed):
         return {"index": index, "item": _ELSEWHERE}
     return {"index": index, "item": resolve(run, over)[index]}
+
+
+def items_over(run: Run, over: str) -> int:
+    """How many children a map over this reference has."""
+    ref = reference(run, over)
+    stored = stored_value(run, ref)
+    if ref.root == "nodes" and not ref.walk and isinstance(stored, Ref) and stored.items is not None:
+        return stored.items
+    value = resolve(run, over)
+    if not isinstance(value, list):
+        raise Refused("not_a_list", f"{over} is not a list, so a map cannot fan out over it")
+    return len(value)
 
 
 def cache_key(run: Run, handler: str, version: str, args: dict[str, Argument]) -> str:
@@ -147,10 +166,11 @@ def cache_key(run: Run, handler: str, version: str, args: dict[str, Argument]) -
         if argument.source is None:
             parts.append(pack(argument.value))
             continue
-        value, path = source_value(run, argument.source)
-        if isinstance(value, Ref | Sealed):
-            parts.append(".".join(path))
-            parts.append(value.digest if isinstance(value, Ref) else value.data)
+        ref = reference(run, argument.source)
+        stored = stored_value(run, ref)
+        if isinstance(stored, Ref | Sealed):
+            parts.append(".".join((ref.name, *ref.walk)))
+            parts.append(stored.digest if isinstance(stored, Ref) else stored.data)
         else:
             parts.append(pack(resolve(run, argument.source)))
     return stable_digest(*parts)

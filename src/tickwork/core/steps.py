@@ -7,7 +7,7 @@ visit never waits and never looks at another run, except to begin or end the chi
 from collections.abc import Callable
 
 from tickwork.core.conditions import Condition
-from tickwork.core.context import cache_key, child_inputs, own_names, resolve, snapshot
+from tickwork.core.context import cache_key, child_inputs, items_over, own_names, resolve, snapshot
 from tickwork.core.definition import (
     ApprovalNode,
     EventNode,
@@ -42,10 +42,10 @@ from tickwork.core.lifecycle import Phase, RunState, RunTrigger
 from tickwork.core.model import Run, State, Task
 from tickwork.core.plan import Kind, Step
 from tickwork.core.policy import ask
+from tickwork.core.references import is_reference
 from tickwork.core.retry import backoff_ms
 from tickwork.core.timetext import instant_ms
 from tickwork.core.turn import Turn
-from tickwork.core.values import items_of
 from tickwork.core.workflow import verdict
 
 MAP_ITEMS_MAX = 1_000_000
@@ -241,8 +241,8 @@ def _begin_wait(turn: Turn, run: Run, step: Step) -> None:
         until = state.tick + clock.ticks(node.duration_ms)
     else:
         assert node.until is not None
-        named = node.until.startswith(("inputs.", "nodes."))
-        until = clock.tick_at(instant_ms(resolve(run, node.until) if named else node.until, path=step.id))
+        text = resolve(run, node.until) if is_reference(node.until) else node.until
+        until = clock.tick_at(instant_ms(text, path=step.id))
     if until <= state.tick:
         turn.emit(StepEnded(run.number, step.index, Phase.SUCCEEDED, "its time has already come"))
     else:
@@ -290,20 +290,10 @@ def _begin_workflow(turn: Turn, run: Run, step: Step) -> None:
 def _begin_map(turn: Turn, run: Run, step: Step) -> None:
     node = step.node
     assert isinstance(node, MapNode)
-    total = _items(run, node.over)
+    total = items_over(run, node.over)
     if total > MAP_ITEMS_MAX:
         raise Refused("map_too_wide", f"{node.over} has {total} items, the limit is {MAP_ITEMS_MAX}")
     turn.emit(TaskWaiting(run.number, step.index, 0, "", total))
-
-
-def _items(run: Run, over: str) -> int:
-    root, *path = over.split(".")
-    if root == "nodes" and len(path) == 1:
-        return items_of((run.results or {}).get(run.plan.index[path[0]]), what=over)
-    value = resolve(run, over)
-    if not isinstance(value, list):
-        raise Refused("not_a_list", f"{over} is not a list, so a map cannot fan out over it")
-    return len(value)
 
 
 def _begin_repeat(turn: Turn, run: Run, step: Step) -> None:

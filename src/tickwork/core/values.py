@@ -54,13 +54,3 @@ def unpack(value: Value, *, what: str) -> Any:
 
 def too_large(value: Value) -> bool:
     return isinstance(value, bytes) and len(value) > INLINE_BYTES_MAX
-
-
-def items_of(value: Value, *, what: str) -> int:
-    """How many children a map over this value has."""
-    if isinstance(value, Ref) and value.items is not None:
-        return value.items
-    plain = unpack(value, what=what)
-    if not isinstance(plain, list):
-        raise Refused("not_a_list", f"{what} is not a list, so a map cannot fan out over it")
-    return len(plain)

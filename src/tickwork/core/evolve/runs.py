@@ -8,6 +8,7 @@ from tickwork.core.evolve.tasks import drop_task, live_tasks, offer_children, ta
 from tickwork.core.evolve.upkeep import clear_timer, enqueue, leave_line, merge_fresh, set_timer, want
 from tickwork.core.lifecycle import ENDED, Phase, RunState, RunTrigger, move_run
 from tickwork.core.model import Gate, Heard, Run, State, Timer
+from tickwork.core.references import resolve
 from tickwork.core.values import Value
 
 
@@ -140,10 +141,9 @@ def output_of(run: Run) -> Value:
     source = run.plan.definition.output
     if source is None:
         return run.results.get(len(run.plan.steps) - 1)
-    parts = source.split(".")
-    if parts[0] == "inputs":
-        return run.inputs
-    return run.results.get(run.plan.index[parts[1]])
+    definition = run.plan.definition
+    ref = resolve(source, path="output", inputs=definition.inputs, nodes=run.plan.index)
+    return run.inputs if ref.root == "inputs" else run.results.get(run.plan.index[ref.name])
 
 
 def _on_visited(state: State, event: ev.Visited) -> None:
