@@ -1,0 +1,214 @@
+"""The smallest shell: drives one machine through time, keeps its journal, and supplies facts.
+
+It stands where the runtime stands later. Facts come from what it has seen: runs that left memory
+and a cache of results. Task bodies are whatever the test answers.
+"""
+
+import json
+from typing import Any
+
+from tickwork.core import inputs as inp
+from tickwork.core.effects import Alert, Answer, Dispatch, Keep, LookUp, Stop
+from tickwork.core.evolve import record_of_run
+from tickwork.core.lifecycle import Phase, RunState
+from tickwork.core.machine import Machine, Outcome
+from tickwork.core.model import Clock, Run, Settings, Task
+from tickwork.core.values import pack, unpack
+
+T, BY = "acme", "alice"
+
+
+def task(id: str, **fields: Any) -> dict[str, Any]:
+    return {"kind": "task", "id": id, "handler": fields.pop("handler", id), **fields}
+
+
+def document(name: str, *nodes: dict[str, Any], **fields: Any) -> bytes:
+    return json.dumps({"name": name, "nodes": list(nodes), **fields}).encode()
+
+
+class Driver:
+    def __init__(self, *, set_up: bool = True, credit: int = 1_000, **settings: Any) -> None:
+        clock = settings.pop("clock", Clock(origin_ms=1_800_000_000_000))
+        self.settings = Settings(clock=clock, **settings)
+        self.machine = Machine(settings=self.settings)
+        self.state = self.machine.state
+        self.tick = 0
+        self.rows: list[tuple[int, list[inp.Input], list[Any]]] = []
+        self.records: dict[str, inp.RunRecord] = {}
+        self.running: dict[int, Dispatch] = {}
+        self.started: list[Dispatch] = []
+        self.stopped: list[Stop] = []
+        self.alerts: list[Alert] = []
+        self.answers: list[Answer] = []
+        self.lookups: list[LookUp] = []
+        self.cache: dict[str, Any] = {}
+        self.last_run = 0
+        if set_up:
+            self.send(inp.PutTenant(BY, T), inp.PutQueue(BY, "default"), inp.Offer("w1", credit))
+
+    # ---- time
+
+    def send(self, *asked: inp.Input, at: int | None = None) -> Outcome:
+        """One tick with these inputs, and as many more as it takes until all of them are decided."""
+        waiting = list(asked)
+        outcome = self._apply(self.tick + 1 if at is None else at, waiting)
+        while outcome.taken < len(waiting):
+            waiting = waiting[outcome.taken :]
+            outcome = self._apply(self.tick + 1, waiting)
+        return outcome
+
+    def _apply(self, tick: int, asked: list[inp.Input]) -> Outcome:
+        self.tick = tick
+        outcome = self.machine.apply(tick, asked)
+        self.rows.append((tick, asked[: outcome.taken], outcome.events))
+        for run in outcome.closed:
+            self.records[run.id] = record_of_run(run)
+        for effect in outcome.effects:
+            self._perform(effect, asked)
+        return outcome
+
+    def _perform(self, effect: Any, asked: list[inp.Input]) -> None:
+        match effect:
+            case Dispatch():
+                self.running[effect.task] = effect
+                self.started.append(effect)
+            case Stop():
+                self.stopped.append(effect)
+                self.running.pop(effect.task, None)
+            case Alert():
+                self.alerts.append(effect)
+            case Answer():
+                self.answers.append(effect)
+            case LookUp():
+                self.lookups.append(effect)
+            case Keep():
+                self.cache[effect.key] = asked[effect.input].value
+
+    def quiet(self, ticks: int = 10_000) -> None:
+        """Ticks until nothing more happens by itself at this moment; cached results are looked up on the way."""
+        for _ in range(ticks):
+            if self.lookups:
+                answers = [inp.CacheAnswered(x.task, x.key in self.cache, self.cache.get(x.key)) for x in self.lookups]
+                self.lookups = []
+                self.send(*answers)
+            elif self.machine.next_tick() == self.tick + 1:
+                self.send()
+            else:
+                return
+        raise AssertionError("it never becomes quiet")
+
+    def advance(self, ms: int) -> None:
+        """Let time pass; every timer on the way fires at its own tick."""
+        target = self.tick + self.settings.clock.ticks(ms)
+        self.quiet()
+        while (due := self.machine.next_tick()) is not None and due <= target:
+            self.send(at=due)
+            self.quiet()
+        if target > self.tick:
+            self.send(at=target)
+
+    @property
+    def now_ms(self) -> int:
+        return self.settings.clock.ms_of(self.tick)
+
+    # ---- asking
+
+    def define(self, name: str, *nodes: dict[str, Any], tenant: str = T, **fields: Any) -> None:
+        self.expect(inp.PutDefinition(BY, tenant, document(name, *nodes, **fields)))
+
+    def expect(self, *asked: inp.Input) -> None:
+        """Send, and fail the test if anything is refused."""
+        before = len(self.answers)
+        self.send(*asked)
+        refused = [answer for answer in self.answers[before:] if answer.code]
+        assert not refused, refused
+
+    def refusal(self, asked: inp.Input) -> str:
+        """The code with which this is refused; "" if it is not."""
+        before = len(self.answers)
+        self.send(asked)
+        return next((answer.code for answer in self.answers[before:] if answer.code), "")
+
+    def submit(self, workflow: str, run_id: str = "", *, tenant: str = T, inputs: Any = None, **terms: Any) -> str:
+        self.last_run += 1
+        run_id = run_id or f"r{self.last_run:04}"
+        extra = inp.Terms(**terms) if terms else None
+        value = pack(inputs) if inputs is not None else None
+        self.expect(inp.Submit(BY, tenant, run_id, workflow, value, extra))
+        self.quiet()
+        return run_id
+
+    # ---- answering for workers
+
+    def attempt_of(self, run_id: str, node: str, child: int | None = None) -> Dispatch:
+        """The running attempt of a node, or of one child of a map or repeat."""
+        found = [
+            effect
+            for effect in self.running.values()
+            if (item := self.state.tasks.get(effect.task)) is not None
+            and item.run.id == run_id
+            and self._node_of(item) == node
+            and (child is None or item.child == child)
+        ]
+        assert len(found) == 1, f"{node} of {run_id} has {len(found)} running attempts"
+        return found[0]
+
+    @staticmethod
+    def _node_of(item: Task) -> str:
+        return item.run.plan.steps[item.step.index].id
+
+    def is_running(self, run_id: str, node: str) -> bool:
+        return any(
+            (item := self.state.tasks.get(effect.task)) is not None
+            and item.run.id == run_id
+            and self._node_of(item) == node
+            for effect in self.running.values()
+        )
+
+    def finish(self, run_id: str, node: str, value: Any = None, child: int | None = None) -> Outcome:
+        attempt = self.attempt_of(run_id, node, child)
+        del self.running[attempt.task]
+        outcome = self.send(inp.Succeeded(attempt.task, attempt.attempt, None if value is None else pack(value)))
+        self.quiet()
+        return outcome
+
+    def fail(self, run_id: str, node: str, error: str = "ValueError", child: int | None = None, **more: Any) -> Outcome:
+        attempt = self.attempt_of(run_id, node, child)
+        del self.running[attempt.task]
+        outcome = self.send(inp.Failed(attempt.task, attempt.attempt, error, "no good", **more))
+        self.quiet()
+        return outcome
+
+    def finish_all(self, limit: int = 10_000) -> int:
+        """Every attempt succeeds, one after the other, until none runs. How many there were."""
+        for count in range(limit):
+            if not self.running:
+                return count
+            attempt = self.running.pop(min(self.running))
+            self.send(inp.Succeeded(attempt.task, attempt.attempt))
+            self.quiet()
+        raise AssertionError("there is always one more")
+
+    # ---- looking
+
+    def run(self, run_id: str, tenant: str = T) -> Run | None:
+        return self.state.tenants[tenant].runs.get(run_id)
+
+    def state_of(self, run_id: str) -> str:
+        live = self.run(run_id)
+        return RunState(live.state if live is not None else self.records[run_id].state).name
+
+    def phases(self, run_id: str) -> dict[str, str]:
+        live = self.run(run_id)
+        if live is not None:
+            return {step.id: Phase(live.phases[step.index]).name for step in live.plan.steps}
+        record = self.records[run_id]
+        plan = self.state.plans[record.definition]
+        return {step.id: Phase(record.phases[step.index]).name for step in plan.steps}
+
+    def result(self, run_id: str, node: str) -> Any:
+        record = self.records[run_id]
+        return unpack(record.results.get(self.state.plans[record.definition].index[node]), what=node)
+
+    def events(self, *kinds: type) -> list[Any]:
+        return [event for _, _, events in self.rows for event in events if isinstance(event, kinds)]
