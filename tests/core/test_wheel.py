@@ -15,7 +15,7 @@ DAY = 86_400_000
 EDGES = sorted(
     {0, 1, DUE_MAX, 30 * DAY}
     | {base**power + step for base in (64, 1024) for power in range(1, 5) for step in (-1, 0, 1)}
-    | {(1 << bit) + step for bit in range(4, 47, 11) for step in (-1, 0, 1)}
+    | {(1 << bit) + step for bit in range(8, 48, 8) for step in (-1, 0, 1)}
 )
 
 
