@@ -208,7 +208,7 @@ class Driver:
 
     def result(self, run_id: str, node: str) -> Any:
         record = self.records[run_id]
-        return unpack(record.results.get(self.state.plans[record.definition].index[node]), what=node)
+        return unpack(dict(record.results).get(self.state.plans[record.definition].index[node]), what=node)
 
     def events(self, *kinds: type) -> list[Any]:
         return [event for _, _, events in self.rows for event in events if isinstance(event, kinds)]

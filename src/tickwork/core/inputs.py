@@ -153,12 +153,11 @@ class RunRecord(_Input, frozen=True):
     started: int
     priority: int
     phases: bytes
-    results: dict[int, Value]
+    results: tuple[tuple[int, Value], ...]  # by node
     key: str = ""
     body: str = ""
     scheduled_ms: int = 0
     schedule: str = ""
-    losses: int = 0
 
 
 class Resolve(_Input, frozen=True, tag=12):

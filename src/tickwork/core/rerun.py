@@ -18,6 +18,7 @@ def kept_steps(old: Plan, record: RunRecord, new: Plan, from_node: str) -> dict[
     if from_node:
         start = new.index[from_node]
         again = {start: None, **downstream(new, start)}
+    results = dict(record.results)
     kept: dict[int, tuple[int, Value]] = {}
     for index in _parents_first(new):
         step = new.steps[index]
@@ -26,7 +27,7 @@ def kept_steps(old: Plan, record: RunRecord, new: Plan, from_node: str) -> dict[
             continue
         same = old.steps[place].node == step.node and record.phases[place] in _KEEPABLE
         if same and all(parent in kept for parent in step.parents):
-            kept[index] = (record.phases[place], record.results.get(place))
+            kept[index] = (record.phases[place], results.get(place))
     return kept
 
 

@@ -193,7 +193,7 @@ def record_of_run(run: Run) -> RunRecord:
         run.started,
         run.priority,
         bytes(run.phases),
-        run.results or {},
+        tuple(sorted((run.results or {}).items(), key=lambda pair: pair[0])),
         run.key,
         run.body,
         run.scheduled_ms,

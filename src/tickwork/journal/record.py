@@ -1,0 +1,85 @@
+"""One row of the journal: what a tick took in, what it decided, and its place in the chain.
+
+The hash of a row is over the canonical bytes of everything in it and the hash before, so no
+row can be changed, dropped or moved without every later hash telling. Bytes are canonical because
+every struct is an array of integers, texts and bytes in a fixed order, and because the only maps
+inside are written with sorted keys. Compression comes after hashing and is of no consequence to it.
+"""
+
+import zlib
+from hashlib import blake2b
+from typing import Any
+
+import msgspec
+
+from tickwork.core.errors import Corrupt
+from tickwork.core.events import Event
+from tickwork.core.inputs import Input
+from tickwork.journal.upcast import FORMAT, upcast
+
+HASH_BYTES = 32
+GENESIS = bytes(HASH_BYTES)
+
+
+class Row(msgspec.Struct, frozen=True, array_like=True):
+    """A tick as the journal holds it. `rules` names what decided it; only the same rules decide it again."""
+
+    seq: int
+    tick: int
+    rules: str
+    inputs: list[Input]
+    events: list[Event]
+
+
+class Sealed(msgspec.Struct, frozen=True):
+    """A row as it is stored: its hash, and its compressed bytes."""
+
+    seq: int
+    tick: int
+    hash: bytes
+    data: bytes
+
+
+_encoder = msgspec.msgpack.Encoder(order="deterministic")
+_decoder = msgspec.msgpack.Decoder(Row)
+
+
+def chain(before: bytes, body: bytes) -> bytes:
+    return blake2b(before + body, digest_size=HASH_BYTES).digest()
+
+
+def seal(row: Row, before: bytes) -> Sealed:
+    """The stored form of a row that follows the hash `before`."""
+    body = _encoder.encode(row)
+    return Sealed(row.seq, row.tick, chain(before, body), FORMAT_BYTE + zlib.compress(body, 1))
+
+
+def unseal(sealed: Sealed, before: bytes) -> Row:
+    """The row, once its hash and its place in the chain are verified."""
+    body = _body(sealed)
+    if chain(before, body) != sealed.hash:
+        raise Corrupt(f"seq {sealed.seq}: the row does not follow the one before it, or was changed")
+    row = _decode(sealed.data[0], body, sealed.seq)
+    if (row.seq, row.tick) != (sealed.seq, sealed.tick):
+        raise Corrupt(f"seq {sealed.seq}: the row holds seq {row.seq}, tick {row.tick}")
+    return row
+
+
+FORMAT_BYTE = bytes([FORMAT])
+
+
+def _body(sealed: Sealed) -> bytes:
+    try:
+        return zlib.decompress(sealed.data[1:])
+    except zlib.error as error:
+        raise Corrupt(f"seq {sealed.seq}: the row cannot be unpacked: {error}") from None
+
+
+def _decode(version: int, body: bytes, seq: int) -> Row:
+    try:
+        if version == FORMAT:
+            return _decoder.decode(body)
+        raw: list[Any] = msgspec.msgpack.decode(body)
+        return msgspec.convert(upcast(version, raw), Row)
+    except (msgspec.ValidationError, msgspec.DecodeError) as error:
+        raise Corrupt(f"seq {seq}: the row cannot be read: {error}") from None

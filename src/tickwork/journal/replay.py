@@ -1,0 +1,67 @@
+"""Deciding a journal again, and folding what it recorded.
+
+`replay` decides every tick from its inputs under the same rules and must reach the same events; it
+names the first that differs. Rows of other rules are folded: their recorded events are applied
+without deciding. Both verify the hash chain on the way.
+"""
+
+from collections.abc import Iterable
+
+from tickwork.core.errors import Corrupt, ReplayDiffers
+from tickwork.core.events import Event
+from tickwork.core.inputs import Input
+from tickwork.core.machine import RULES, Machine
+from tickwork.journal.record import GENESIS, Row, Sealed, seal, unseal
+
+
+class Recorder:
+    """The writing end: seq and hash of the next row follow from the last one."""
+
+    def __init__(self, *, seq: int = 0, head: bytes = GENESIS) -> None:
+        self.seq = seq
+        self.head = head
+
+    def row(self, tick: int, inputs: list[Input], events: list[Event]) -> Sealed:
+        sealed = seal(Row(self.seq + 1, tick, RULES, inputs, events), self.head)
+        self.seq, self.head = sealed.seq, sealed.hash
+        return sealed
+
+
+def replay(rows: Iterable[Sealed], machine: Machine, *, head: bytes = GENESIS, seq: int = 0) -> bytes:
+    """Bring `machine` from just after `seq` to the end of these rows. Returns the last hash."""
+    for sealed in rows:
+        row = _next(sealed, head, seq)
+        if row.rules == RULES:
+            outcome = machine.apply(row.tick, row.inputs)
+            if outcome.taken != len(row.inputs) or outcome.events != row.events:
+                raise ReplayDiffers(_difference(row, outcome.taken, outcome.events), seq=row.seq)
+        else:
+            machine.fold(row.tick, row.inputs, row.events)
+        head, seq = sealed.hash, sealed.seq
+    return head
+
+
+def fold(rows: Iterable[Sealed], machine: Machine, *, head: bytes = GENESIS, seq: int = 0) -> bytes:
+    """The same by the recorded events alone."""
+    for sealed in rows:
+        row = _next(sealed, head, seq)
+        machine.fold(row.tick, row.inputs, row.events)
+        head, seq = sealed.hash, sealed.seq
+    return head
+
+
+def _next(sealed: Sealed, head: bytes, seq: int) -> Row:
+    if sealed.seq != seq + 1:
+        raise Corrupt(f"seq {sealed.seq} follows {seq}: rows are missing or out of order")
+    return unseal(sealed, head)
+
+
+def _difference(row: Row, taken: int, events: list[Event]) -> str:
+    if taken != len(row.inputs):
+        return f"{taken} of {len(row.inputs)} inputs were taken"
+    for place, (was, now) in enumerate(zip(row.events, events, strict=False)):
+        if was != now:
+            return f"event {place} was {was}, is {now}"
+    longer = row.events if len(row.events) > len(events) else events
+    missing = "no longer decided" if longer is row.events else "newly decided"
+    return f"event {min(len(events), len(row.events))} is {missing}: {longer[min(len(events), len(row.events))]}"
