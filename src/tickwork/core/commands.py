@@ -77,7 +77,7 @@ def _submit(turn: Turn, place: int, asked: inputs.Submit) -> None:
         _submit_on_terms(turn, place, asked, tenant, asked.terms)
         return
     plan = tenant.plans.get(asked.workflow) or _plan(state, tenant, asked)
-    if tenant.runs.get(asked.run_id) is not None:
+    if asked.run_id in tenant.runs:
         _answer_duplicate(turn, place, asked.run_id)
         return
     _check_submission(state, tenant, plan, asked)

@@ -58,6 +58,10 @@ RUN_MOVES: Mapping[tuple[int, int], RunState] = MappingProxyType(
 )
 
 
+# The same table flat, for the one look-up that every move makes; -1 is refused.
+RUN_NEXT = tuple(RUN_MOVES.get((state, trigger), -1) for state in range(len(RunState)) for trigger in range(16))
+
+
 class Phase(IntEnum):
     """The life of a task: one node of one run, or one child of a map or repeat."""
 
@@ -179,11 +183,11 @@ class IllegalMove(Conflict):
     code = "illegal_move"
 
 
-def move_run(state: int, trigger: RunTrigger) -> RunState:
-    try:
-        return RUN_MOVES[state, trigger]
-    except KeyError:
-        raise IllegalMove(f"a {RunState(state).name} run cannot {trigger.name.lower()}") from None
+def move_run(state: int, trigger: int) -> int:
+    after = RUN_NEXT[state * 16 + trigger]
+    if after < 0:
+        raise IllegalMove(f"a {RunState(state).name} run cannot {RunTrigger(trigger).name.lower()}")
+    return after
 
 
 def move_task(phase: int, cause: Cause) -> Phase:

@@ -81,6 +81,9 @@ class Names(Generic[T]):
     def add(self, name: str, thing: T) -> None:
         self.shards[crc32(name.encode()) & 255][name] = thing
 
+    def __contains__(self, name: str) -> bool:
+        return name in self.shards[crc32(name.encode()) & 255]
+
     def remove(self, name: str) -> None:
         del self.shards[crc32(name.encode()) & 255][name]
 
@@ -227,14 +230,14 @@ class Run(msgspec.Struct, gc=False, eq=False):
     phases: bytearray  # of each node, by index
     counts: bytearray | list[int] | None  # unfinished parents of each node; None for a single node
     unfinished: int
+    wanted: int = 0  # tick since when it waits for a visit; 0: it does not
+    todo: tuple[int, ...] | list[int] = ()  # nodes whose parents have all ended
     state: int = 0
     started: int = 0  # tick
-    wanted: int = 0  # tick since when it waits for a visit; 0: it does not
     priority: int = -1  # -1: as the nodes say
     busy: int = 0  # tasks ready, running, in backoff or checking
     waiting: int = 0  # tasks that wait
     failures: int = 0  # nodes that failed
-    todo: tuple[int, ...] | list[int] = ()  # nodes whose parents have all ended
     results: dict[int, Value] | None = None
     key: str = ""
     body: str = ""  # digest of what was submitted under the key

@@ -46,9 +46,9 @@ def _succeeded(turn: Turn, place: int, asked: inputs.Succeeded) -> None:
     task = _current(turn, place, asked.task, asked.attempt)
     if task is None:
         return
-    if too_large(asked.value):
+    if asked.value is not None and too_large(asked.value):
         raise Refused("value_too_large", f"inline values have at most {INLINE_BYTES_MAX} bytes", path="value")
-    if task.step.cache_version is not None and task.cache_key:
+    if task.cache_key:
         turn.effects.append(Keep(task.number, task.cache_key, place))
     turn.emit(TaskSucceeded(asked.task, place))
 

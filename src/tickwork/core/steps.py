@@ -52,16 +52,18 @@ MAP_ITEMS_MAX = 1_000_000
 NESTING_MAX = 32  # workflows inside workflows
 
 PENDING, ACTIVE, WAITING, PAUSED = RunState.PENDING, RunState.ACTIVE, RunState.WAITING, RunState.PAUSED
+START, COMPLETE = RunTrigger.START, RunTrigger.COMPLETE
 
 
 def visit(turn: Turn, run: Run) -> None:
-    state = run.state
+    state, plan = run.state, run.plan
     if state == PENDING:
-        if not _start(turn, run):
+        if plan.definition.concurrency is not None and not _enter_gate(turn, run):
             return
-    elif state == PAUSED or state > PAUSED:
+        turn.emit(RunMoved(run.number, START))
+    elif state >= PAUSED:
         return
-    if run.plan.exits and _leave_early(turn, run):
+    if plan.exits and _leave_early(turn, run):
         return
     if run.todo:
         _take_steps(turn, run)
@@ -70,7 +72,7 @@ def visit(turn: Turn, run: Run) -> None:
     _settle(turn, run)
 
 
-def _start(turn: Turn, run: Run) -> bool:
+def _enter_gate(turn: Turn, run: Run) -> bool:
     """False: its concurrency key is taken, or cannot be told."""
     concurrency = run.plan.definition.concurrency
     if concurrency is not None and run.gate is None:
@@ -84,10 +86,7 @@ def _start(turn: Turn, run: Run) -> bool:
             turn.emit(RunGated(run.number, key))
             return False
         turn.emit(GateTaken(run.number, key))
-    elif run.gated:
-        return False
-    turn.emit(RunMoved(run.number, RunTrigger.START))
-    return True
+    return not run.gated
 
 
 def _gate_key(state: State, run: Run) -> str:
@@ -114,11 +113,12 @@ def _leave_early(turn: Turn, run: Run) -> bool:
 def _settle(turn: Turn, run: Run) -> None:
     """Say where the run stands now that nothing more can be done for it."""
     if not run.unfinished:
-        _wake(turn, run)
+        if run.state == WAITING:
+            _wake(turn, run)
         if run.failures:
             end_run(turn, run, RunTrigger.FAIL, _failed_nodes(run))
         else:
-            turn.emit(RunMoved(run.number, RunTrigger.COMPLETE))
+            turn.emit(RunMoved(run.number, COMPLETE))
     elif run.state == ACTIVE:
         if not run.busy and run.waiting and not run.todo:
             turn.emit(RunMoved(run.number, RunTrigger.WAIT))
@@ -185,7 +185,8 @@ def _begin(turn: Turn, run: Run, step: Step) -> None:
             reason = "something it needs failed" if outcome is Phase.BLOCKED else "nothing led here"
             turn.emit(StepEnded(run.number, step.index, outcome, reason))
             return
-    _wake(turn, run)
+    if run.state == WAITING:
+        _wake(turn, run)
     if step.plain:
         turn.emit(TaskReady(run.number, step.index))
         return

@@ -16,12 +16,10 @@ from tickwork.core.rerun import kept_steps
 from tickwork.core.timetext import instant_text
 from tickwork.core.values import Value
 
-_SINGLE = b"\x00"
-
 
 def add_run(state: State, run: Run) -> None:
     tenant = run.tenant
-    state.runs.add(run.number, run)
+    state.runs.shards[run.number & 255][run.number] = run
     tenant.runs.add(run.id, run)
     if run.key:
         tenant.keys.add(run.key, run)
@@ -29,34 +27,14 @@ def add_run(state: State, run: Run) -> None:
 
 
 def _new_run(
-    state: State,
-    number: int,
-    run_id: str,
-    tenant: Tenant,
-    plan: Plan,
-    inputs: Value,
-    by: str,
-    source: str,
+    state: State, number: int, run_id: str, tenant: Tenant, plan: Plan, inputs: Value, by: str, source: str
 ) -> Run:
     size = len(plan.steps)
     state.next_number = number + size
-    run = Run(
-        number,
-        run_id,
-        tenant,
-        plan,
-        inputs,
-        by,
-        source,
-        state.tick,
-        bytearray(_SINGLE) if size == 1 else bytearray(size),
-        None if size == 1 else plan.fresh_counts(),
-        size,
-    )
-    run.todo = plan.roots
     tenant.accepted += 1
     tenant.active += 1
-    return run
+    phases, counts = (bytearray(1), None) if size == 1 else (bytearray(size), plan.fresh_counts())
+    return Run(number, run_id, tenant, plan, inputs, by, source, state.tick, phases, counts, size, 0, plan.roots)
 
 
 def _start_later(state: State, run: Run, tick: int) -> None:
@@ -84,8 +62,7 @@ def _on_submitted(state: State, event: ev.RunSubmitted) -> None:
     if event.start_at:
         _start_later(state, run, event.start_at)
     else:
-        run.wanted = state.stamp
-        state.fresh.append(run)
+        want(state, run)
 
 
 def _on_run_due(state: State, event: ev.RunDue) -> None:

@@ -11,19 +11,21 @@ from tickwork.core.model import Gate, Heard, Run, State, Timer
 from tickwork.core.references import resolve
 from tickwork.core.values import Value
 
+START, COMPLETED = RunTrigger.START, RunState.COMPLETED
+
 
 def _on_moved(state: State, event: ev.RunMoved) -> None:
-    run = state.runs[event.run]
+    run = state.runs.shards[event.run & 255][event.run]
     trigger = event.trigger
-    run.state = after = move_run(run.state, RunTrigger(trigger))
-    if trigger == RunTrigger.START:
+    run.state = after = move_run(run.state, trigger)
+    if after >= COMPLETED:
+        _close_run(state, run)
+    elif trigger == START:
         run.started = state.tick
         timeout_ms = run.plan.definition.timeout_ms
         if timeout_ms is not None:
             ticks = state.settings.clock.ticks(timeout_ms)
             run.deadline = set_timer(state, Timer.RUN_TIMEOUT, run.number, state.tick + ticks)
-    elif after >= RunState.COMPLETED:
-        _close_run(state, run)
     elif trigger == RunTrigger.PAUSE:
         _pause(state, run, event)
     elif trigger == RunTrigger.RESUME:
@@ -56,34 +58,20 @@ def _resume(state: State, run: Run) -> None:
 
 def _close_run(state: State, run: Run) -> None:
     """A run that ends leaves memory, with everything that still belonged to it."""
-    if run.busy or run.waiting:
-        for task in live_tasks(state, run):
-            drop_task(state, task)
-    number = run.number
-    if run.unfinished:
-        _end_unreached(run)
-    if run.start_at:
-        clear_timer(state, Timer.RUN_START, number, run.start_at)
-        run.start_at = 0
-    if run.deadline:
-        clear_timer(state, Timer.RUN_TIMEOUT, number, run.deadline)
-        run.deadline = 0
-    if run.resume_at:
-        clear_timer(state, Timer.RUN_RESUME, number, run.resume_at)
-        run.resume_at = 0
-    if run.sla_at:
-        clear_timer(state, Timer.SLA, number, run.sla_at)
-        run.sla_at = 0
+    if run.unfinished or run.busy or run.waiting:
+        _drop_rest(state, run)
+    if run.start_at or run.deadline or run.resume_at or run.sla_at:
+        _clear_timers(state, run)
     run.wanted = 0
-    tenant = run.tenant
+    tenant, number = run.tenant, run.number
     tenant.active -= 1
-    if run.state == RunState.COMPLETED:
+    if run.state == COMPLETED:
         tenant.completed += 1
     elif run.state == RunState.FAILED:
         tenant.failed += 1
     else:
         tenant.cancelled += 1
-    state.runs.remove(number)
+    del state.runs.shards[number & 255][number]
     tenant.runs.remove(run.id)
     state.live_runs -= 1
     if run.key:
@@ -97,11 +85,25 @@ def _close_run(state: State, run: Run) -> None:
     state.closed.append(run)
 
 
-def _end_unreached(run: Run) -> None:
+def _drop_rest(state: State, run: Run) -> None:
+    for task in live_tasks(state, run):
+        drop_task(state, task)
     for index, phase in enumerate(run.phases):
         if phase not in ENDED:
             run.phases[index] = Phase.CANCELLED
     run.unfinished = 0
+
+
+def _clear_timers(state: State, run: Run) -> None:
+    for kind, tick in (
+        (Timer.RUN_START, run.start_at),
+        (Timer.RUN_TIMEOUT, run.deadline),
+        (Timer.RUN_RESUME, run.resume_at),
+        (Timer.SLA, run.sla_at),
+    ):
+        if tick:
+            clear_timer(state, kind, run.number, tick)
+    run.start_at = run.deadline = run.resume_at = run.sla_at = 0
 
 
 def _leave_gate(state: State, run: Run, gate: Gate) -> None:

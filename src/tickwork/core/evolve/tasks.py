@@ -22,8 +22,10 @@ from tickwork.core.model import Budget, Fan, Heard, Run, State, Task, Timer
 from tickwork.core.plan import Kind, Step
 from tickwork.core.values import Ref, Value
 
-READY, RUNNING, WAITING = Phase.READY, Phase.RUNNING, Phase.WAITING
+PENDING, READY, RUNNING, WAITING = Phase.PENDING, Phase.READY, Phase.RUNNING, Phase.WAITING
 SUCCEEDED, FAILED = Phase.SUCCEEDED, Phase.FAILED
+PAUSED = RunState.PAUSED
+SUCCEED = Cause.SUCCEED
 
 
 def live_tasks(state: State, run: Run) -> list[Task]:
@@ -48,13 +50,17 @@ def _make_task(state: State, run: Run, step: Step, cause: Cause) -> Task:
 
 
 def _on_ready(state: State, event: ev.TaskReady) -> None:
-    run = state.runs[event.run]
-    step = run.plan.steps[event.step]
-    task = _make_task(state, run, step, Cause.READY)
+    number, index = event.run, event.step
+    run = state.runs.shards[number & 255][number]
+    step = run.plan.steps[index]
+    assert run.phases[index] == PENDING, "a node is made ready once"
+    run.phases[index] = READY
+    number += index
+    task = state.tasks.shards[number & 255][number] = Task(number, run, step, READY)
     run.busy += 1
     if step.timeout.queued_ms is not None:
         set_due(state, task, state.tick + state.settings.clock.ticks(step.timeout.queued_ms))
-    if run.state != RunState.PAUSED:
+    if run.state != PAUSED:
         enqueue(state, task)
 
 
@@ -82,7 +88,7 @@ def _on_dispatched(state: State, event: ev.TaskDispatched) -> None:
     task.queued = False
     left_line(state, lane)
     begin_attempt(state, task, state.workers[event.worker], lane)
-    if task.parent == 0:
+    if not task.parent:
         task.run.phases[task.step.index] = RUNNING
 
 
@@ -150,15 +156,14 @@ def _on_succeeded(state: State, event: ev.TaskSucceeded) -> None:
     asked: Any = state.inputs[event.input]
     if task.phase == RUNNING:
         end_attempt(state, task)
-    if task.attempt == 1 and task.lane is not None and task.lane.key[6]:
-        _earn_retries(state, task)
-    _end_task(state, task, Cause.SUCCEED, asked.value)
+        if task.attempt == 1 and task.step.requirement[4]:
+            _earn_retries(state, task)
+    _end_task(state, task, SUCCEED, asked.value)
 
 
 def _earn_retries(state: State, task: Task) -> None:
     """A first attempt that went well pays for the retries of others."""
-    assert task.lane is not None
-    budget = task.run.tenant.budgets.get(task.lane.key[6])
+    budget = task.run.tenant.budgets.get(task.step.requirement[4])
     if budget is not None:
         budget.earn(state.settings)
 
@@ -314,25 +319,23 @@ def _on_fan_ended(state: State, event: ev.FanEnded) -> None:
 
 def _end_task(state: State, task: Task, cause: Cause, value: Value) -> None:
     """A task is over: its run counts it, and the nodes behind it move up."""
-    run = task.run
+    run, number = task.run, task.number
     if task.phase == WAITING:
         stop_waiting(state, task)
     else:
         run.busy -= 1
+    task.phase = move_task(task.phase, cause)
+    del state.tasks.shards[number & 255][number]
     if task.parent:
-        task.phase = move_task(task.phase, cause)
-        state.tasks.remove(task.number)
         _child_ended(state, task, value)
     else:
-        index = task.step.index
-        task.phase = run.phases[index] = move_task(task.phase, cause)
-        state.tasks.remove(task.number)
+        step = task.step
+        run.phases[step.index] = task.phase
         if value is not None:
-            keep_result(run, index, value)
-        count_ended(run, task.step)
+            keep_result(run, step.index, value)
+        count_ended(run, step)
     if not run.wanted:
-        run.wanted = state.stamp
-        state.fresh.append(run)
+        want(state, run)
 
 
 def _child_ended(state: State, child: Task, value: Value) -> None:
