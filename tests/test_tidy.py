@@ -19,7 +19,8 @@ PURE = [path for path in MODULES if path.relative_to(SOURCE).parts[0] in ("core"
 
 PURE_IMPORTS = frozenset(
     ["abc", "bisect", "cel_expr_python", "collections", "collections.abc", "dataclasses", "datetime", "enum",
-     "functools", "hashlib", "heapq", "itertools", "json", "msgspec", "re", "struct", "types", "typing", "zlib"]
+     "functools", "hashlib", "heapq", "itertools", "json", "msgspec", "operator", "re",
+     "struct", "types", "typing", "zlib"]
 )  # fmt: skip
 PURE_CALLS = frozenset(["open", "print", "input", "eval", "exec", "hash", "id", "__import__", "compile", "globals"])
 CLOCK_READS = frozenset(["now", "today", "utcnow"])

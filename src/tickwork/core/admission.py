@@ -169,7 +169,7 @@ def what_holds(state: State, lane: Lane) -> Hold | None:
         if gauge.rate_ms and gauge.tokens_at(now_ms) < gauge.rate_ms:
             until = max(state.settings.clock.tick_at(gauge.next_token_ms(now_ms)), state.tick + 1)
             return ("rate", f"{gauge.scope}:{gauge.name}", until)
-    if state.shed.on and lane.priority < state.settings.shed_below:
+    if state.shed.on and not lane.protected:
         return ("load", "load", 0)
     if not lane.station.free:
         return ("credit", f"queue:{lane.station.queue}", 0)
@@ -209,7 +209,7 @@ def _lag_ms(turn: Turn) -> int:
         if isinstance(event, TaskDispatched)
         and (task := state.tasks.get(event.task)) is not None
         and task.lane is not None
-        and task.lane.priority >= state.settings.shed_below
+        and task.lane.protected
     ]
     if waited:
         return max(waited)

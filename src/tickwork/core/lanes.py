@@ -87,8 +87,10 @@ class Gauge(Blocker, eq=False, kw_only=True):
         return room
 
     def spend(self, now_ms: int) -> None:
-        self.tokens = self.tokens_at(now_ms) - self.rate_ms
-        self.refilled_ms = now_ms
+        if self.refilled_ms != now_ms:
+            self.tokens = self.tokens_at(now_ms)
+            self.refilled_ms = now_ms
+        self.tokens -= self.rate_ms
 
     def next_token_ms(self, now_ms: int) -> int:
         """When the bucket will hold one start again."""
@@ -140,6 +142,7 @@ class Lane(msgspec.Struct, eq=False):
     gauges: tuple[Gauge, ...]
     priority: int
     lead_ms: int  # how much earlier its priority makes a task look; ageing, without ever sorting again
+    protected: bool  # important enough not to be held when load is shed
     resources: tuple[int, int, int, int]
     tasks: "deque[Task]" = msgspec.field(default_factory=deque)
     orders: deque[int] = msgspec.field(default_factory=deque)
@@ -152,11 +155,6 @@ class Lane(msgspec.Struct, eq=False):
     stamp: int = 0
     opened: bool = False  # waits to be looked at
 
-    def append(self, task: "Task") -> None:
-        self.tasks.append(task)
-        self.orders.append(task.order)
-        self.live += 1
-
     def head(self) -> "Task":
         """The first task in line. Entries of tasks that left the line are dropped on the way."""
         tasks, orders = self.tasks, self.orders
@@ -166,11 +164,6 @@ class Lane(msgspec.Struct, eq=False):
             orders.popleft()
             task = tasks[0]
         return task
-
-    def take_head(self) -> None:
-        self.tasks.popleft()
-        self.orders.popleft()
-        self.live -= 1
 
     def order_key(self, now_ms: int) -> tuple[int, str, int, int]:
         task = self.head()

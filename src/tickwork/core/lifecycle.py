@@ -136,6 +136,8 @@ TASK_MOVES: Mapping[tuple[int, int], Phase] = MappingProxyType(
     }
 )
 
+TASK_NEXT = tuple(TASK_MOVES.get((phase, cause), -1) for phase in range(len(Phase)) for cause in range(16))
+
 ENDED = frozenset({_P.SUCCEEDED, _P.FAILED, _P.SKIPPED, _P.NOT_TAKEN, _P.BLOCKED, _P.CANCELLED})
 BUSY = frozenset({_P.READY, _P.RUNNING, _P.BACKOFF, _P.CHECKING})
 
@@ -190,11 +192,11 @@ def move_run(state: int, trigger: int) -> int:
     return after
 
 
-def move_task(phase: int, cause: Cause) -> Phase:
-    try:
-        return TASK_MOVES[phase, cause]
-    except KeyError:
-        raise IllegalMove(f"a {Phase(phase).name} task cannot {cause.name.lower()}") from None
+def move_task(phase: int, cause: int) -> int:
+    after = TASK_NEXT[phase * 16 + cause]
+    if after < 0:
+        raise IllegalMove(f"a {Phase(phase).name} task cannot {Cause(cause).name.lower()}")
+    return after
 
 
 def may_move(state: int, trigger: RunTrigger) -> bool:

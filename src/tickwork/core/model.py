@@ -17,7 +17,6 @@ from tickwork.core.calendar import Cron, Interval
 from tickwork.core.inputs import Input
 from tickwork.core.lanes import (
     SHARE_SCALE,
-    START_CHARGE_MS,
     Blocker,
     Gauge,
     Lane,
@@ -179,9 +178,6 @@ class Tenant(msgspec.Struct, eq=False):
         self.fair_time += self.usage * (now_ms - self.charged_ms) * self.share_unit
         self.charged_ms = now_ms
 
-    def charge_start(self, units: int) -> None:
-        self.fair_time += units * START_CHARGE_MS * self.share_unit
-
 
 class Gate(msgspec.Struct, eq=False):
     """A workflow's concurrency key: how many runs hold it, and who is next."""
@@ -267,10 +263,10 @@ class Task(msgspec.Struct, gc=False, eq=False):
     phase: int
     attempt: int = 0
     order: int = 0  # place in its lane; unique in the partition
-    queued: bool = False  # stands in its lane
-    started: bool = False  # the worker said so
     ready_ms: int = 0
     lane: Lane | None = None
+    queued: bool = False  # stands in its lane
+    started: bool = False  # the worker said so
     worker: "Worker | None" = None
     due: int = 0  # tick of the timer that belongs to its phase
     silent_at: int = 0  # tick of the silence timer

@@ -64,6 +64,7 @@ class Step(msgspec.Struct, eq=False):
     default: tuple[int, ...]
     policies: tuple[str, ...]
     body: "Step | None"
+    timed: bool  # an attempt has a time limit of some kind
     plain: bool  # a worker's step with neither condition, policy nor cache in front of it
     cache_version: str | None  # the handler's version where its results may be reused
 
@@ -170,7 +171,8 @@ def _compile_step(
         children=children,
         requirement=_requirement(definition, body.node if body else node),
         retry=_retry(definition, node),
-        timeout=_timeout(definition, node),
+        timeout=(timeout := _timeout(definition, node)),
+        timed=timeout.running_ms is not None or timeout.silent_ms is not None,
         when=Condition.compile(node.when) if node.when is not None else None,
         until=Condition.compile(node.until) if isinstance(node, RepeatNode) else None,
         cases=cases,

@@ -163,11 +163,16 @@ def child_runs(state: State, task: Task) -> list[Run]:
 def _take_steps(turn: Turn, run: Run) -> None:
     """Begin every node whose parents have all ended; what that frees at once, too."""
     phases, counts, steps = run.phases, run.counts, run.plan.steps
+    if counts is None:  # a single node
+        run.todo = ()
+        if not phases[0]:
+            _begin(turn, run, steps[0])
+        return
     while run.todo:
         todo = run.todo if len(run.todo) == 1 else sorted(dict.fromkeys(run.todo))
         run.todo = ()
         for place, index in enumerate(todo):
-            if phases[index] or (counts is not None and counts[index]):
+            if phases[index] or counts[index]:
                 continue
             if len(turn.events) >= turn.changes_max or run.state == PAUSED:
                 run.todo = [*todo[place:], *run.todo]

@@ -1,6 +1,6 @@
 """One tick in progress: what has been decided so far, and the way to decide more."""
 
-from typing import Any
+from collections.abc import Callable
 
 from tickwork.core.effects import Effect
 from tickwork.core.events import Event
@@ -11,7 +11,7 @@ from tickwork.core.model import State
 class Turn:
     """Rules emit events; each one changes the state at once, so that the next rule sees it."""
 
-    __slots__ = ("changes_max", "deferred", "effects", "events", "state")
+    __slots__ = ("changes_max", "deferred", "effects", "emit", "events", "state")
 
     def __init__(self, state: State) -> None:
         self.state = state
@@ -19,11 +19,19 @@ class Turn:
         self.effects: list[Effect] = []
         self.deferred: list[int] = []
         self.changes_max = state.settings.max_changes_per_tick
-
-    def emit(self, event: Any) -> None:
-        self.events.append(event)
-        HANDLERS[type(event)](self.state, event)
+        self.emit = _emitter(state, self.events)
 
     @property
     def full(self) -> bool:
         return len(self.events) >= self.changes_max
+
+
+def _emitter(state: State, events: list[Event]) -> Callable[[Event], None]:
+    """Record the event, then let it change the state. A closure, because every decision passes through it."""
+    record, handlers = events.append, HANDLERS
+
+    def emit(event: Event) -> None:
+        record(event)
+        handlers[type(event)](state, event)
+
+    return emit

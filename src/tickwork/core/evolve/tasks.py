@@ -84,7 +84,8 @@ def _on_dispatched(state: State, event: ev.TaskDispatched) -> None:
     assert lane is not None and lane.head() is task, "a lane is served in order"
     if task.due:
         clear_due(state, task)
-    lane.take_head()
+    lane.tasks.popleft()
+    lane.orders.popleft()
     task.queued = False
     left_line(state, lane)
     begin_attempt(state, task, state.workers[event.worker], lane)
@@ -97,7 +98,7 @@ def _on_child_dispatched(state: State, event: ev.ChildDispatched) -> None:
     fan, lane, body = parent.fan, parent.lane, parent.step.body
     assert fan is not None and lane is not None and body is not None
     state.next_number = event.task + 1
-    child = Task(event.task, parent.run, body, READY, 0, 0, False, False, state.now_ms, lane)
+    child = Task(event.task, parent.run, body, READY, 0, 0, state.now_ms, lane)
     child.parent, child.child = parent.number, fan.begun
     fan.live[fan.begun] = event.task
     fan.begun += 1
@@ -335,7 +336,8 @@ def _end_task(state: State, task: Task, cause: Cause, value: Value) -> None:
             keep_result(run, step.index, value)
         count_ended(run, step)
     if not run.wanted:
-        want(state, run)
+        run.wanted = state.stamp
+        state.fresh.append(run)
 
 
 def _child_ended(state: State, child: Task, value: Value) -> None:

@@ -4,7 +4,9 @@ Helpers of `evolve` and of nobody else: each one changes several values that mus
 together. They decide nothing; whoever calls them has an event in hand that says what happened.
 """
 
-from tickwork.core.lanes import PLAIN_RESOURCES, Blocker, Gauge, Lane, Station
+from operator import attrgetter
+
+from tickwork.core.lanes import PLAIN_RESOURCES, START_CHARGE_MS, Blocker, Gauge, Lane, Station
 from tickwork.core.lifecycle import Phase
 from tickwork.core.model import NOTHING, Run, State, Task, Tenant, Timer, Worker, dominant_units
 from tickwork.core.plan import Step
@@ -39,8 +41,7 @@ def merge_fresh(state: State) -> None:
     state.line.extend(now)
 
 
-def visit_order(run: Run) -> tuple[int, str, str]:
-    return (run.wanted, run.id, run.tenant.id)
+visit_order = attrgetter("wanted", "id", "tenant.id")
 
 
 def leave_line(state: State, runs: list[int]) -> None:
@@ -90,23 +91,18 @@ def stir(state: State, blocker: Blocker) -> None:
         state.stirred.append(blocker)
 
 
-def lane_of(state: State, run: Run, step: Step) -> Lane:
-    if run.priority < 0:
-        lane = run.tenant.lanes.get(step)
-        if lane is None:
-            lane = run.tenant.lanes[step] = _find_lane(state, run, step, step.requirement[1])
-        return lane
-    return _find_lane(state, run, step, run.priority)
-
-
-def _find_lane(state: State, run: Run, step: Step, priority: int) -> Lane:
-    queue, _, labels, resources, dependency = step.requirement
+def find_lane(state: State, run: Run, step: Step) -> Lane:
+    queue, priority, labels, resources, dependency = step.requirement
+    if run.priority >= 0:
+        priority = run.priority
     key = (run.tenant.id, run.plan.name, queue, priority, labels, resources, dependency)
     lane = state.lanes.get(key)
     if lane is None:
         number = state.next_number
         state.next_number = number + 1
         lane = make_lane(state, key, number)
+    if run.priority < 0:
+        run.tenant.lanes[step] = lane
     return lane
 
 
@@ -125,6 +121,7 @@ def make_lane(
         gauges=gauges + tuple(label_gauge(state, *label) for label in labels),
         priority=priority,
         lead_ms=priority * state.settings.ageing_ms,
+        protected=priority >= state.settings.shed_below,
         resources=resources,
         number=number,
     )
@@ -162,21 +159,26 @@ def station_of(state: State, queue: str, labels: tuple[tuple[str, str], ...]) ->
 def enqueue(state: State, task: Task) -> None:
     """Put a task at the end of its lane, or a map that has children to give."""
     run = task.run
+    tenant = run.tenant
     lane = task.lane
     if lane is None:
-        lane = task.lane = lane_of(state, run, task.step)
-    task.order = state.next_order
-    state.next_order += 1
+        lane = tenant.lanes.get(task.step) if run.priority < 0 else None
+        if lane is None:
+            lane = find_lane(state, run, task.step)
+        task.lane = lane
+    task.order = order = state.next_order
+    state.next_order = order + 1
     task.ready_ms = state.now_ms
     task.queued = True
-    lane.append(task)
-    tenant = run.tenant
+    lane.tasks.append(task)
+    lane.orders.append(order)
+    lane.live += 1
     if not tenant.queued:
         # A newcomer begins where the others are: idle time earns no claim.
         tenant.settle(state.now_ms)
         tenant.fair_time = max(tenant.fair_time, state.fair_floor)
     tenant.queued += 1
-    if lane.priority >= state.settings.shed_below:
+    if lane.protected:
         state.protected += 1
     if not lane.held and not lane.opened:
         lane.opened = True
@@ -188,13 +190,13 @@ def dequeue(state: State, task: Task) -> None:
     lane = task.lane
     assert lane is not None and task.queued
     task.queued = False
-    lane.live -= 1
     left_line(state, lane)
 
 
 def left_line(state: State, lane: Lane) -> None:
+    lane.live -= 1
     lane.tenant.queued -= 1
-    if lane.priority >= state.settings.shed_below:
+    if lane.protected:
         state.protected -= 1
     if not lane.live:
         lane.tasks.clear()
@@ -241,11 +243,12 @@ def begin_attempt(state: State, task: Task, worker: Worker, lane: Lane) -> None:
     if lane.resources == PLAIN_RESOURCES and tenant.more == NOTHING:
         tenant.slots += 1
         tenant.usage = tenant.slots
-        tenant.charge_start(1)
+        tenant.fair_time += START_CHARGE_MS * tenant.share_unit
         worker.slots += 1
     else:
         use(state, tenant, worker, lane.resources, 1)
-        tenant.charge_start(dominant_units(lane.resources[0], lane.resources[1:], state.capacity))
+        units = dominant_units(lane.resources[0], lane.resources[1:], state.capacity)
+        tenant.fair_time += units * START_CHARGE_MS * tenant.share_unit
     task.phase = Phase.RUNNING
     task.attempt += 1
     task.worker = worker
@@ -257,11 +260,16 @@ def begin_attempt(state: State, task: Task, worker: Worker, lane: Lane) -> None:
     if len(tasks) >= worker.credit:
         for station in worker.stations:
             station.free &= ~(1 << worker.number)
-    timeout = task.step.timeout
+    if task.step.timed:
+        _set_attempt_timers(state, task)
+
+
+def _set_attempt_timers(state: State, task: Task) -> None:
+    timeout, clock = task.step.timeout, state.settings.clock
     if timeout.running_ms is not None:
-        set_due(state, task, state.tick + state.settings.clock.ticks(timeout.running_ms))
+        set_due(state, task, state.tick + clock.ticks(timeout.running_ms))
     if timeout.silent_ms is not None:
-        task.silent_at = state.tick + state.settings.clock.ticks(timeout.silent_ms)
+        task.silent_at = state.tick + clock.ticks(timeout.silent_ms)
         set_timer(state, Timer.SILENT, task.number, task.silent_at)
 
 
@@ -287,8 +295,12 @@ def end_attempt(state: State, task: Task) -> None:
     task.worker = None
     tasks = worker.tasks
     del tasks[task.number]
-    if len(tasks) < worker.credit:
+    if len(tasks) == worker.credit - 1:
         free_worker(state, worker)
+    else:
+        for station in worker.stations:
+            if station.parked and not station.stirred:
+                stir(state, station)  # some lane may wait for resources
 
 
 def free_worker(state: State, worker: Worker) -> None:
