@@ -11,7 +11,7 @@ from tickwork.core.lifecycle import Phase
 from tickwork.core.model import NOTHING, Run, State, Task, Tenant, Timer, Worker, dominant_units
 from tickwork.core.plan import Step
 
-_DUE_KIND = {
+DUE_KIND = {
     Phase.READY: Timer.QUEUED,
     Phase.RUNNING: Timer.RUNNING,
     Phase.BACKOFF: Timer.RETRY,
@@ -68,13 +68,13 @@ def clear_timer(state: State, kind: Timer, number: int, tick: int) -> None:
 
 def set_due(state: State, task: Task, tick: int) -> None:
     """The timer of a task's phase; call it after the phase is set."""
-    task.due = set_timer(state, _DUE_KIND[Phase(task.phase)], task.number, tick)
+    task.due = set_timer(state, DUE_KIND[Phase(task.phase)], task.number, tick)
 
 
 def clear_due(state: State, task: Task) -> None:
     """Call it before the phase changes."""
     if task.due:
-        clear_timer(state, _DUE_KIND[Phase(task.phase)], task.number, task.due)
+        clear_timer(state, DUE_KIND[Phase(task.phase)], task.number, task.due)
         task.due = 0
     if task.silent_at:
         clear_timer(state, Timer.SILENT, task.number, task.silent_at)
