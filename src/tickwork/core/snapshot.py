@@ -388,4 +388,5 @@ def _stir_all(state: State) -> None:
 
 
 def _value(raw: Any) -> Value:
-    return msgspec.convert(raw, Value)
+    value: Value = msgspec.convert(raw, Value)
+    return value

@@ -1,0 +1,403 @@
+"""Random histories of one partition: every kind of node, input and trouble, from one number.
+
+`History(seed).run(steps)` drives a machine through the driver. After every tick the invariants are
+asked; what they find is an error with the seed in it.
+"""
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+from driver import BY, Driver, document, task
+from tickwork.core import inputs as inp
+from tickwork.core.definition import ApprovalNode
+from tickwork.core.invariants import violations
+from tickwork.core.lifecycle import Phase, RunState
+from tickwork.core.plan import Kind
+from tickwork.core.values import Ref, pack
+
+TENANTS = ("acme", "beta", "coop")
+
+DOCUMENTS = {
+    "one": document("one", task("a")),
+    "urgent": document("urgent", task("a", priority=9, queue="gpu", labels={"gpu": "true"})),
+    "heavy": document("heavy", task("a", resources={"slots": 2, "cpu_milli": 500, "gpu": 1})),
+    "low": document("low", task("a", priority=0), task("b", priority=1, needs=["a"])),
+    "retry": document(
+        "retry",
+        task(
+            "a",
+            retry={
+                "attempts": 4,
+                "delay": "200ms",
+                "factor": 3,
+                "delay_max": "2s",
+                "jitter_percent": 50,
+                "rules": [{"error": "Fatal", "attempts": 1}],
+            },
+            dependency="bank",
+            timeout={"running_ms": 4_000, "silent_ms": 2_500, "queued_ms": 60_000},
+        ),
+    ),
+    "fan": document(
+        "fan",
+        task("a"),
+        *(task(f"b{i}", needs=["a"]) for i in range(4)),
+        task("z", needs=["b0", "b1", "b2", "b3"]),
+        task("clean", needs=["z"], trigger="all_done"),
+        task("amends", needs=["b0", "b1"], trigger="any_failed"),
+    ),
+    "branch": document(
+        "branch",
+        task("a"),
+        {
+            "kind": "branch",
+            "id": "x",
+            "needs": ["a"],
+            "default": ["r"],
+            "cases": [{"when": "has(inputs.left) && inputs.left", "to": ["l"]}],
+        },
+        task("l", needs=["x"]),
+        task("r", needs=["x"], when="!has(inputs.no)"),
+        task("j", needs=["l", "r"]),
+        inputs={"left": {"type": "boolean", "required": False}, "no": {"type": "boolean", "required": False}},
+    ),
+    "waits": document(
+        "waits",
+        {"kind": "wait", "id": "w", "duration": "700ms"},
+        {"kind": "event", "id": "e", "event": "opened", "timeout": "3s", "on_timeout": "continue"},
+        {"kind": "approval", "id": "p", "needs": ["w"], "timeout": "5s", "approvers": ["bob"], "four_eyes": True},
+        task("t", needs=["w", "e"]),
+        timeout="20s",
+        sla={"breach": "4s", "warn": "2s"},
+        exits=[{"when": "events.exists(e, e.name == 'leave')", "outcome": "completed"}],
+    ),
+    "map": document(
+        "map",
+        task("a"),
+        {
+            "kind": "map",
+            "id": "m",
+            "needs": ["a"],
+            "over": "nodes.a",
+            "max_parallel": 3,
+            "tolerate": 1,
+            "body": {"kind": "task", "handler": "h", "retry": 2, "args": {"x": {"from": "item"}}},
+        },
+        task("z", needs=["m"]),
+    ),
+    "wide": document(
+        "wide",
+        {"kind": "map", "id": "m", "over": "inputs.items", "body": {"kind": "task", "handler": "h", "queue": "gpu"}},
+        inputs={"items": {"type": "array"}},
+    ),
+    "repeat": document(
+        "repeat",
+        {
+            "kind": "repeat",
+            "id": "r",
+            "until": "iteration >= 3",
+            "max_iterations": 4,
+            "delay": "300ms",
+            "body": {"kind": "task", "handler": "h"},
+        },
+    ),
+    "parent": document(
+        "parent",
+        {"kind": "workflow", "id": "c", "workflow": "fan", "retry": {"attempts": 2, "delay": "100ms"}},
+        {
+            "kind": "map",
+            "id": "cs",
+            "over": "inputs.items",
+            "max_parallel": 2,
+            "body": {"kind": "workflow", "workflow": "one"},
+        },
+        task("z", needs=["c", "cs"], trigger="all_done"),
+        inputs={"items": {"type": "array"}},
+    ),
+    "keyed": document(
+        "keyed",
+        task("a"),
+        task("b", needs=["a"]),
+        concurrency={"limit": 2, "key": "inputs.k"},
+        inputs={"k": {"type": "string"}},
+    ),
+    "gated": document("gated", task("a", policy=["hours"]), task("b", needs=["a"], policy=["never", "hours"])),
+    "cached": document(
+        "cached",
+        task("a", cache={"ttl": "1h"}, handler_version="1", args={"x": {"from": "inputs.x"}}),
+        inputs={"x": {"type": "integer"}},
+    ),
+}
+NEW_FAN = document("fan", task("a"), *(task(f"b{i}", needs=["a"]) for i in range(2)), task("z", needs=["b0", "b1"]))
+
+
+def some_inputs(rng: random.Random, workflow: str) -> Any:
+    match workflow:
+        case "branch":
+            return rng.choice([{}, {"left": True}, {"left": False, "no": True}])
+        case "wide" | "parent":
+            return {"items": list(range(rng.randrange(5)))}
+        case "keyed":
+            return {"k": rng.choice("ab")}
+        case "cached":
+            return {"x": rng.randrange(2)}
+        case "one" if rng.random() < 0.1:
+            return {"surprise": 1}
+    return None
+
+
+class History:
+    def __init__(self, seed: int, **settings: Any) -> None:
+        self.seed = seed
+        self.rng = random.Random(seed)
+        self.check = True
+        if self.rng.random() < 0.4:
+            settings.setdefault("max_changes_per_tick", self.rng.choice([7, 20, 60]))
+            settings.setdefault("max_runs_per_tick", self.rng.choice([2, 5, 50]))
+        if self.rng.random() < 0.3:
+            settings.setdefault("shed_lag_ms", 400)
+        settings.setdefault("ageing_ms", 2_000)
+        self.driver = Driver(set_up=False, **settings)
+        self.names = 0
+        self.known_runs: list[tuple[str, str]] = []
+        self.deeds: list[tuple[int, Callable[[], list[inp.Input]]]] = [
+            (30, self.submit), (34, self.report), (8, self.offer), (3, self.lose), (4, self.pause), (5, self.resume),
+            (4, self.cancel), (4, self.bring_back), (5, self.ingest), (4, self.decide), (2, self.limit),
+            (3, self.schedule), (1, self.redefine), (3, self.stale), (2, self.hostile), (1, self.gap),
+        ]  # fmt: skip
+
+    def run(self, steps: int) -> "History":
+        self.send(self.set_up())
+        for _ in range(steps):
+            asked: list[inp.Input] = []
+            for _ in range(self.rng.choice([0, 1, 1, 2, 5])):
+                asked += self.choose()()
+            asked += [inp.CacheAnswered(x.task, x.key in self.driver.cache, self.driver.cache.get(x.key))
+                      for x in self.driver.lookups]  # fmt: skip
+            self.driver.lookups = []
+            self.pass_time()
+            self.send(asked)
+        return self
+
+    def choose(self) -> Callable[[], list[inp.Input]]:
+        draw = self.rng.randrange(sum(weight for weight, _ in self.deeds))
+        for weight, deed in self.deeds:
+            draw -= weight
+            if draw < 0:
+                return deed
+        raise AssertionError
+
+    def pass_time(self) -> None:
+        self.driver.tick += self.rng.choice([0, 0, 0, 1, 7, 40, 300, 1_500])
+
+    def send(self, asked: list[inp.Input]) -> None:
+        waiting = list(asked)
+        while True:
+            outcome = self.driver._apply(self.driver.tick + 1, waiting)
+            if self.check:
+                found = violations(self.driver.state)
+                assert not found, f"seed {self.seed}, tick {self.driver.tick}: {found[:5]}"
+            waiting = waiting[outcome.taken :]
+            if not waiting:
+                return
+
+    # ---- deeds
+
+    def set_up(self) -> list[inp.Input]:
+        rng = self.rng
+        asked: list[inp.Input] = [inp.PutQueue(BY, "default"), inp.PutQueue(BY, "gpu", 4, 20, 1_000, 5)]
+        asked += [inp.PutTenant(BY, name, rng.randint(1, 5), rng.choice([None, 3, 8])) for name in TENANTS]
+        asked.append(inp.PutPolicy(BY, "hours", "clock.now_ms % 4000 < 2500", "closed", "pause", rng.choice([0, 900])))
+        asked.append(inp.PutPolicy(BY, "never", "clock.tick % 3 != 0", "no", rng.choice(["fail", "skip_with_log"])))
+        asked += [inp.PutDefinition(BY, tenant, text) for tenant in TENANTS for text in DOCUMENTS.values()]
+        return [*asked, inp.Offer("w0", 3), inp.Offer("w1", 2, ("default", "gpu"), {"gpu": "true"}, 4, 1_000, 0, 1)]
+
+    def submit(self) -> list[inp.Input]:
+        rng = self.rng
+        tenant, workflow = rng.choice(TENANTS), rng.choice(sorted(DOCUMENTS))
+        self.names += 1
+        run_id = f"r{rng.randrange(10_000):04}-{self.names}" if rng.random() < 0.95 else f"r{rng.randrange(3)}"
+        plain = some_inputs(rng, workflow)
+        terms = None
+        if rng.random() < 0.3:
+            key = rng.choice(["", "", f"k{rng.randrange(6)}"])
+            body = rng.choice(["x", "x", "x", "y"]) if key else ""
+            holder = next((r for r in self.driver.records.values() if key and r.key == key), None)
+            known = inp.Known(holder.run_id, holder.body, holder.submitted) if holder else None
+            terms = inp.Terms(
+                key, body, None, rng.choice([None, None, 500, 5_000]), "", rng.choice([None, 0, 9]), "", known
+            )
+            if terms.delay_ms and rng.random() < 0.5:
+                terms = inp.Terms(key, body, None, terms.delay_ms, "quiet", None, "", known)
+        self.known_runs.append((tenant, run_id))
+        return [
+            inp.Submit(rng.choice([BY, "bob"]), tenant, run_id, workflow, None if plain is None else pack(plain), terms)
+        ]
+
+    def report(self) -> list[inp.Input]:
+        """Workers report on what they hold, mostly well."""
+        rng, running = self.rng, self.driver.running
+        asked: list[inp.Input] = []
+        for number in rng.sample(sorted(running), min(len(running), rng.randint(1, 4))):
+            attempt = running[number]
+            draw = rng.random()
+            if draw < 0.65:
+                del running[number]
+                value = rng.choice([None, pack([1, 2, 3]), pack(["x"]), Ref("d", 5_000, rng.randrange(5))])
+                asked.append(inp.Succeeded(number, attempt.attempt, value))
+            elif draw < 0.85:
+                del running[number]
+                error = rng.choice(["ValueError", "Fatal"])
+                asked.append(inp.Failed(number, attempt.attempt, error, "no", rng.random() < 0.1))
+            elif draw < 0.9:
+                asked.append(inp.Started(number, attempt.attempt))
+            elif draw < 0.95:
+                asked.append(inp.Checkpointed(number, attempt.attempt, pack(1)))
+            else:
+                del running[number]
+                asked.append(inp.HandedBack(number, attempt.attempt))
+        return asked
+
+    def offer(self) -> list[inp.Input]:
+        rng = self.rng
+        labels = rng.choice([{}, {"gpu": "true"}, {"gpu": "false"}])
+        queues = rng.choice([("default",), ("gpu",), ("default", "gpu")])
+        return [
+            inp.Offer(f"w{rng.randrange(4)}", rng.choice([0, 1, 3, 6]), queues, labels, rng.choice([0, 4]), 1_000, 0, 2)
+        ]
+
+    def lose(self) -> list[inp.Input]:
+        worker = f"w{self.rng.randrange(4)}"
+        number = self.driver.state.worker_numbers.get(worker)
+        if number is not None:
+            for task_number in self.driver.state.workers[number].tasks:
+                self.driver.running.pop(task_number, None)
+        return [inp.WorkerLost(worker, self.rng.random() < 0.4)]
+
+    def some_run(self) -> tuple[str, str]:
+        return self.rng.choice(self.known_runs[-30:]) if self.known_runs else ("acme", "nobody")
+
+    def pause(self) -> list[inp.Input]:
+        rng = self.rng
+        tenant, run_id = self.some_run()
+        scope = rng.choice(["run", "run", "run", "queue", "workflow", "tenant", "schedule"])
+        name = {"run": run_id, "queue": "gpu", "workflow": "fan", "tenant": tenant, "schedule": "s0"}[scope]
+        until = self.driver.now_ms + 2_000 if scope == "run" and rng.random() < 0.5 else None
+        return [inp.Pause(BY, scope, tenant, name, "because", until)]
+
+    def resume(self) -> list[inp.Input]:
+        [paused] = self.pause()
+        assert isinstance(paused, inp.Pause)
+        if paused.scope == "run":
+            runs = [run for run in self.driver.state.runs.values() if run.state == RunState.PAUSED]
+            if runs:
+                run = self.rng.choice(runs)
+                return [inp.Resume(BY, "run", run.tenant.id, run.id)]
+        return [inp.Resume(BY, paused.scope, paused.tenant, paused.name)]
+
+    def cancel(self) -> list[inp.Input]:
+        return [inp.Cancel(BY, *self.some_run(), "enough")]
+
+    def bring_back(self) -> list[inp.Input]:
+        """Resolve, redrive or repeat a run that has left memory."""
+        rng = self.rng
+        ended = [
+            (tenant, self.driver.records[run_id]) for tenant, run_id in self.known_runs if run_id in self.driver.records
+        ]
+        if not ended:
+            return []
+        tenant, record = rng.choice(ended[-25:])
+        plan = self.driver.state.plans[record.definition]
+        failed = [step.id for step in plan.steps if record.phases[step.index] == Phase.FAILED]
+        match rng.randrange(4):
+            case 0:
+                decisions = (
+                    {node: rng.choice(["retry", "accept", "skip"]) for node in failed} if rng.random() < 0.6 else {}
+                )
+                values = {node: pack(1) for node, deed in decisions.items() if deed == "accept"}
+                return [inp.Resolve(BY, tenant, record.run_id, "fixed", decisions, values, record)]
+            case 1:
+                records = [r for t, r in ended[-25:] if t == tenant and r.state == RunState.FAILED]
+                return [
+                    inp.Redrive(
+                        BY, tenant, "again", rng.choice([1, 5, 50]), list({r.run_id: r for r in records}.values())
+                    )
+                ]
+            case _:
+                self.names += 1
+                node = rng.choice(["", plan.steps[0].id, plan.steps[-1].id])
+                self.known_runs.append((tenant, f"again-{self.names}"))
+                return [inp.Rerun(BY, tenant, f"again-{self.names}", record, node)]
+
+    def ingest(self) -> list[inp.Input]:
+        rng = self.rng
+        waiting = [run for run in self.driver.state.runs.values() if run.plan.name == "waits"]
+        target = rng.choice(waiting).id if waiting and rng.random() < 0.7 else ""
+        tenant = next((run.tenant.id for run in waiting if run.id == target), rng.choice(TENANTS))
+        return [
+            inp.Ingest(
+                BY, tenant, rng.choice(["opened", "opened", "leave"]), "", target, rng.choice([None, pack({"n": 1})])
+            )
+        ]
+
+    def decide(self) -> list[inp.Input]:
+        waiting = [
+            item
+            for item in self.driver.state.tasks.values()
+            if item.step.kind is Kind.APPROVAL and isinstance(item.step.node, ApprovalNode)
+        ]
+        if not waiting:
+            return []
+        item = self.rng.choice(waiting)
+        by = self.rng.choice(["bob", "bob", BY])
+        return [inp.Decide(by, item.run.tenant.id, item.run.id, item.step.id, self.rng.random() < 0.7, "ok")]
+
+    def limit(self) -> list[inp.Input]:
+        rng = self.rng
+        return [
+            rng.choice(
+                [
+                    inp.PutTenant(BY, rng.choice(TENANTS), rng.randint(1, 5), rng.choice([None, 0, 1, 9])),
+                    inp.PutQueue(BY, "gpu", rng.choice([None, 1, 4]), rng.choice([None, 5, 50]), 1_000, 3),
+                    inp.PutLabelLimit(BY, "gpu", "true", rng.choice([None, 1, 3])),
+                ]
+            )
+        ]
+
+    def schedule(self) -> list[inp.Input]:
+        rng = self.rng
+        tenant, name = rng.choice(TENANTS), f"s{rng.randrange(2)}"
+        if rng.random() < 0.2:
+            return [inp.RemoveSchedule(BY, tenant, name)]
+        if rng.random() < 0.5:
+            return [inp.PutSchedule(BY, tenant, name, "one", "* * * * *")]
+        return [inp.PutSchedule(BY, tenant, name, "fan", None, rng.choice([1_000, 3_000, 0]))]
+
+    def redefine(self) -> list[inp.Input]:
+        return [inp.PutDefinition(BY, self.rng.choice(TENANTS), self.rng.choice([NEW_FAN, DOCUMENTS["fan"]]))]
+
+    def stale(self) -> list[inp.Input]:
+        rng = self.rng
+        number = rng.randrange(max(1, self.driver.state.next_number))
+        return [rng.choice([inp.Succeeded(number, 99), inp.Failed(number, 0, "X"), inp.CacheAnswered(number, True)])]
+
+    def hostile(self) -> list[inp.Input]:
+        return [
+            self.rng.choice(
+                [
+                    inp.Submit(BY, "nobody", "x", "one"),
+                    inp.Submit(BY, "acme", "../x", "one"),
+                    inp.Submit(BY, "acme", "big", "one", b"\xc5" + b"\0" * 2_000),
+                    inp.PutDefinition(BY, "acme", b'{"name": "x", "nodes": []}'),
+                    inp.PutDefinition(BY, "acme", document("q", task("a", queue="nowhere"))),
+                    inp.Offer("w9", -1),
+                    inp.Pause(BY, "moon", "acme", "x"),
+                    inp.Redrive(BY, "acme", "x", 0),
+                    inp.WorkerLost("w77"),
+                ]
+            )
+        ]
+
+    def gap(self) -> list[inp.Input]:
+        return [inp.ClockGap(self.driver.now_ms, self.driver.now_ms + 60_000, "suspended")]
