@@ -16,6 +16,7 @@ import msgspec
 from tickwork.core.calendar import Cron, Interval
 from tickwork.core.inputs import Input
 from tickwork.core.lanes import (
+    OWED_MS_MAX,
     SHARE_SCALE,
     START_CHARGE_MS,
     Blocker,
@@ -307,7 +308,6 @@ class Worker(msgspec.Struct, eq=False):
     slots: int = 0  # in use
     more: tuple[int, int, int] = NOTHING  # cpu, memory, gpu in use
     stations: tuple[Station, ...] = ()
-    draining: bool = False
 
 
 class Queue(msgspec.Struct, eq=False):
@@ -349,6 +349,7 @@ class State(msgspec.Struct, eq=False):
     next_order: int = 1
     fair_floor: int = 0  # fair time of whoever started last; a newcomer begins here
     capacity: tuple[int, int, int, int] = (0, 0, 0, 0)
+    owed_max: int = OWED_MS_MAX * SHARE_SCALE  # fair time by which a tenant may lag behind; grows with capacity
     live_runs: int = 0
     stale: int = 0  # reports of attempts that were no longer theirs
     refused: int = 0
