@@ -7,6 +7,7 @@ from oracle import Watched
 
 from driver import BY, task
 from tickwork.core import inputs as inp
+from tickwork.core.machine import Machine
 
 TENANTS = ("acme", "bolt", "core")
 QUEUES = ("default", "slow")
@@ -123,3 +124,18 @@ def test_a_full_tick_changes_neither_order_nor_limits(seed):
 @pytest.mark.parametrize("seed", range(55, 65))
 def test_load_shedding_holds_lanes_like_any_other_limit(seed):
     Traffic(seed, shed_lag_ms=30, shed_below=5).go(60)
+
+
+@pytest.mark.parametrize("seed", range(65, 85))
+def test_a_machine_rebuilt_from_its_events_decides_as_the_live_one(seed):
+    traffic = Traffic(seed)
+    traffic.go(40)
+    live = traffic.driver
+    rebuilt = Machine(settings=live.settings)
+    for tick, asked, events in live.rows:
+        rebuilt.fold(tick, asked, events)
+    known = len(live.rows)
+    traffic.go(20)
+
+    for tick, asked, events in live.rows[known:]:
+        assert rebuilt.apply(tick, asked).events == events

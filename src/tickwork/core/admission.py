@@ -35,9 +35,10 @@ def admit(turn: Turn) -> None:
         if list(current) != key:
             heappush(line, (*current, lane, None))  # its tenant has started something since
             continue
+        before = held_at(state, lane) if lane.held else None
         _serve(turn, lane, line, still)
-        if isinstance(source, Gauge) and source.rate_ms:
-            _keep_timed(state, line, lane, source)
+        if isinstance(before, Gauge) and before.rate_ms:
+            _keep_timed(state, line, lane, before)
     _put_back(state, [candidate[4] for candidate in line])
     for lane in still:
         held_at(state, lane).park(lane, state.now_ms)

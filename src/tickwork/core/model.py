@@ -184,6 +184,7 @@ class Tenant(msgspec.Struct, eq=False):
 class Gate(msgspec.Struct, eq=False):
     """A workflow's concurrency key: how many runs hold it, and who is next."""
 
+    key: str
     limit: int
     holding: int = 0
     line: "deque[Run]" = msgspec.field(default_factory=deque)  # in order of arrival
