@@ -15,6 +15,7 @@ from heapq import heapify, heappop, heappush
 
 from tickwork.core.effects import Alert, Dispatch
 from tickwork.core.events import ChildDispatched, LaneHeld, LoadShed, TaskDispatched
+from tickwork.core.evolve.upkeep import held_at
 from tickwork.core.lanes import PLAIN_RESOURCES, Blocker, Gauge, Lane, Shed, Station
 from tickwork.core.model import State, Worker
 from tickwork.core.turn import Turn
@@ -25,16 +26,22 @@ Candidate = tuple[int, str, int, int, Lane, Blocker | None]
 def admit(turn: Turn) -> None:
     state = turn.state
     line = _candidates(state)
-    while line:
-        lane, source = heappop(line)[4:]
+    still: list[Lane] = []
+    while line and not turn.full:
+        *key, lane, source = heappop(line)
         if source is not None:
             _refill(state, line, source)
-        if not lane.live:
+        current = lane.order_key(state.now_ms)
+        if list(current) != key:
+            heappush(line, (*current, lane, None))  # its tenant has started something since
             continue
-        if turn.full:
-            _put_back(state, lane, line)
-            return
-        _serve(turn, lane, line)
+        before = held_at(state, lane) if lane.held else None
+        _serve(turn, lane, line, still)
+        if isinstance(before, Gauge) and before.rate_ms:
+            _keep_timed(state, line, lane, before)
+    _put_back(state, [candidate[4] for candidate in line])
+    for lane in still:
+        held_at(state, lane).park(lane, state.now_ms)
 
 
 def _candidates(state: State) -> list[Candidate]:
@@ -50,18 +57,38 @@ def _candidates(state: State) -> list[Candidate]:
     stirred, state.stirred = state.stirred, []
     for blocker in stirred:
         blocker.stirred = False
-        if blocker.parked:
-            _refill(state, line, blocker)
+        if may_move(blocker):
+            _pull(state, line, blocker)
     return line
 
 
 def _refill(state: State, line: list[Candidate], blocker: Blocker) -> None:
     """While a blocker has room, the first of its lanes is among the candidates."""
+    if blocker.parked and has_room(blocker, state.now_ms):
+        _pull(state, line, blocker)
+
+
+def _pull(state: State, line: list[Candidate], blocker: Blocker) -> None:
     now_ms = state.now_ms
-    if blocker.parked and has_room(blocker, now_ms):
-        lane = blocker.pull(now_ms)
-        if lane is not None:
-            heappush(line, (*lane.order_key(now_ms), lane, blocker))
+    lane = blocker.pull(now_ms)
+    if lane is not None:
+        heappush(line, (*lane.order_key(now_ms), lane, blocker))
+
+
+def _keep_timed(state: State, line: list[Candidate], lane: Lane, gauge: Gauge) -> None:
+    """Of the lanes that a rate holds at least one has a timer: if this one went elsewhere, the next is asked."""
+    timed = lane.held == "rate" and lane.held_by == gauge.label
+    if not timed and may_move(gauge) and not has_room(gauge, state.now_ms):
+        _pull(state, line, gauge)
+
+
+def may_move(blocker: Blocker) -> bool:
+    """Whether its first lane is worth a look. A rate is not asked: the look is what sets the timer for it."""
+    if not blocker.parked:
+        return False
+    if isinstance(blocker, Gauge):
+        return not blocker.paused and blocker.running < blocker.limit
+    return has_room(blocker, 0)
 
 
 def has_room(blocker: Blocker, now_ms: int) -> bool:
@@ -76,11 +103,11 @@ def has_room(blocker: Blocker, now_ms: int) -> bool:
             raise AssertionError("a blocker is a gauge, a station or the shed")
 
 
-def _put_back(state: State, lane: Lane, line: list[Candidate]) -> None:
+def _put_back(state: State, lanes: list[Lane]) -> None:
     """The tick is full: whoever is still a candidate is one in the next tick."""
-    for left in (lane, *(candidate[4] for candidate in line)):
+    for left in lanes:
         if left.held:
-            blocker = _blocker(state, left)
+            blocker = held_at(state, left)
             blocker.park(left, state.now_ms)
             if not blocker.stirred:
                 blocker.stirred = True
@@ -90,15 +117,7 @@ def _put_back(state: State, lane: Lane, line: list[Candidate]) -> None:
             state.open.append(left)
 
 
-def _blocker(state: State, lane: Lane) -> Blocker:
-    if lane.held in ("credit", "resources"):
-        return lane.station
-    if lane.held == "load":
-        return state.shed
-    return next(gauge for gauge in lane.gauges if f"{gauge.scope}:{gauge.name}" == lane.held_by)
-
-
-def _serve(turn: Turn, lane: Lane, line: list[Candidate]) -> None:
+def _serve(turn: Turn, lane: Lane, line: list[Candidate], still: list[Lane]) -> None:
     """Start tasks of this lane until another lane comes first, it is empty, or something holds it."""
     state = turn.state
     now_ms, emit, events = state.now_ms, turn.emit, turn.events
@@ -106,16 +125,16 @@ def _serve(turn: Turn, lane: Lane, line: list[Candidate]) -> None:
     while lane.live:
         held = what_holds(state, lane)
         if held is not None:
-            _hold(turn, lane, held)
+            _hold(turn, lane, held, still)
             return
         room = min(lane.live, *[gauge.room(now_ms) for gauge in lane.gauges])
         worker, share = _next_worker(state, lane, room)
         if worker is None:
-            _hold(turn, lane, ("resources", f"queue:{station.queue}", 0))
+            _hold(turn, lane, ("resources", f"queue:{station.queue}", 0), still)
             return
         for _ in range(share):
             if len(events) >= turn.changes_max:
-                _put_back(state, lane, [])
+                _put_back(state, [lane])
                 return
             task = lane.head()
             if task.fan is None:
@@ -138,7 +157,7 @@ def _next_worker(state: State, lane: Lane, room: int) -> tuple[Worker | None, in
     if lane.resources == PLAIN_RESOURCES:
         worker = state.workers[station.next_free()]
         even = -(-room // station.free.bit_count())
-        return worker, min(even, worker.credit - len(worker.tasks), room)
+        return worker, min(even, worker.credit - len(worker.tasks), worker.capacity[0] - worker.slots, room)
     free, first = station.free, station.next_free()
     order = (free >> first) << first
     for bits in (order, free ^ order):
@@ -151,8 +170,10 @@ def _next_worker(state: State, lane: Lane, room: int) -> tuple[Worker | None, in
 
 
 def fits(worker: Worker, resources: tuple[int, int, int, int]) -> bool:
+    """What it does not want cannot stand in its way, even where a changed offer left the worker overdrawn."""
     used = (worker.slots, *worker.more)
-    return all(have >= taken + wanted for have, taken, wanted in zip(worker.capacity, used, resources, strict=True))
+    amounts = zip(worker.capacity, used, resources, strict=True)
+    return all(not wanted or have >= taken + wanted for have, taken, wanted in amounts)
 
 
 Hold = tuple[str, str, int]
@@ -165,10 +186,10 @@ def what_holds(state: State, lane: Lane) -> Hold | None:
     for gauge in lane.gauges:
         if gauge.paused or gauge.running >= gauge.limit:
             reason = "paused" if gauge.paused else "limit"
-            return (reason, f"{gauge.scope}:{gauge.name}", 0)
+            return (reason, gauge.label, 0)
         if gauge.rate_ms and gauge.tokens_at(now_ms) < gauge.rate_ms:
             until = max(state.settings.clock.tick_at(gauge.next_token_ms(now_ms)), state.tick + 1)
-            return ("rate", f"{gauge.scope}:{gauge.name}", until)
+            return ("rate", gauge.label, until)
     if state.shed.on and not lane.protected:
         return ("load", "load", 0)
     if not lane.station.free:
@@ -176,12 +197,13 @@ def what_holds(state: State, lane: Lane) -> Hold | None:
     return None
 
 
-def _hold(turn: Turn, lane: Lane, held: Hold) -> None:
+def _hold(turn: Turn, lane: Lane, held: Hold, still: list[Lane]) -> None:
+    """Record what holds it, if that is new. Else it is parked after this admission, which cannot free it any more."""
     reason, by, until = held
     if (lane.held, lane.held_by) != (reason, by) or until != lane.held_until:
         turn.emit(LaneHeld(lane.number, reason, by, until))
     else:
-        _blocker(turn.state, lane).park(lane, turn.state.now_ms)
+        still.append(lane)
 
 
 def shed_load(turn: Turn) -> None:
@@ -199,18 +221,24 @@ def shed_load(turn: Turn) -> None:
 
 
 def _lag_ms(turn: Turn) -> int:
-    """How long the important work that started in this tick had waited; what still waits, if none did."""
+    """The longest that important work has waited: what started in this tick, and what only waits for a worker.
+
+    What its own limits hold, or what no worker serves, is no sign of load.
+    """
     state = turn.state
-    if not state.protected and not turn.events:
-        return 0
-    waited = [
-        state.now_ms - task.ready_ms
+    now_ms = state.now_ms
+    ready = [
+        task.ready_ms
         for event in turn.events
         if isinstance(event, TaskDispatched)
         and (task := state.tasks.get(event.task)) is not None
         and task.lane is not None
         and task.lane.protected
     ]
-    if waited:
-        return max(waited)
-    return state.shed.lag_ms if state.protected else 0
+    if state.protected:
+        ready += [
+            lane.head().ready_ms
+            for lane in state.lanes.values()
+            if lane.live and lane.protected and lane.held in ("", "credit") and lane.station.workers
+        ]
+    return now_ms - min(ready, default=now_ms)

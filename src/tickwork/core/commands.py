@@ -48,6 +48,7 @@ from tickwork.core.turn import Turn
 from tickwork.core.values import INLINE_BYTES_MAX, Ref, too_large, unpack
 
 WEIGHT_MAX = 100
+LIMIT_MAX = 1_000_000_000
 DELAY_MS_MAX = 100 * 366 * 86_400_000
 _RUN_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:+~@=-]{0,254}")
 
@@ -437,8 +438,8 @@ def _put_queue(turn: Turn, place: int, asked: inputs.PutQueue) -> None:
 def _check_limits(asked: inputs.PutTenant | inputs.PutQueue) -> None:
     for field in ("limit", "burst"):
         value = getattr(asked, field)
-        if value is not None and not 0 <= value <= 1_000_000_000:
-            raise Refused("bad_limit", "a limit is 0 to 1,000,000,000", path=field)
+        if value is not None and not 0 <= value <= LIMIT_MAX:
+            raise Refused("bad_limit", f"a limit is 0 to {LIMIT_MAX}", path=field)
     if asked.rate_starts is not None and not 1 <= asked.rate_starts <= 1_000_000:
         raise Refused("bad_rate", "a rate is 1 to 1,000,000 starts", path="rate_starts")
     if not 1 <= asked.rate_ms <= 86_400_000:
@@ -449,8 +450,8 @@ def _check_limits(asked: inputs.PutTenant | inputs.PutQueue) -> None:
 
 def _put_label_limit(turn: Turn, place: int, asked: inputs.PutLabelLimit) -> None:
     check_name(asked.label, path="label", kind="label")
-    if asked.limit is not None and asked.limit < 0:
-        raise Refused("bad_limit", "a limit is 0 or more", path="limit")
+    if asked.limit is not None and not 0 <= asked.limit <= LIMIT_MAX:
+        raise Refused("bad_limit", f"a limit is 0 to {LIMIT_MAX}", path="limit")
     turn.emit(LabelLimitPut(place))
 
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 UNLIMITED = 1 << 62
 SHARE_SCALE = 10_000  # fair time of one slot-millisecond at weight 1
+OWED_MS_MAX = 10_000  # of the whole capacity: the most that a tenant which was held back may be owed
 START_CHARGE_MS = 100  # what a start costs its tenant at once; its real duration is added as it runs
 
 LaneKey = tuple[str, str, str, int, tuple[tuple[str, str], ...], tuple[int, int, int, int], str]
@@ -74,6 +75,11 @@ class Gauge(Blocker, eq=False, kw_only=True):
     tokens: int = 0
     refilled_ms: int = 0
 
+    @property
+    def label(self) -> str:
+        """What a held lane is told."""
+        return f"{self.scope}:{self.name}"
+
     def tokens_at(self, now_ms: int) -> int:
         earned = (now_ms - self.refilled_ms) * self.rate_starts
         return min(self.burst * self.rate_ms, self.tokens + earned)
@@ -98,10 +104,10 @@ class Gauge(Blocker, eq=False, kw_only=True):
         return now_ms + max(0, -(-missing // self.rate_starts))
 
     def set_rate(self, starts: int, per_ms: int, burst: int, *, now_ms: int) -> None:
-        """A new bucket starts full; a changed one keeps what it had, so that edits earn nothing."""
-        held = self.tokens_at(now_ms) // self.rate_ms if self.rate_ms else burst
+        """A new bucket starts full; a changed one keeps what it had, so that edits earn and cost nothing."""
+        held = self.tokens_at(now_ms) * per_ms // self.rate_ms if self.rate_ms else burst * per_ms
         self.rate_starts, self.rate_ms, self.burst = starts, per_ms, burst
-        self.tokens = min(held, burst) * per_ms
+        self.tokens = min(held, burst * per_ms)
         self.refilled_ms = now_ms
 
 
@@ -115,6 +121,7 @@ class Station(Blocker, eq=False, kw_only=True):
     labels: tuple[tuple[str, str], ...]
     free: int = 0
     cursor: int = 0
+    workers: int = 0  # how many may serve it, busy or not
 
     def serves(self, worker: "Worker") -> bool:
         have = worker.labels

@@ -6,13 +6,13 @@ stays first in line. Same state, same inputs, same outcome, on every machine.
 """
 
 from collections.abc import Callable
-from itertools import islice
+from itertools import chain, islice
 from typing import Any
 
 import msgspec
 
 from tickwork.core import conditions, inputs
-from tickwork.core.admission import admit, shed_load
+from tickwork.core.admission import admit, may_move, shed_load
 from tickwork.core.commands import COMMANDS
 from tickwork.core.effects import Answer, Effect
 from tickwork.core.errors import Refused
@@ -65,7 +65,11 @@ class Machine:
     def next_tick(self) -> int | None:
         """When this partition wants to be asked next if no input comes; None: never."""
         state = self.state
-        if any(run.wanted for run in (*state.fresh, *islice(state.line, 1))) or any(lane.live for lane in state.open):
+        if (
+            any(run.wanted for run in chain(state.line, state.fresh))
+            or any(lane.live for lane in state.open)
+            or any(may_move(blocker) for blocker in state.stirred)
+        ):
             return state.tick + 1
         due = state.wheel.next_due()
         return None if due is None else max(due, state.tick + 1)

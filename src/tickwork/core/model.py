@@ -16,6 +16,7 @@ import msgspec
 from tickwork.core.calendar import Cron, Interval
 from tickwork.core.inputs import Input
 from tickwork.core.lanes import (
+    OWED_MS_MAX,
     SHARE_SCALE,
     Blocker,
     Gauge,
@@ -182,6 +183,7 @@ class Tenant(msgspec.Struct, eq=False):
 class Gate(msgspec.Struct, eq=False):
     """A workflow's concurrency key: how many runs hold it, and who is next."""
 
+    key: str
     limit: int
     holding: int = 0
     line: "deque[Run]" = msgspec.field(default_factory=deque)  # in order of arrival
@@ -306,7 +308,6 @@ class Worker(msgspec.Struct, eq=False):
     slots: int = 0  # in use
     more: tuple[int, int, int] = NOTHING  # cpu, memory, gpu in use
     stations: tuple[Station, ...] = ()
-    draining: bool = False
 
 
 class Queue(msgspec.Struct, eq=False):
@@ -348,6 +349,7 @@ class State(msgspec.Struct, eq=False):
     next_order: int = 1
     fair_floor: int = 0  # fair time of whoever started last; a newcomer begins here
     capacity: tuple[int, int, int, int] = (0, 0, 0, 0)
+    owed_max: int = OWED_MS_MAX * SHARE_SCALE  # fair time by which a tenant may lag behind; grows with capacity
     live_runs: int = 0
     stale: int = 0  # reports of attempts that were no longer theirs
     refused: int = 0

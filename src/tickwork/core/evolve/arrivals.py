@@ -217,7 +217,7 @@ def _gate(run: Run, key: str) -> Gate:
     assert concurrency is not None
     gate = run.tenant.gates.get((run.plan.name, key))
     if gate is None:
-        gate = run.tenant.gates[run.plan.name, key] = Gate(limit=concurrency.limit)
+        gate = run.tenant.gates[run.plan.name, key] = Gate(key, concurrency.limit)
     gate.limit = concurrency.limit
     return gate
 

@@ -119,6 +119,8 @@ def _leave_gate(state: State, run: Run, gate: Gate) -> None:
             follower.gated = False
             gate.holding += 1
             want(state, follower)
+    if not gate.holding:
+        del run.tenant.gates[run.plan.name, gate.key]  # nobody is in line either
 
 
 def _tell_parent(state: State, run: Run) -> None:

@@ -9,6 +9,7 @@ from tickwork.core.evolve.upkeep import (
     clear_timer,
     free_worker,
     has_credit,
+    held_at,
     label_gauge,
     release_lane,
     reopen,
@@ -16,7 +17,7 @@ from tickwork.core.evolve.upkeep import (
     stir,
 )
 from tickwork.core.inputs import Offer, Pause, PutLabelLimit, PutPolicy, PutQueue, PutSchedule, PutTenant, Resume
-from tickwork.core.lanes import SHARE_SCALE, UNLIMITED, Blocker, Gauge
+from tickwork.core.lanes import OWED_MS_MAX, SHARE_SCALE, UNLIMITED, Gauge
 from tickwork.core.model import Policy, Queue, Schedule, State, Tenant, Timer, Worker
 from tickwork.core.plan import plan_of
 
@@ -194,6 +195,8 @@ def _on_offered(state: State, event: ev.WorkerOffered) -> None:
 
 def join_stations(state: State, worker: Worker) -> None:
     worker.stations = tuple(station for station in state.stations.values() if station.serves(worker))
+    for station in worker.stations:
+        station.workers += 1
     if has_credit(worker):
         free_worker(state, worker)
 
@@ -201,6 +204,7 @@ def join_stations(state: State, worker: Worker) -> None:
 def _leave_stations(worker: Worker) -> None:
     for station in worker.stations:
         station.free &= ~(1 << worker.number)
+        station.workers -= 1
     worker.stations = ()
 
 
@@ -212,6 +216,7 @@ def _add_capacity(state: State, capacity: tuple[int, int, int, int], sign: int) 
         total[2] + sign * capacity[2],
         total[3] + sign * capacity[3],
     )
+    state.owed_max = OWED_MS_MAX * SHARE_SCALE * max(state.capacity[0], 1)
 
 
 def _on_worker_gone(state: State, event: ev.WorkerGone) -> None:
@@ -223,17 +228,6 @@ def _on_worker_gone(state: State, event: ev.WorkerGone) -> None:
     state.worker_bits &= ~(1 << event.worker)
 
 
-def blocker_of(state: State, lane_number: int, reason: str, by: str) -> Blocker:
-    """Where a held lane is parked; found again from the words of its hold."""
-    lane = state.lane_numbers[lane_number]
-    if reason in ("credit", "resources"):
-        return lane.station
-    if reason == "load":
-        return state.shed
-    scope, _, name = by.partition(":")
-    return next(gauge for gauge in lane.gauges if gauge.scope == scope and gauge.name == name)
-
-
 def _on_lane_held(state: State, event: ev.LaneHeld) -> None:
     lane = state.lane_numbers[event.lane]
     if lane.held:
@@ -241,7 +235,7 @@ def _on_lane_held(state: State, event: ev.LaneHeld) -> None:
     lane.held, lane.held_by, lane.held_since = event.reason, event.by, state.tick
     if event.until:
         lane.held_until = set_timer(state, Timer.LANE, lane.number, event.until)
-    blocker_of(state, event.lane, event.reason, event.by).park(lane, state.now_ms)
+    held_at(state, lane).park(lane, state.now_ms)
 
 
 def _on_lane_tried(state: State, event: ev.LaneTried) -> None:

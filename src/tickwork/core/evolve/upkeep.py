@@ -151,6 +151,7 @@ def station_of(state: State, queue: str, labels: tuple[tuple[str, str], ...]) ->
         for worker in state.workers.values():
             if station.serves(worker):
                 worker.stations = (*worker.stations, station)
+                station.workers += 1
                 if has_credit(worker):
                     station.free |= 1 << worker.number
     return station
@@ -206,11 +207,22 @@ def left_line(state: State, lane: Lane) -> None:
 
 
 def release_lane(state: State, lane: Lane) -> None:
-    lane.held = lane.held_by = ""
-    lane.stamp += 1  # whatever blocker it was parked at forgets it
     if lane.held_until:
         clear_timer(state, Timer.LANE, lane.number, lane.held_until)
         lane.held_until = 0
+        # Others may be parked there for another reason, without a timer of their own.
+        stir(state, held_at(state, lane))
+    lane.held = lane.held_by = ""
+    lane.stamp += 1  # whatever blocker it was parked at forgets it
+
+
+def held_at(state: State, lane: Lane) -> Blocker:
+    """Where a held lane is parked; found again from the words of its hold."""
+    if lane.held in ("credit", "resources"):
+        return lane.station
+    if lane.held == "load":
+        return state.shed
+    return next(gauge for gauge in lane.gauges if gauge.label == lane.held_by)
 
 
 def reopen(state: State, lane: Lane) -> None:
@@ -225,7 +237,7 @@ def reopen(state: State, lane: Lane) -> None:
 
 
 def has_credit(worker: Worker) -> bool:
-    return len(worker.tasks) < worker.credit and not worker.draining
+    return len(worker.tasks) < worker.credit and worker.slots < worker.capacity[0]
 
 
 def begin_attempt(state: State, task: Task, worker: Worker, lane: Lane) -> None:
@@ -240,6 +252,10 @@ def begin_attempt(state: State, task: Task, worker: Worker, lane: Lane) -> None:
         tenant.settle(now_ms)
     if tenant.fair_time > state.fair_floor:
         state.fair_floor = tenant.fair_time
+    else:
+        least = state.fair_floor - state.owed_max
+        if tenant.fair_time < least:
+            tenant.fair_time = least
     if lane.resources == PLAIN_RESOURCES and tenant.more == NOTHING:
         tenant.slots += 1
         tenant.usage = tenant.slots
@@ -257,7 +273,7 @@ def begin_attempt(state: State, task: Task, worker: Worker, lane: Lane) -> None:
     tasks = worker.tasks
     tasks[task.number] = task
     lane.station.cursor = worker.number + 1
-    if len(tasks) >= worker.credit:
+    if len(tasks) >= worker.credit or worker.slots >= worker.capacity[0]:
         for station in worker.stations:
             station.free &= ~(1 << worker.number)
     if task.step.timed:
@@ -295,17 +311,11 @@ def end_attempt(state: State, task: Task) -> None:
     task.worker = None
     tasks = worker.tasks
     del tasks[task.number]
-    if len(tasks) == worker.credit - 1:
+    if len(tasks) < worker.credit and worker.slots < worker.capacity[0]:
         free_worker(state, worker)
-    else:
-        for station in worker.stations:
-            if station.parked and not station.stirred:
-                stir(state, station)  # some lane may wait for resources
 
 
 def free_worker(state: State, worker: Worker) -> None:
-    if worker.draining:
-        return
     bit = 1 << worker.number
     for station in worker.stations:
         station.free |= bit
