@@ -37,7 +37,7 @@ from tickwork.core.events import (
     TenantPut,
 )
 from tickwork.core.evolve.setup import scope_gauge, time_of
-from tickwork.core.inputfields import check_inputs
+from tickwork.core.inputfields import require_inputs
 from tickwork.core.lifecycle import Phase, RunState, RunTrigger, may_move
 from tickwork.core.model import Run, State, Task, Tenant
 from tickwork.core.names import check_name
@@ -45,7 +45,7 @@ from tickwork.core.plan import Kind, Plan, downstream, plan_of
 from tickwork.core.policy import ACTIONS
 from tickwork.core.steps import end_run
 from tickwork.core.turn import Turn
-from tickwork.core.values import INLINE_BYTES_MAX, Ref, too_large, unpack
+from tickwork.core.values import INLINE_BYTES_MAX, too_large
 
 WEIGHT_MAX = 100
 DELAY_MS_MAX = 100 * 366 * 86_400_000
@@ -59,9 +59,12 @@ def tenant_of(state: State, name: str) -> Tenant:
     return tenant
 
 
-def live_run(state: State, tenant: str, run_id: str) -> Run:
-    """The run in memory. One that ended and one that never was look the same from here."""
+def live_run(state: State, tenant: str, run_id: str, left_as: int | None = None) -> Run:
+    """The run in memory. Without the fact beside it, one that ended and one that never was look the same."""
     run = tenant_of(state, tenant).runs.get(run_id)
+    if run is None and left_as is not None:
+        message = f"run {run_id[:128]} is {RunState(left_as).name}: it only moves if it failed, by resolve"
+        raise Refused("illegal_move", message, path="run_id")
     if run is None:
         raise Refused("unknown_run", f"there is no unfinished run {run_id[:128]!r}", path="run_id")
     return run
@@ -95,8 +98,9 @@ def _submit_on_terms(turn: Turn, place: int, asked: inputs.Submit, tenant: Tenan
     if terms.priority is not None and not PRIORITY_MIN <= terms.priority <= PRIORITY_MAX:
         raise Refused("bad_priority", f"priority is {PRIORITY_MIN} to {PRIORITY_MAX}", path="priority")
     start_at = _start_tick(state, terms)
-    pending = tenant.debounced.get(terms.debounce) if terms.debounce else None
+    pending = tenant.debounced.get((plan.name, terms.debounce)) if terms.debounce else None
     if pending is not None and pending.state == RunState.PENDING and pending.start_at:
+        require_inputs(pending.plan.definition, asked.inputs)  # it keeps the version it was accepted with
         turn.emit(RunDebounced(pending.number, place, start_at))
         _answer(turn, place, pending.id)
         return
@@ -142,20 +146,7 @@ def _check_submission(state: State, tenant: Tenant, plan: Plan, asked: inputs.Su
     if state.live_runs >= state.settings.max_live_runs or tenant.active >= tenant.max_live_runs:
         raise Refused("overloaded", "too many unfinished runs: try again when some have ended", path="tenant")
     if asked.inputs is not None or plan.definition.inputs:
-        _check_values(plan, asked.inputs)
-
-
-def _check_values(plan: Plan, value: Any) -> None:
-    if too_large(value):
-        raise Refused("value_too_large", f"inline values have at most {INLINE_BYTES_MAX} bytes", path="inputs")
-    if isinstance(value, Ref):
-        return  # checked by whoever stored it; its content is not here
-    plain = unpack(value, what="inputs") if isinstance(value, bytes) else {}
-    if not isinstance(plain, dict):
-        raise Refused("bad_inputs", "inputs are a map from name to value", path="inputs")
-    problems = check_inputs(plan.definition, plain)
-    if problems:
-        raise Refused(problems[0].code, problems[0].message, path=problems[0].path)
+        require_inputs(plan.definition, asked.inputs)
 
 
 def _start_tick(state: State, terms: inputs.Terms) -> int:
@@ -187,7 +178,7 @@ def _answer_duplicate(turn: Turn, place: int, run_id: str) -> None:
 
 
 def _cancel(turn: Turn, place: int, asked: inputs.Cancel) -> None:
-    run = live_run(turn.state, asked.tenant, asked.run_id)
+    run = live_run(turn.state, asked.tenant, asked.run_id, asked.left_as)
     _may(run, RunTrigger.CANCEL)
     end_run(turn, run, RunTrigger.CANCEL, asked.reason or "cancelled", place=place)
 
@@ -204,7 +195,7 @@ def _pause(turn: Turn, place: int, asked: inputs.Pause) -> None:
         _check_scope(state, asked)
         turn.emit(ScopePaused(place))
         return
-    run = live_run(state, asked.tenant, asked.name)
+    run = live_run(state, asked.tenant, asked.name, asked.left_as)
     _may(run, RunTrigger.PAUSE)
     until = 0
     if asked.until_ms is not None:
@@ -220,7 +211,7 @@ def _resume(turn: Turn, place: int, asked: inputs.Resume) -> None:
         _check_scope(state, asked)
         turn.emit(ScopeResumed(place))
         return
-    run = live_run(state, asked.tenant, asked.name)
+    run = live_run(state, asked.tenant, asked.name, asked.left_as)
     _may(run, RunTrigger.RESUME)
     turn.emit(RunMoved(run.number, RunTrigger.RESUME, "", place))
 
@@ -467,7 +458,7 @@ def _put_schedule(turn: Turn, place: int, asked: inputs.PutSchedule) -> None:
         raise Refused("unknown_workflow", f"there is no workflow {asked.workflow[:128]!r}", path="workflow")
     if (asked.cron is None) == (asked.every_ms is None):
         raise Refused("bad_schedule", "give a cron expression or an interval, one of them", path="cron")
-    _check_values(plan, asked.inputs)
+    require_inputs(plan.definition, asked.inputs)
     old = tenant.schedules.get(asked.schedule)
     after_ms = max(state.now_ms, old.last_fired_ms if old is not None else 0)
     next_ms = time_of(asked, state.now_ms).next_ms(after_ms)

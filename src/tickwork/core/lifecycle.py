@@ -158,7 +158,7 @@ class AttemptCause(IntEnum):
 
 
 _A, _AC = AttemptState, AttemptCause
-ATTEMPT_MOVES: Mapping[tuple[AttemptState, AttemptCause], AttemptState] = MappingProxyType(
+ATTEMPT_MOVES: Mapping[tuple[int, int], AttemptState] = MappingProxyType(
     {(_A.ASSIGNED, _AC.START): _A.STARTED}
     | {
         (live, cause): end
