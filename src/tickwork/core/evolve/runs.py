@@ -181,10 +181,7 @@ def _on_event_kept(state: State, event: ev.EventKept) -> None:
     run = state.runs[event.run]
     asked: Any = state.inputs[event.input]
     run.signals = [*(run.signals or ()), Heard(asked.event, asked.key, asked.payload, state.tick)]
-    if not run.wanted:
-        # Conditions see events that came before their tick, so the visit is in the next one.
-        run.wanted = state.tick + 1
-        state.fresh.append(run)
+    want(state, run)
 
 
 def arm_sla(state: State, run: Run) -> None:
