@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.driver import BY, T, Driver, task
+from driver import BY, Driver, T, task
 from tickwork.core import inputs as inp
 from tickwork.core.events import InputRefused
 from tickwork.core.lifecycle import (

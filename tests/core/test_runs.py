@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.driver import BY, T, Driver, task
+from driver import BY, Driver, T, task
 from tickwork.core import inputs as inp
 from tickwork.core.events import RunMoved, TaskRetrying, Visited
 from tickwork.core.model import Clock
