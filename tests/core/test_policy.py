@@ -2,7 +2,7 @@
 
 import pytest
 
-from driver import BY, Driver, T, task
+from driver import BY, Driver, T, document, task
 from tickwork.core import inputs as inp
 from tickwork.core.events import PolicyDecided, RunMoved, StepEnded
 
@@ -169,13 +169,19 @@ def test_a_step_whose_own_condition_is_false_needs_no_permission():
     assert decisions(driver) == []
 
 
-def test_a_gate_on_the_body_of_a_map_would_never_be_asked_so_it_is_refused():
-    driver = Driver()
-    body = {"kind": "task", "handler": "x", "policy": ["gate"]}
-    document = {"kind": "map", "id": "m", "over": "inputs.x", "body": body}
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"kind": "task", "handler": "x", "policy": ["gate"]},
+        {"kind": "task", "handler": "x", "cache": {}},
+        {"kind": "workflow", "workflow": "x", "retry": 3},
+    ],
+)
+def test_what_would_never_be_looked_at_in_the_body_of_a_map_is_refused(body):
+    node = {"kind": "map", "id": "m", "over": "inputs.x", "body": body}
+    asked = inp.PutDefinition(BY, T, document("flow", node, inputs={"x": {"type": "array"}}))
 
-    with pytest.raises(AssertionError, match="body_field"):
-        driver.define("flow", document, inputs={"x": {"type": "array"}})
+    assert Driver().refusal(asked) == "body_field"
 
 
 @pytest.mark.parametrize(

@@ -130,6 +130,20 @@ def test_a_branch_is_decided_again_with_other_inputs():
     assert driver.phases("again") == {"b": "SUCCEEDED", "one": "NOT_TAKEN", "other": "SUCCEEDED"}
 
 
+@pytest.mark.proves("I42")
+@pytest.mark.parametrize(("x", "asked_again"), [(1, False), (2, True)])
+def test_an_approval_holds_for_the_inputs_that_it_was_given_for(x, asked_again):
+    driver = Driver()
+    driver.define("flow", {"kind": "approval", "id": "ok"}, reads("a", "inputs.x", needs=["ok"]), inputs=INPUTS)
+    driver.submit("flow", "r", inputs={"x": 1})
+    driver.expect(inp.Decide("bob", T, "r", "ok", True))
+    driver.finish_all()
+    rerun(driver, from_node="a", inputs=pack({"x": x}), change_inputs=True)
+
+    assert driver.phase("again", "ok") == ("WAITING" if asked_again else "SUCCEEDED")
+    assert driver.is_running("again", "a") == (not asked_again)
+
+
 @pytest.mark.parametrize(
     ("fields", "code"),
     [

@@ -109,6 +109,7 @@ def test_every_failed_node_needs_a_decision_and_only_those():
     assert resolve(driver, decisions={"a": "retry", "nothing": "retry"}) == "not_failed"
     assert resolve(driver, decisions={"a": "retry", "x": "shrug"}) == "bad_decision"
     assert resolve(driver, values={"a": pack("x" * 2_000)}) == "value_too_large"
+    assert resolve(driver, decisions={"a": "retry", "x": "skip"}, values={"x": pack(1)}) == "not_accepted"
     assert driver.run("r") is None
 
     assert resolve(driver, decisions={"a": "retry", "x": "skip"}) == ""
@@ -213,6 +214,29 @@ def test_a_map_that_is_retried_begins_anew():
     assert driver.finish_all() == 2
     assert driver.state_of("r") == "COMPLETED"
     driver.assert_empty()
+
+
+@pytest.mark.proves("I42")
+@pytest.mark.parametrize("deed", ["accept", "skip", "retry"])
+@pytest.mark.parametrize(
+    ("fields", "by", "code"),
+    [
+        ({"four_eyes": True}, BY, "four_eyes"),
+        ({"four_eyes": True}, "bob", ""),
+        ({"approvers": ["bob"]}, BY, "not_entitled"),
+        ({"approvers": ["bob"]}, "bob", ""),
+    ],
+)
+def test_nobody_gets_around_an_approval_by_resolving_it(deed, fields, by, code):
+    driver = Driver()
+    driver.define("flow", {"kind": "approval", "id": "ok", **fields}, task("a", needs=["ok"]))
+    driver.submit("flow", "r")
+    driver.expect(inp.Decide("bob", T, "r", "ok", False))
+    asked = inp.Resolve(by, T, "r", "please", {"ok": deed}, record=driver.records["r"])
+    refused = driver.refusal(asked)
+
+    assert refused == ("" if deed == "retry" else code)
+    assert bool(driver.started) == (deed != "retry" and not code)
 
 
 # ---- in bulk

@@ -10,7 +10,7 @@ from typing import Any
 
 from tickwork.core import inputs
 from tickwork.core.conditions import Condition
-from tickwork.core.definition import PRIORITY_MAX, PRIORITY_MIN, ApprovalNode, WorkNode
+from tickwork.core.definition import PRIORITY_MAX, PRIORITY_MIN, ApprovalNode, Node, WorkNode
 from tickwork.core.effects import Alert, Answer
 from tickwork.core.errors import Refused
 from tickwork.core.events import (
@@ -255,6 +255,8 @@ def _decisions(state: State, tenant: Tenant, record: inputs.RunRecord, asked: in
     for node, value in asked.values.items():
         if too_large(value):
             raise Refused("value_too_large", "the value is too large to be inline", path=f"values.{node}")
+        if asked.decisions.get(node) != "accept":
+            raise Refused("not_accepted", "a value is given to a node that is accepted", path=f"values.{node}")
     failed = [index for index, phase in enumerate(record.phases) if phase == Phase.FAILED]
     if not asked.decisions:
         return dict.fromkeys(failed, "retry")
@@ -265,6 +267,8 @@ def _decisions(state: State, tenant: Tenant, record: inputs.RunRecord, asked: in
             raise Refused("not_failed", f"node {node[:128]!r} has not failed", path=f"decisions.{node}")
         if deed not in ("retry", "accept", "skip"):
             raise Refused("bad_decision", "a decision is retry, accept or skip", path=f"decisions.{node}")
+        if deed != "retry":  # a way around an approval is an approval
+            _check_entitled(plan.steps[index].node, by=asked.by, requester=record.by)
         chosen[index] = deed
     if len(chosen) < len(failed):
         raise Refused("undecided", "every failed node needs a decision", path="decisions")
@@ -346,16 +350,20 @@ def _decide(turn: Turn, place: int, asked: inputs.Decide) -> None:
     state = turn.state
     run = live_run(state, asked.tenant, asked.run_id)
     task = _waiting_task(state, run, asked.node, Kind.APPROVAL)
-    node = task.step.node
-    assert isinstance(node, ApprovalNode)
-    if node.approvers and asked.by not in node.approvers:
-        raise Refused("not_entitled", f"{asked.by} is not among the approvers of {asked.node}", path="by")
-    if node.four_eyes and asked.by == run.by:
-        raise Refused("four_eyes", "whoever asked for the run cannot approve it", path="by")
+    _check_entitled(task.step.node, by=asked.by, requester=run.by)
     if asked.approve:
         turn.emit(TaskAnswered(task.number, place))
     else:
         turn.emit(TaskFailed(task.number, "rejected", f"by {asked.by}: {asked.comment}"[:512], place))
+
+
+def _check_entitled(node: Node, *, by: str, requester: str) -> None:
+    if not isinstance(node, ApprovalNode):
+        return
+    if node.approvers and by not in node.approvers:
+        raise Refused("not_entitled", f"{by[:128]!r} is not among the approvers of {node.id}", path="by")
+    if node.four_eyes and by == requester:
+        raise Refused("four_eyes", "whoever asked for the run cannot approve it", path="by")
 
 
 def _waiting_task(state: State, run: Run, node: str, kind: Kind) -> Task:

@@ -279,6 +279,11 @@ def _check_body(body: Node, path: str, rules: Rules) -> None:
         if getattr(body, name) != getattr(bare, name):
             message = f"a body has no {name} of its own; put it on the node around it"
             rules.problems.add(f"{path}.{name}", "body_field", message)
+    if isinstance(body, WorkNode) and body.cache is not None:
+        rules.problems.add(f"{path}.cache", "body_field", "results of a body are not cached; cache a node of its own")
+    if isinstance(body, WorkflowNode) and body.retry is not None:
+        message = "a workflow in a body is not tried again as a whole; put the retry on the nodes of that workflow"
+        rules.problems.add(f"{path}.retry", "body_field", message)
     check_node(body, path, rules)
 
 

@@ -1,7 +1,8 @@
 """Running a run again from one node on: which results may be kept.
 
 A node keeps its result when it ended well, is the same in the chosen version, reads no input that
-changed, and neither it nor anything above it is to run again.
+changed, and neither it nor anything above it is to run again. What a person approved was this version with
+these inputs, so with others they are asked again.
 """
 
 from typing import Any
@@ -11,7 +12,7 @@ from tickwork.core.errors import Refused
 from tickwork.core.inputfields import with_defaults
 from tickwork.core.inputs import RunRecord
 from tickwork.core.lifecycle import Phase
-from tickwork.core.plan import Plan, Step, downstream
+from tickwork.core.plan import Kind, Plan, Step, downstream
 from tickwork.core.values import Value, unpack
 
 _KEEPABLE = (Phase.SUCCEEDED, Phase.SKIPPED, Phase.NOT_TAKEN)
@@ -24,11 +25,12 @@ def kept_steps(old: Plan, record: RunRecord, new: Plan, from_node: str, inputs: 
         start = new.index[from_node]
         again = {start: None, **downstream(new, start)}
     changed = _changed_inputs(old, record.inputs, new, inputs)
+    other = bool(changed) or record.inputs != inputs or old.hash != new.hash
     kept: dict[int, tuple[int, Value]] = {}
     for index in _parents_first(new):
         step = new.steps[index]
         place = old.index.get(step.id)
-        if place is None or index in again:
+        if place is None or index in again or (other and step.kind is Kind.APPROVAL):
             continue
         same = old.steps[place].node == step.node and record.phases[place] in _KEEPABLE
         if same and not _reads_any(new, step, changed) and all(parent in kept for parent in step.parents):
