@@ -7,12 +7,13 @@ and a cache of results. Task bodies are whatever the test answers.
 import json
 from typing import Any
 
+from tickwork.core import events as ev
 from tickwork.core import inputs as inp
 from tickwork.core.effects import Alert, Answer, Dispatch, Keep, LookUp, Stop
 from tickwork.core.evolve import record_of_run
-from tickwork.core.lifecycle import Phase, RunState
+from tickwork.core.lifecycle import Phase, RunState, RunTrigger
 from tickwork.core.machine import Machine, Outcome
-from tickwork.core.model import Clock, Run, Settings, Task
+from tickwork.core.model import Clock, Run, Settings, State, Task, Tenant
 from tickwork.core.values import pack, unpack
 
 T, BY = "acme", "alice"
@@ -210,5 +211,63 @@ class Driver:
         record = self.records[run_id]
         return unpack(dict(record.results).get(self.state.plans[record.definition].index[node]), what=node)
 
+    def id_of_child(self, run_id: str, node: str, child: int = 0) -> str:
+        """The latest child run of a node, whether it still runs or not."""
+        start = f"{run_id}.{node}.{child}."
+        found = [run.id for run in self.state.runs.values() if run.id.startswith(start)]
+        found += [name for name in self.records if name.startswith(start)]
+        return max(
+            (name for name in found if "." not in name.removeprefix(start)),
+            key=lambda name: int(name.removeprefix(start)),
+        )
+
+    def phase(self, run_id: str, node: str) -> str:
+        return self.phases(run_id)[node]
+
+    def moves(self, run_id: str) -> list[str]:
+        """The triggers by which a run moved, in order."""
+        number = self.number_of(run_id)
+        return [RunTrigger(event.trigger).name for event in self.events(ev.RunMoved) if event.run == number]
+
+    def number_of(self, run_id: str) -> int:
+        live = self.run(run_id)
+        return live.number if live is not None else self.records[run_id].number
+
+    def assert_empty(self) -> None:
+        """All runs have ended: nothing of them is left, live or in a state folded from the journal."""
+        _assert_empty(self.state)
+        folded = Machine(settings=self.settings)
+        for tick, asked, events in self.rows:
+            folded.fold(tick, asked, events)
+        _assert_empty(folded.state)
+        for name, tenant in self.state.tenants.items():
+            assert _counters(folded.state.tenants[name]) == _counters(tenant)
+
     def events(self, *kinds: type) -> list[Any]:
         return [event for _, _, events in self.rows for event in events if isinstance(event, kinds)]
+
+
+def _counters(tenant: Tenant) -> tuple[int, ...]:
+    return (tenant.accepted, tenant.completed, tenant.failed, tenant.cancelled)
+
+
+def _assert_empty(state: State) -> None:
+    gauges = [gauge for tenant in state.tenants.values() for gauge in (tenant.gauge, *tenant.workflow_gauges.values())]
+    gauges += [queue.gauge for queue in state.queues.values()] + list(state.label_gauges.values())
+    left: dict[str, Any] = {
+        "runs": [run.id for run in state.runs.values()],
+        "live runs": state.live_runs,
+        "tasks": [task.number for task in state.tasks.values()],
+        "timers": len(state.wheel),
+        "gauges": [gauge.name for gauge in gauges if gauge.running],
+        "lanes": [lane.key for lane in state.lanes.values() if lane.live or lane.held],
+        "held": [worker.id for worker in state.workers.values() if worker.tasks or worker.slots],
+        "important work": state.protected,
+    }
+    for tenant in state.tenants.values():
+        left |= {
+            f"counts of {tenant.id}": tenant.active + tenant.queued + tenant.slots + tenant.usage + sum(tenant.more),
+            f"names of {tenant.id}": [name for name, _ in (*tenant.runs.items(), *tenant.keys.items())],
+            f"waits of {tenant.id}": [*tenant.debounced, *tenant.gates, *tenant.waits],
+        }
+    assert not any(left.values()), {name: what for name, what in left.items() if what}

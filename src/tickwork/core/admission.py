@@ -132,6 +132,7 @@ def _serve(turn: Turn, lane: Lane, line: list[Candidate], still: list[Lane]) -> 
         if worker is None:
             _hold(turn, lane, ("resources", f"queue:{station.queue}", 0), still)
             return
+        assert share > 0, "a free worker has credit, and a lane that nothing holds has room"
         for _ in range(share):
             if len(events) >= turn.changes_max:
                 _put_back(state, [lane])

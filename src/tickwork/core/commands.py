@@ -10,7 +10,7 @@ from typing import Any
 
 from tickwork.core import inputs
 from tickwork.core.conditions import Condition
-from tickwork.core.definition import PRIORITY_MAX, PRIORITY_MIN, ApprovalNode, WorkNode
+from tickwork.core.definition import PRIORITY_MAX, PRIORITY_MIN, ApprovalNode, Node, WorkNode
 from tickwork.core.effects import Alert, Answer
 from tickwork.core.errors import Refused
 from tickwork.core.events import (
@@ -37,7 +37,7 @@ from tickwork.core.events import (
     TenantPut,
 )
 from tickwork.core.evolve.setup import scope_gauge, time_of
-from tickwork.core.inputfields import check_inputs
+from tickwork.core.inputfields import require_inputs
 from tickwork.core.lifecycle import Phase, RunState, RunTrigger, may_move
 from tickwork.core.model import Run, State, Task, Tenant
 from tickwork.core.names import check_name
@@ -45,7 +45,7 @@ from tickwork.core.plan import Kind, Plan, downstream, plan_of
 from tickwork.core.policy import ACTIONS
 from tickwork.core.steps import end_run
 from tickwork.core.turn import Turn
-from tickwork.core.values import INLINE_BYTES_MAX, Ref, too_large, unpack
+from tickwork.core.values import INLINE_BYTES_MAX, too_large
 
 WEIGHT_MAX = 100
 LIMIT_MAX = 1_000_000_000
@@ -60,9 +60,12 @@ def tenant_of(state: State, name: str) -> Tenant:
     return tenant
 
 
-def live_run(state: State, tenant: str, run_id: str) -> Run:
-    """The run in memory. One that ended and one that never was look the same from here."""
+def live_run(state: State, tenant: str, run_id: str, left_as: int | None = None) -> Run:
+    """The run in memory. Without the fact beside it, one that ended and one that never was look the same."""
     run = tenant_of(state, tenant).runs.get(run_id)
+    if run is None and left_as is not None:
+        message = f"run {run_id[:128]} is {RunState(left_as).name}: it only moves if it failed, by resolve"
+        raise Refused("illegal_move", message, path="run_id")
     if run is None:
         raise Refused("unknown_run", f"there is no unfinished run {run_id[:128]!r}", path="run_id")
     return run
@@ -96,8 +99,9 @@ def _submit_on_terms(turn: Turn, place: int, asked: inputs.Submit, tenant: Tenan
     if terms.priority is not None and not PRIORITY_MIN <= terms.priority <= PRIORITY_MAX:
         raise Refused("bad_priority", f"priority is {PRIORITY_MIN} to {PRIORITY_MAX}", path="priority")
     start_at = _start_tick(state, terms)
-    pending = tenant.debounced.get(terms.debounce) if terms.debounce else None
+    pending = tenant.debounced.get((plan.name, terms.debounce)) if terms.debounce else None
     if pending is not None and pending.state == RunState.PENDING and pending.start_at:
+        require_inputs(pending.plan.definition, asked.inputs)  # it keeps the version it was accepted with
         turn.emit(RunDebounced(pending.number, place, start_at))
         _answer(turn, place, pending.id)
         return
@@ -144,25 +148,12 @@ def _check_submission(state: State, tenant: Tenant, plan: Plan, asked: inputs.Su
     if state.live_runs >= state.settings.max_live_runs or tenant.active >= tenant.max_live_runs:
         raise Refused("overloaded", "too many unfinished runs: try again when some have ended", path="tenant")
     if asked.inputs is not None or plan.definition.inputs:
-        _check_values(plan, asked.inputs)
+        require_inputs(plan.definition, asked.inputs)
 
 
 def _check_run_id(run_id: str) -> None:
     if _RUN_ID.fullmatch(run_id) is None:
         raise Refused("bad_run_id", "letters, digits and _.:+~@=- only, at most 255", path="run_id")
-
-
-def _check_values(plan: Plan, value: Any) -> None:
-    if too_large(value):
-        raise Refused("value_too_large", f"inline values have at most {INLINE_BYTES_MAX} bytes", path="inputs")
-    if isinstance(value, Ref):
-        return  # checked by whoever stored it; its content is not here
-    plain = unpack(value, what="inputs") if isinstance(value, bytes) else {}
-    if not isinstance(plain, dict):
-        raise Refused("bad_inputs", "inputs are a map from name to value", path="inputs")
-    problems = check_inputs(plan.definition, plain)
-    if problems:
-        raise Refused(problems[0].code, problems[0].message, path=problems[0].path)
 
 
 def _start_tick(state: State, terms: inputs.Terms) -> int:
@@ -194,7 +185,7 @@ def _answer_duplicate(turn: Turn, place: int, run_id: str) -> None:
 
 
 def _cancel(turn: Turn, place: int, asked: inputs.Cancel) -> None:
-    run = live_run(turn.state, asked.tenant, asked.run_id)
+    run = live_run(turn.state, asked.tenant, asked.run_id, asked.left_as)
     _may(run, RunTrigger.CANCEL)
     end_run(turn, run, RunTrigger.CANCEL, asked.reason or "cancelled", place=place)
 
@@ -211,7 +202,7 @@ def _pause(turn: Turn, place: int, asked: inputs.Pause) -> None:
         _check_scope(state, asked)
         turn.emit(ScopePaused(place))
         return
-    run = live_run(state, asked.tenant, asked.name)
+    run = live_run(state, asked.tenant, asked.name, asked.left_as)
     _may(run, RunTrigger.PAUSE)
     until = 0
     if asked.until_ms is not None:
@@ -227,7 +218,7 @@ def _resume(turn: Turn, place: int, asked: inputs.Resume) -> None:
         _check_scope(state, asked)
         turn.emit(ScopeResumed(place))
         return
-    run = live_run(state, asked.tenant, asked.name)
+    run = live_run(state, asked.tenant, asked.name, asked.left_as)
     _may(run, RunTrigger.RESUME)
     turn.emit(RunMoved(run.number, RunTrigger.RESUME, "", place))
 
@@ -271,6 +262,8 @@ def _decisions(state: State, tenant: Tenant, record: inputs.RunRecord, asked: in
     for node, value in asked.values.items():
         if too_large(value):
             raise Refused("value_too_large", "the value is too large to be inline", path=f"values.{node}")
+        if asked.decisions.get(node) != "accept":
+            raise Refused("not_accepted", "a value is given to a node that is accepted", path=f"values.{node}")
     failed = [index for index, phase in enumerate(record.phases) if phase == Phase.FAILED]
     if not asked.decisions:
         return dict.fromkeys(failed, "retry")
@@ -281,6 +274,8 @@ def _decisions(state: State, tenant: Tenant, record: inputs.RunRecord, asked: in
             raise Refused("not_failed", f"node {node[:128]!r} has not failed", path=f"decisions.{node}")
         if deed not in ("retry", "accept", "skip"):
             raise Refused("bad_decision", "a decision is retry, accept or skip", path=f"decisions.{node}")
+        if deed != "retry":  # a way around an approval is an approval
+            _check_entitled(plan.steps[index].node, by=asked.by, requester=record.by)
         chosen[index] = deed
     if len(chosen) < len(failed):
         raise Refused("undecided", "every failed node needs a decision", path="decisions")
@@ -362,16 +357,20 @@ def _decide(turn: Turn, place: int, asked: inputs.Decide) -> None:
     state = turn.state
     run = live_run(state, asked.tenant, asked.run_id)
     task = _waiting_task(state, run, asked.node, Kind.APPROVAL)
-    node = task.step.node
-    assert isinstance(node, ApprovalNode)
-    if node.approvers and asked.by not in node.approvers:
-        raise Refused("not_entitled", f"{asked.by} is not among the approvers of {asked.node}", path="by")
-    if node.four_eyes and asked.by == run.by:
-        raise Refused("four_eyes", "whoever asked for the run cannot approve it", path="by")
+    _check_entitled(task.step.node, by=asked.by, requester=run.by)
     if asked.approve:
         turn.emit(TaskAnswered(task.number, place))
     else:
         turn.emit(TaskFailed(task.number, "rejected", f"by {asked.by}: {asked.comment}"[:512], place))
+
+
+def _check_entitled(node: Node, *, by: str, requester: str) -> None:
+    if not isinstance(node, ApprovalNode):
+        return
+    if node.approvers and by not in node.approvers:
+        raise Refused("not_entitled", f"{by[:128]!r} is not among the approvers of {node.id}", path="by")
+    if node.four_eyes and by == requester:
+        raise Refused("four_eyes", "whoever asked for the run cannot approve it", path="by")
 
 
 def _waiting_task(state: State, run: Run, node: str, kind: Kind) -> Task:
@@ -474,7 +473,7 @@ def _put_schedule(turn: Turn, place: int, asked: inputs.PutSchedule) -> None:
         raise Refused("unknown_workflow", f"there is no workflow {asked.workflow[:128]!r}", path="workflow")
     if (asked.cron is None) == (asked.every_ms is None):
         raise Refused("bad_schedule", "give a cron expression or an interval, one of them", path="cron")
-    _check_values(plan, asked.inputs)
+    require_inputs(plan.definition, asked.inputs)
     old = tenant.schedules.get(asked.schedule)
     after_ms = max(state.now_ms, old.last_fired_ms if old is not None else 0)
     next_ms = time_of(asked, state.now_ms).next_ms(after_ms)

@@ -7,9 +7,11 @@ names is built.
 
 from typing import Any
 
+import msgspec
+
 from tickwork.core import references
 from tickwork.core.conditions import Condition
-from tickwork.core.definition import Argument
+from tickwork.core.definition import Argument, TaskNode, WorkNode
 from tickwork.core.errors import Refused
 from tickwork.core.inputfields import with_defaults
 from tickwork.core.lifecycle import Phase
@@ -158,10 +160,12 @@ def items_over(run: Run, over: str) -> int:
     return len(value)
 
 
-def cache_key(run: Run, handler: str, version: str, args: dict[str, Argument]) -> str:
-    """Equal exactly when handler, version and every argument are: inline bytes, or the digest of what is elsewhere."""
-    parts: list[str | bytes] = [handler, version]
-    for name, argument in sorted(args.items()):
+def cache_key(run: Run, node: WorkNode, version: str) -> str:
+    """Equal exactly when tenant, what is called, version and every argument are: inline bytes, or the digest of
+    what is elsewhere."""
+    called = node.handler if isinstance(node, TaskNode) else msgspec.json.encode(node, order="sorted")
+    parts: list[str | bytes] = [run.tenant.id, called, version]
+    for name, argument in sorted(node.args.items()):
         parts.append(name)
         if argument.source is None:
             parts.append(pack(argument.value))

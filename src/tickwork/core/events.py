@@ -151,7 +151,7 @@ class Visited(_Event, frozen=True, tag=28):
 
 
 class Deferred(_Event, frozen=True, tag=29):
-    """Runs whose visit did not fit into this tick; first in line for the next."""
+    """Runs whose visit did not fit into this tick, or that have more to see in the next; first in line for it."""
 
     runs: list[int]
 

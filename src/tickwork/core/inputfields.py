@@ -14,6 +14,7 @@ from tickwork.core.errors import Problem, Refused
 from tickwork.core.names import check_name
 from tickwork.core.problems import Problems, join
 from tickwork.core.timetext import instant_ms
+from tickwork.core.values import INLINE_BYTES_MAX, Ref, Sealed, Value, too_large, unpack
 
 TYPES = ("string", "integer", "number", "boolean", "array", "object", "datetime", "any")
 SECRET_PREFIX = "secret:"  # noqa: S105 - the mark of a reference, not a password
@@ -48,6 +49,20 @@ def check_inputs(definition: Definition, values: dict[str, Any]) -> list[Problem
         elif field.required and field.default is msgspec.UNSET:
             problems.add(path, "missing_input", "this input is required; give it a value")
     return problems.listed()
+
+
+def require_inputs(definition: Definition, value: Value) -> None:
+    """Raises `Refused` with the first problem of a run's inputs. What is not inline was checked where it was stored."""
+    if too_large(value):
+        raise Refused("value_too_large", f"inline values have at most {INLINE_BYTES_MAX} bytes", path="inputs")
+    if isinstance(value, Ref | Sealed):
+        return
+    plain = {} if value is None else unpack(value, what="inputs")
+    if not isinstance(plain, dict):
+        raise Refused("bad_inputs", "inputs are a map from name to value", path="inputs")
+    problems = check_inputs(definition, plain)
+    if problems:
+        raise Refused(problems[0].code, problems[0].message, path=problems[0].path)
 
 
 def with_defaults(definition: Definition, values: dict[str, Any]) -> dict[str, Any]:

@@ -90,6 +90,7 @@ class Pause(_Input, frozen=True, tag=8):
     name: str
     reason: str = ""
     until_ms: int | None = None  # of a run
+    left_as: int | None = None  # a fact: the state in which this run left memory
 
 
 class Resume(_Input, frozen=True, tag=9):
@@ -97,6 +98,7 @@ class Resume(_Input, frozen=True, tag=9):
     scope: str
     tenant: str
     name: str
+    left_as: int | None = None  # as in `Pause`
 
 
 # ---- what is asked of runs
@@ -137,6 +139,7 @@ class Cancel(_Input, frozen=True, tag=11):
     tenant: str
     run_id: str
     reason: str = ""
+    left_as: int | None = None  # a fact: the state in which this run left memory
 
 
 class RunRecord(_Input, frozen=True):

@@ -164,8 +164,9 @@ class AttemptCause(IntEnum):
 
 
 _A, _AC = AttemptState, AttemptCause
-ATTEMPT_MOVES: Mapping[tuple[AttemptState, AttemptCause], AttemptState] = MappingProxyType(
-    {(_A.ASSIGNED, _AC.START): _A.STARTED}
+_FIRST_WORD: dict[tuple[int, int], AttemptState] = {(_A.ASSIGNED, _AC.START): _A.STARTED}
+ATTEMPT_MOVES: Mapping[tuple[int, int], AttemptState] = MappingProxyType(
+    _FIRST_WORD
     | {
         (live, cause): end
         for live in (_A.ASSIGNED, _A.STARTED)

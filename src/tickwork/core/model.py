@@ -164,7 +164,7 @@ class Tenant(msgspec.Struct, eq=False):
     plans: dict[str, Plan] = msgspec.field(default_factory=dict)
     runs: "Names[Run]" = msgspec.field(default_factory=Names)
     keys: "Names[Run]" = msgspec.field(default_factory=Names)
-    debounced: "dict[str, Run]" = msgspec.field(default_factory=dict)
+    debounced: "dict[tuple[str, str], Run]" = msgspec.field(default_factory=dict)
     workflow_gauges: dict[str, Gauge] = msgspec.field(default_factory=dict)
     gates: "dict[tuple[str, str], Gate]" = msgspec.field(default_factory=dict)
     waits: "dict[tuple[str, str], dict[int, Task]]" = msgspec.field(default_factory=dict)

@@ -275,10 +275,15 @@ def _check_repeat(node: RepeatNode, path: str, rules: Rules) -> None:
 def _check_body(body: Node, path: str, rules: Rules) -> None:
     """A body has no place of its own in the graph, so the fields of a place mean nothing there."""
     bare = Node()
-    for name in ("id", "needs", "trigger", "when", "sla"):
+    for name in ("id", "needs", "trigger", "when", "sla", "policy"):
         if getattr(body, name) != getattr(bare, name):
             message = f"a body has no {name} of its own; put it on the node around it"
             rules.problems.add(f"{path}.{name}", "body_field", message)
+    if isinstance(body, WorkNode) and body.cache is not None:
+        rules.problems.add(f"{path}.cache", "body_field", "results of a body are not cached; cache a node of its own")
+    if isinstance(body, WorkflowNode) and body.retry is not None:
+        message = "a workflow in a body is not tried again as a whole; put the retry on the nodes of that workflow"
+        rules.problems.add(f"{path}.retry", "body_field", message)
     check_node(body, path, rules)
 
 

@@ -1,34 +1,74 @@
 """Running a run again from one node on: which results may be kept.
 
-A node keeps its result when it ended well, is the same in the chosen version, and neither it nor
-anything above it is to run again.
+A node keeps its result when it ended well, is the same in the chosen version, reads no input that
+changed, and neither it nor anything above it is to run again. What a person approved was this version with
+these inputs, so with others they are asked again.
 """
 
+from typing import Any
+
+from tickwork.core import references
+from tickwork.core.errors import Refused
+from tickwork.core.inputfields import with_defaults
 from tickwork.core.inputs import RunRecord
 from tickwork.core.lifecycle import Phase
-from tickwork.core.plan import Plan, downstream
-from tickwork.core.values import Value
+from tickwork.core.plan import Kind, Plan, Step, downstream
+from tickwork.core.values import Value, unpack
 
 _KEEPABLE = (Phase.SUCCEEDED, Phase.SKIPPED, Phase.NOT_TAKEN)
 
 
-def kept_steps(old: Plan, record: RunRecord, new: Plan, from_node: str) -> dict[int, tuple[int, Value]]:
+def kept_steps(old: Plan, record: RunRecord, new: Plan, from_node: str, inputs: Value) -> dict[int, tuple[int, Value]]:
     """Node of the new plan -> the phase and value it keeps, parents first. "" runs only what did not end well."""
     again: dict[int, None] = {}
     if from_node:
         start = new.index[from_node]
         again = {start: None, **downstream(new, start)}
     results = dict(record.results)
+    changed = _changed_inputs(old, record.inputs, new, inputs)
+    other = bool(changed) or record.inputs != inputs or old.hash != new.hash
     kept: dict[int, tuple[int, Value]] = {}
     for index in _parents_first(new):
         step = new.steps[index]
         place = old.index.get(step.id)
-        if place is None or index in again:
+        if place is None or index in again or (other and step.kind is Kind.APPROVAL):
             continue
         same = old.steps[place].node == step.node and record.phases[place] in _KEEPABLE
-        if same and all(parent in kept for parent in step.parents):
+        if same and not _reads_any(new, step, changed) and all(parent in kept for parent in step.parents):
             kept[index] = (record.phases[place], results.get(place))
     return kept
+
+
+def _changed_inputs(old: Plan, before: Value, new: Plan, after: Value) -> dict[str, None]:
+    """The inputs whose values differ, defaults included; all of them where they cannot be compared here."""
+    if before == after and old.definition.inputs == new.definition.inputs:
+        return {}
+    try:
+        was, now = (_plain(plan, value) for plan, value in ((old, before), (new, after)))
+    except Refused:
+        return dict.fromkeys(new.definition.inputs)
+    missing = object()
+    return {name: None for name in new.definition.inputs if was.get(name, missing) != now.get(name, missing)}
+
+
+def _plain(plan: Plan, value: Value) -> dict[str, Any]:
+    return with_defaults(plan.definition, unpack(value, what="the inputs") or {})
+
+
+def _reads_any(plan: Plan, step: Step, changed: dict[str, None]) -> bool:
+    if not changed:
+        return False
+    conditions = (step.when, step.until, *(condition for condition, _ in step.cases))
+    if any(condition is not None and "inputs" in condition.names for condition in conditions):
+        return True
+    for place in references.places_of(step.node, step.id):
+        definition = plan.definition
+        ref = references.resolve(
+            place.text, path=place.path, inputs=definition.inputs, nodes=plan.index, words=place.words
+        )
+        if ref.root == "inputs" and (not ref.name or ref.name in changed):
+            return True
+    return False
 
 
 def _parents_first(plan: Plan) -> list[int]:

@@ -12,8 +12,17 @@ from typing import Any
 import msgspec
 
 from tickwork.core.calendar import Cron, Interval
-from tickwork.core.evolve.setup import blocker_of, join_stations
-from tickwork.core.evolve.upkeep import DUE_KIND, label_gauge, make_lane, set_timer, station_of, stir, workflow_gauge
+from tickwork.core.evolve.setup import join_stations
+from tickwork.core.evolve.upkeep import (
+    DUE_KIND,
+    held_at,
+    label_gauge,
+    make_lane,
+    set_timer,
+    station_of,
+    stir,
+    workflow_gauge,
+)
 from tickwork.core.lanes import Gauge, Shed
 from tickwork.core.lifecycle import Phase
 from tickwork.core.model import (
@@ -38,7 +47,7 @@ from tickwork.core.values import Value
 Row = dict[str, Any]
 
 _SCALARS = (
-    "tick", "now_ms", "stamp", "next_number", "next_order", "fair_floor", "live_runs", "stale", "refused",
+    "tick", "now_ms", "stamp", "next_number", "next_order", "fair_floor", "owed_max", "live_runs", "stale", "refused",
 )  # fmt: skip
 _TENANT = (
     "id", "weight", "max_live_runs", "share_unit", "fair_time", "charged_ms", "slots", "more", "usage",
@@ -48,7 +57,7 @@ _GAUGE = (
     "scope", "name", "running", "limit", "paused", "pause_reason", "rate_starts", "rate_ms", "burst", "tokens",
     "refilled_ms",
 )  # fmt: skip
-_WORKER = ("number", "id", "queues", "labels", "capacity", "credit", "slots", "more", "draining")
+_WORKER = ("number", "id", "queues", "labels", "capacity", "credit", "slots", "more")
 _SCHEDULE = (
     "number", "name", "workflow", "expression", "inputs", "by", "next_ms", "due", "paused", "fired", "last_fired_ms",
 )  # fmt: skip
@@ -153,7 +162,8 @@ def _run_row(run: Run) -> Row:
         "results": _sorted(run.results or {}),
         "signals": [msgspec.structs.astuple(heard) for heard in run.signals or ()],
         "gate": next((key for key, gate in _sorted(run.tenant.gates) if gate is run.gate), None),
-        "debounced": run.tenant.debounced.get(run.debounce) is run,
+        "keyed": run.tenant.keys.get(run.key) is run,
+        "debounced": run.tenant.debounced.get((run.plan.name, run.debounce)) is run,
     }
 
 
@@ -195,14 +205,14 @@ def restore(snapshot: Snapshot) -> State:
 
 def _restore_all(state: State, snapshot: Snapshot) -> None:
     """In the order in which things refer to each other; lanes and workers meet last."""
-    for row in snapshot.workers:
-        _restore_worker(state, row)
-    for row in snapshot.schedules:
-        _restore_schedule(state, row)
     for queue, labels, cursor in snapshot.stations:
         station_of(state, queue, _pairs(labels)).cursor = cursor
     for row in snapshot.lanes:
         _restore_lane(state, row)
+    for row in snapshot.workers:
+        _restore_worker(state, row)
+    for row in snapshot.schedules:
+        _restore_schedule(state, row)
     for row in snapshot.runs:
         _restore_run(state, row)
     for row in snapshot.tasks:
@@ -240,7 +250,7 @@ def _restore_tenant(state: State, row: Row) -> None:
         _set(workflow_gauge(tenant, gauge["name"]), gauge, _GAUGE)
     tenant.plans = {name: state.plans[plan] for name, plan in row["plans"]}
     tenant.budgets = {name: Budget(booked_ms) for name, booked_ms in row["budgets"]}
-    tenant.gates = {_tuple(key): Gate(limit, holding) for key, limit, holding, _ in row["gates"]}
+    tenant.gates = {_tuple(key): Gate(key[1], limit, holding) for key, limit, holding, _ in row["gates"]}
     state.tenants[tenant.id] = tenant
 
 
@@ -251,7 +261,7 @@ def _restore_gates(state: State, row: Row) -> None:
 
 def _restore_worker(state: State, row: Row) -> None:
     worker = Worker(row["number"], row["id"], _tuple(row["queues"]), row["labels"], _tuple(row["capacity"]))
-    worker.credit, worker.slots, worker.draining = row["credit"], row["slots"], row["draining"]
+    worker.credit, worker.slots = row["credit"], row["slots"]
     worker.more = _tuple(row["more"])
     state.workers[worker.number] = worker
     state.worker_numbers[worker.id] = worker.number
@@ -303,10 +313,10 @@ def _restore_run(state: State, row: Row) -> None:
     ]
     state.runs.add(run.number, run)
     tenant.runs.add(run.id, run)
-    if run.key:
+    if row["keyed"]:
         tenant.keys.add(run.key, run)
     if row["debounced"]:
-        tenant.debounced[run.debounce] = run
+        tenant.debounced[run.plan.name, run.debounce] = run
     if row["gate"] is not None:
         run.gate = tenant.gates[_tuple(row["gate"])]
     if run.wanted:
@@ -372,7 +382,7 @@ def _fill_lanes(state: State) -> None:
         state.protected += lane.protected
     for lane in state.lanes.values():
         if lane.held:
-            blocker_of(state, lane.number, lane.held, lane.held_by).park(lane, state.now_ms)
+            held_at(state, lane).park(lane, state.now_ms)
         elif lane.live:
             lane.opened = True
             state.open.append(lane)

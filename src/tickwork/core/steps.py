@@ -13,7 +13,6 @@ from tickwork.core.definition import (
     EventNode,
     MapNode,
     RepeatNode,
-    TaskNode,
     WaitNode,
     WorkflowNode,
     WorkNode,
@@ -37,7 +36,8 @@ from tickwork.core.events import (
     TaskWaiting,
     TurnDelayed,
 )
-from tickwork.core.evolve import has_children_to_give, live_tasks
+from tickwork.core.evolve import child_id, has_children_to_give, live_tasks
+from tickwork.core.inputfields import require_inputs
 from tickwork.core.lifecycle import Phase, RunState, RunTrigger
 from tickwork.core.model import Run, State, Task
 from tickwork.core.plan import Kind, Step
@@ -46,6 +46,7 @@ from tickwork.core.references import is_reference
 from tickwork.core.retry import backoff_ms
 from tickwork.core.timetext import instant_ms
 from tickwork.core.turn import Turn
+from tickwork.core.values import unpack
 from tickwork.core.workflow import verdict
 
 MAP_ITEMS_MAX = 1_000_000
@@ -58,7 +59,7 @@ START, COMPLETE = RunTrigger.START, RunTrigger.COMPLETE
 def visit(turn: Turn, run: Run) -> None:
     state, plan = run.state, run.plan
     if state == PENDING:
-        if plan.definition.concurrency is not None and not _enter_gate(turn, run):
+        if run.start_at or (plan.definition.concurrency is not None and not _enter_gate(turn, run)):
             return
         turn.emit(RunMoved(run.number, START))
     elif state >= PAUSED:
@@ -67,9 +68,11 @@ def visit(turn: Turn, run: Run) -> None:
         return
     if run.todo:
         _take_steps(turn, run)
-    if run.fanning:
+    if run.fanning and run.state != PAUSED:
         _tend_children(turn, run)
     _settle(turn, run)
+    if run.signals and run.signals[-1].tick == turn.state.tick and run.state <= WAITING:
+        turn.deferred.append(run.number)  # conditions see what came in this tick from the next one on
 
 
 def _enter_gate(turn: Turn, run: Run) -> bool:
@@ -232,8 +235,7 @@ def _begin_work(turn: Turn, run: Run, step: Step) -> None:
     if step.cache_version is None:
         turn.emit(TaskReady(run.number, step.index))
         return
-    handler = node.handler if isinstance(node, TaskNode) else step.id
-    key = cache_key(run, handler, step.cache_version, node.args)
+    key = cache_key(run, node, step.cache_version)
     turn.emit(TaskChecking(run.number, step.index, key))
     assert node.cache is not None
     turn.effects.append(LookUp(run.number + step.index, key, node.cache.ttl_ms))
@@ -329,7 +331,10 @@ def _tend_children(turn: Turn, run: Run) -> None:
         try:
             _TENDERS[task.step.kind](turn, task)
         except Refused as refused:
+            orphans = child_runs(turn.state, task)
             turn.emit(TaskFailed(task.number, refused.code, str(refused)))
+            for orphan in orphans:
+                end_run(turn, orphan, RunTrigger.CANCEL, f"its parent failed: {refused.code}")
         if turn.full and not run.wanted:
             turn.deferred.append(run.number)
             return
@@ -389,7 +394,7 @@ def _tend_repeat(turn: Turn, task: Task) -> None:
 def _enough(turn: Turn, task: Task, until: Condition) -> bool:
     assert task.fan is not None
     fan = task.fan
-    last = own_names(task.run, None, fan.begun, fan.last)["previous"] if "last" in until.names else None
+    last = unpack(fan.last, what="last") if "last" in until.names else None
     return until.holds(snapshot(turn.state, task.run, until, iteration=fan.begun, last=last))
 
 
@@ -409,7 +414,11 @@ def _spawn(turn: Turn, task: Task, node: object, over: str | None) -> None:
     _check_nesting(turn.state, run)
     own = own_names(run, over, fan.begun, fan.last) if task.step.kind is not Kind.WORKFLOW else {}
     values = child_inputs(run, node.args, own, place=f"{task.number}/{fan.begun}")
-    turn.emit(RunSpawned(turn.state.next_number, task.number, fan.begun, plan.hash, values))
+    require_inputs(plan.definition, values)
+    number = turn.state.next_number
+    if run.tenant.runs.get(child_id(task, fan.begun, number)) is not None:
+        raise Refused("already_submitted", "a run has the id that this child would have")
+    turn.emit(RunSpawned(number, task.number, fan.begun, plan.hash, values))
 
 
 def _check_nesting(state: State, run: Run) -> None:

@@ -47,7 +47,10 @@ def unpack(value: Value, *, what: str) -> Any:
     if value is None:
         return None
     if isinstance(value, bytes):
-        return msgspec.msgpack.decode(value)
+        try:
+            return msgspec.msgpack.decode(value)
+        except (msgspec.DecodeError, RecursionError) as error:
+            raise Refused("bad_value", f"{what} is not MessagePack: {error}") from error
     kind = "sealed" if isinstance(value, Sealed) else f"larger than {INLINE_BYTES_MAX} bytes"
     raise Refused("value_not_inline", f"{what} is {kind}, so no rule can read it: return the deciding fields apart")
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tickwork.core import events as ev
-from tickwork.core.evolve.arrivals import ARRIVAL_HANDLERS, record_of_run, run_of_record
+from tickwork.core.evolve.arrivals import ARRIVAL_HANDLERS, child_id, record_of_run, run_of_record
 from tickwork.core.evolve.runs import RUN_HANDLERS, output_of
 from tickwork.core.evolve.setup import SETUP_HANDLERS
 from tickwork.core.evolve.tasks import TASK_HANDLERS, has_children_to_give, live_tasks
@@ -20,6 +20,7 @@ from tickwork.core.model import State
 __all__ = [
     "HANDLERS",
     "begin_tick",
+    "child_id",
     "evolve",
     "has_children_to_give",
     "live_tasks",

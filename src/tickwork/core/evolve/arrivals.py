@@ -10,7 +10,7 @@ from tickwork.core.evolve.tasks import count_ended, keep_result
 from tickwork.core.evolve.upkeep import clear_timer, set_timer, want
 from tickwork.core.inputs import Redrive, Rerun, Resolve, RunRecord, Submit
 from tickwork.core.lifecycle import ENDED, Phase
-from tickwork.core.model import Gate, Run, State, Tenant, Timer
+from tickwork.core.model import Gate, Run, State, Task, Tenant, Timer
 from tickwork.core.plan import Plan
 from tickwork.core.rerun import kept_steps
 from tickwork.core.timetext import instant_text
@@ -21,7 +21,7 @@ def add_run(state: State, run: Run) -> None:
     tenant = run.tenant
     state.runs.shards[run.number & 255][run.number] = run
     tenant.runs.add(run.id, run)
-    if run.key:
+    if run.key and tenant.keys.get(run.key) is None:  # one brought back leaves a later holder its key
         tenant.keys.add(run.key, run)
     state.live_runs += 1
 
@@ -55,7 +55,7 @@ def _on_submitted(state: State, event: ev.RunSubmitted) -> None:
         if terms.priority is not None:
             run.priority = terms.priority
         if terms.debounce:
-            tenant.debounced[terms.debounce] = run
+            tenant.debounced[plan.name, terms.debounce] = run
     add_run(state, run)
     if plan.sla_points:
         arm_sla(state, run)
@@ -76,7 +76,7 @@ def _on_debounced(state: State, event: ev.RunDebounced) -> None:
     run = state.runs[event.run]
     asked = state.inputs[event.input]
     assert isinstance(asked, Submit)
-    run.inputs = asked.inputs
+    run.inputs, run.by = asked.inputs, asked.by
     _start_later(state, run, event.start_at)
 
 
@@ -99,11 +99,16 @@ def _on_scheduled(state: State, event: ev.RunScheduled) -> None:
     want(state, run)
 
 
+def child_id(task: Task, child: int, number: int) -> str:
+    """Its number makes it new, also when a resolved parent has the same child again."""
+    return f"{task.run.id}.{task.step.id}.{child}.{number}"
+
+
 def _on_spawned(state: State, event: ev.RunSpawned) -> None:
     task = state.tasks[event.task]
     parent, fan = task.run, task.fan
     assert fan is not None
-    run_id = f"{parent.id}.{task.step.id}.{event.child}.{task.attempt}"
+    run_id = child_id(task, event.child, event.run)
     plan = state.plans[event.definition]
     run = _new_run(state, event.run, run_id, parent.tenant, plan, event.inputs, parent.by, "child")
     run.parent, run.child, run.priority = task.number, event.child, parent.priority
@@ -188,7 +193,7 @@ def _on_rerun(state: State, event: ev.RunRerun) -> None:
     run = _new_run(
         state, event.run, asked.run_id, state.tenants[asked.tenant], plan, inputs, asked.by, f"rerun of {record.run_id}"
     )
-    for index, (phase, value) in kept_steps(old_plan, record, plan, asked.from_node).items():
+    for index, (phase, value) in kept_steps(old_plan, record, plan, asked.from_node, inputs).items():
         run.phases[index] = phase
         count_ended(run, plan.steps[index])
         if value is not None:
@@ -217,7 +222,7 @@ def _gate(run: Run, key: str) -> Gate:
     assert concurrency is not None
     gate = run.tenant.gates.get((run.plan.name, key))
     if gate is None:
-        gate = run.tenant.gates[run.plan.name, key] = Gate(key, concurrency.limit)
+        gate = run.tenant.gates[run.plan.name, key] = Gate(key=key, limit=concurrency.limit)
     gate.limit = concurrency.limit
     return gate
 

@@ -4,12 +4,13 @@ from collections.abc import Callable
 from typing import Any
 
 from tickwork.core import events as ev
-from tickwork.core.evolve.tasks import drop_task, live_tasks, offer_children, take_from_lane
-from tickwork.core.evolve.upkeep import clear_timer, enqueue, leave_line, merge_fresh, set_timer, want
+from tickwork.core.context import reference, resolve, stored_value
+from tickwork.core.errors import Refused
+from tickwork.core.evolve.tasks import drop_task, live_tasks, offer_children, stand_in_line, take_from_lane
+from tickwork.core.evolve.upkeep import clear_due, clear_timer, leave_line, merge_fresh, set_timer, want
 from tickwork.core.lifecycle import ENDED, Phase, RunState, RunTrigger, move_run
 from tickwork.core.model import Gate, Heard, Run, State, Timer
-from tickwork.core.references import resolve
-from tickwork.core.values import Value
+from tickwork.core.values import Value, pack
 
 START, COMPLETED = RunTrigger.START, RunState.COMPLETED
 
@@ -22,16 +23,21 @@ def _on_moved(state: State, event: ev.RunMoved) -> None:
         _close_run(state, run)
     elif trigger == START:
         run.started = state.tick
-        timeout_ms = run.plan.definition.timeout_ms
-        if timeout_ms is not None:
-            ticks = state.settings.clock.ticks(timeout_ms)
-            run.deadline = set_timer(state, Timer.RUN_TIMEOUT, run.number, state.tick + ticks)
+        _set_deadline(state, run)
     elif trigger == RunTrigger.PAUSE:
         _pause(state, run, event)
     elif trigger == RunTrigger.RESUME:
         _resume(state, run)
     elif trigger == RunTrigger.RESOLVE:
+        _set_deadline(state, run)
         want(state, run)
+
+
+def _set_deadline(state: State, run: Run) -> None:
+    timeout_ms = run.plan.definition.timeout_ms
+    if timeout_ms is not None:
+        ticks = state.settings.clock.ticks(timeout_ms)
+        run.deadline = set_timer(state, Timer.RUN_TIMEOUT, run.number, state.tick + ticks)
 
 
 def _pause(state: State, run: Run, event: ev.RunMoved) -> None:
@@ -41,6 +47,8 @@ def _pause(state: State, run: Run, event: ev.RunMoved) -> None:
     for task in live_tasks(state, run):
         if task.queued:
             take_from_lane(state, task)
+            if task.phase == Phase.READY:
+                clear_due(state, task)  # it cannot be taken now, so it is not late either
 
 
 def _resume(state: State, run: Run) -> None:
@@ -50,7 +58,7 @@ def _resume(state: State, run: Run) -> None:
         run.resume_at = 0
     for task in live_tasks(state, run):
         if task.phase == Phase.READY and not task.queued:
-            enqueue(state, task)
+            stand_in_line(state, task)
         elif task.fan is not None:
             offer_children(state, task)
     want(state, run)
@@ -74,10 +82,10 @@ def _close_run(state: State, run: Run) -> None:
     del state.runs.shards[number & 255][number]
     tenant.runs.remove(run.id)
     state.live_runs -= 1
-    if run.key:
+    if run.key and tenant.keys.get(run.key) is run:
         tenant.keys.remove(run.key)
-    if run.debounce and tenant.debounced.get(run.debounce) is run:
-        del tenant.debounced[run.debounce]
+    if run.debounce and tenant.debounced.get((run.plan.name, run.debounce)) is run:
+        del tenant.debounced[run.plan.name, run.debounce]
     if run.gate is not None:
         _leave_gate(state, run, run.gate)
     if run.parent:
@@ -139,15 +147,22 @@ def _tell_parent(state: State, run: Run) -> None:
 
 
 def output_of(run: Run) -> Value:
-    """What a run answers with: the node that its definition names, else its last node."""
-    if not run.results:
-        return None
+    """What a run answers with: what its definition names, else the result of its last node.
+
+    A part of a value that is not inline cannot be taken out here, so the whole of it is the answer; a part
+    that is not there is nothing.
+    """
     source = run.plan.definition.output
     if source is None:
-        return run.results.get(len(run.plan.steps) - 1)
-    definition = run.plan.definition
-    ref = resolve(source, path="output", inputs=definition.inputs, nodes=run.plan.index)
-    return run.inputs if ref.root == "inputs" else run.results.get(run.plan.index[ref.name])
+        return run.results.get(len(run.plan.steps) - 1) if run.results else None
+    ref = reference(run, source)
+    stored = stored_value(run, ref)
+    if ref.root == "nodes" and not ref.walk:
+        return stored
+    try:
+        return pack(resolve(run, source))
+    except Refused as refused:
+        return stored if refused.code == "value_not_inline" else None
 
 
 def _on_visited(state: State, event: ev.Visited) -> None:
@@ -159,17 +174,16 @@ def _on_visited(state: State, event: ev.Visited) -> None:
 
 def _on_deferred(state: State, event: ev.Deferred) -> None:
     for number in event.runs:
-        want(state, state.runs[number])
+        run = state.runs.get(number)
+        if run is not None:  # else it ended in this tick, by its parent
+            want(state, run)
 
 
 def _on_event_kept(state: State, event: ev.EventKept) -> None:
     run = state.runs[event.run]
     asked: Any = state.inputs[event.input]
     run.signals = [*(run.signals or ()), Heard(asked.event, asked.key, asked.payload, state.tick)]
-    if not run.wanted:
-        # Conditions see events that came before their tick, so the visit is in the next one.
-        run.wanted = state.tick + 1
-        state.fresh.append(run)
+    want(state, run)
 
 
 def arm_sla(state: State, run: Run) -> None:

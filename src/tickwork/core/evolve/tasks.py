@@ -16,7 +16,7 @@ from tickwork.core.evolve.upkeep import (
     set_timer,
     want,
 )
-from tickwork.core.inputs import Resolve
+from tickwork.core.inputs import Ingest, Resolve
 from tickwork.core.lifecycle import Cause, Phase, RunState, move_task
 from tickwork.core.model import Budget, Fan, Heard, Run, State, Task, Timer
 from tickwork.core.plan import Kind, Step
@@ -58,10 +58,16 @@ def _on_ready(state: State, event: ev.TaskReady) -> None:
     number += index
     task = state.tasks.shards[number & 255][number] = Task(number, run, step, READY)
     run.busy += 1
-    if step.timeout.queued_ms is not None:
-        set_due(state, task, state.tick + state.settings.clock.ticks(step.timeout.queued_ms))
     if run.state != PAUSED:
-        enqueue(state, task)
+        stand_in_line(state, task)
+
+
+def stand_in_line(state: State, task: Task) -> None:
+    """A ready task waits for a worker, and only so long. Call it unless its run is paused."""
+    queued_ms = task.step.timeout.queued_ms
+    if queued_ms is not None:
+        set_due(state, task, state.tick + state.settings.clock.ticks(queued_ms))
+    enqueue(state, task)
 
 
 def _on_checking(state: State, event: ev.TaskChecking) -> None:
@@ -75,7 +81,7 @@ def _on_cache_missed(state: State, event: ev.CacheMissed) -> None:
     task = state.tasks[event.task]
     _set_phase(task, Cause.MISS)
     if task.run.state != RunState.PAUSED:
-        enqueue(state, task)
+        stand_in_line(state, task)
 
 
 def _on_dispatched(state: State, event: ev.TaskDispatched) -> None:
@@ -195,7 +201,7 @@ def _on_due(state: State, event: ev.TaskDue) -> None:
         return
     _set_phase(task, Cause.DUE)
     if run.state != RunState.PAUSED:
-        enqueue(state, task)
+        stand_in_line(state, task)
 
 
 def _on_requeued(state: State, event: ev.TaskRequeued) -> None:
@@ -207,7 +213,7 @@ def _on_requeued(state: State, event: ev.TaskRequeued) -> None:
         task.returns += 1
     _set_phase(task, Cause.REQUEUE)
     if task.run.state != RunState.PAUSED:
-        enqueue(state, task)
+        stand_in_line(state, task)
 
 
 def _on_failed(state: State, event: ev.TaskFailed) -> None:
@@ -279,8 +285,11 @@ def _on_answered(state: State, event: ev.TaskAnswered) -> None:
         run.signals = [*run.signals[: event.kept], used, *run.signals[event.kept + 1 :]]
         value = heard.payload
     else:
-        asked: Any = state.inputs[event.input]
-        value = getattr(asked, "payload", None)
+        asked = state.inputs[event.input]
+        value = None
+        if isinstance(asked, Ingest):
+            value = asked.payload
+            run.signals = [*(run.signals or ()), Heard(asked.event, asked.key, value, state.tick, True)]
     _end_task(state, task, Cause.SUCCEED, value)
 
 
@@ -297,7 +306,7 @@ def _on_child_begun(state: State, event: ev.ChildBegun) -> None:
     parent.run.busy += 1
     state.tasks.add(event.task, child)
     if parent.run.state != RunState.PAUSED:
-        enqueue(state, child)
+        stand_in_line(state, child)
 
 
 def _on_turn_delayed(state: State, event: ev.TurnDelayed) -> None:

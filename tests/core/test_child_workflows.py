@@ -1,0 +1,232 @@
+"""Workflows inside workflows."""
+
+import pytest
+
+from driver import BY, Driver, T, task
+from tickwork.core import inputs as inp
+from tickwork.core.events import RunSpawned, TaskFailed
+from tickwork.core.steps import NESTING_MAX
+from tickwork.core.values import Ref, unpack
+
+
+def calls(workflow="leaf", name="c", **fields):
+    return {"kind": "workflow", "id": name, "workflow": workflow, **fields}
+
+
+def called(*more, leaf=None, **fields):
+    driver = Driver()
+    driver.define("leaf", *(leaf or [task("l")]), **fields)
+    driver.define("flow", calls(), *more)
+    run = driver.submit("flow")
+    return driver, run, driver.id_of_child(run, "c")
+
+
+def test_the_result_of_a_child_run_becomes_the_result_of_its_node():
+    driver, run, child = called(task("after", needs=["c"], when="results.c.n == 7"))
+    assert driver.state_of(run) == "WAITING"
+    driver.finish(child, "l", {"n": 7})
+    assert driver.is_running(run, "after")
+
+    driver.finish_all()
+    assert driver.state_of(run) == driver.state_of(child) == "COMPLETED"
+    assert driver.result(run, "c") == {"n": 7}
+    driver.assert_empty()
+
+
+@pytest.mark.parametrize(
+    ("output", "value", "answer"),
+    [
+        (None, {"b": {"c": 5}}, {"b": {"c": 5}}),
+        ("nodes.l", {"b": {"c": 5}}, {"b": {"c": 5}}),
+        ("nodes.l.b", {"b": {"c": 5}}, {"c": 5}),
+        ("nodes.l.b.c", {"b": {"c": 5}}, 5),
+        ("nodes.l.b.1", {"b": [3, 4]}, 4),
+        ("nodes.l.b.c", {"b": 5}, None),
+        ("nodes.l.b", None, None),
+        ("inputs.x", None, 9),
+        ("inputs", None, {"x": 9}),
+    ],
+)
+def test_a_run_answers_with_the_part_of_a_value_that_its_output_names(output, value, answer):
+    fields = {} if output is None else {"output": output}
+    driver, run, child = called(inputs={"x": {"type": "integer", "default": 9}}, **fields)
+    driver.finish(child, "l", value)
+
+    assert driver.state_of(run) == "COMPLETED"
+    assert driver.result(run, "c") == answer
+    driver.assert_empty()
+
+
+def test_a_part_of_a_value_that_is_not_inline_is_answered_with_the_whole():
+    driver, run, child = called(output="nodes.l.b.c")
+    attempt = driver.attempt_of(child, "l")
+    driver.running.clear()
+    driver.send(inp.Succeeded(attempt.task, attempt.attempt, Ref("digest", 5_000)))
+    driver.quiet()
+
+    assert driver.records[run].results == {0: Ref("digest", 5_000)}
+
+
+def test_a_failed_child_run_fails_its_node():
+    driver, run, child = called(task("after", needs=["c"]))
+    driver.fail(child, "l")
+
+    assert driver.state_of(run) == driver.state_of(child) == "FAILED"
+    assert driver.phases(run) == {"c": "FAILED", "after": "BLOCKED"}
+    driver.assert_empty()
+
+
+def test_a_child_run_that_is_cancelled_did_not_complete():
+    driver, run, child = called()
+    driver.expect(inp.Cancel(BY, T, child))
+    driver.quiet()
+
+    assert driver.state_of(run) == "FAILED"
+    driver.assert_empty()
+
+
+def test_a_declared_retry_makes_a_new_child_run():
+    driver = Driver()
+    driver.define("leaf", task("l"))
+    driver.define("flow", calls(retry={"attempts": 2, "delay": "10s"}))
+    run = driver.submit("flow")
+    first = driver.id_of_child(run, "c")
+    driver.fail(first, "l")
+    assert (driver.state_of(run), driver.phase(run, "c")) == ("ACTIVE", "BACKOFF")
+
+    driver.advance(15_000)
+    second = driver.id_of_child(run, "c")
+    assert second != first
+    assert driver.state_of(run) == "WAITING"
+    driver.finish(second, "l")
+    assert driver.state_of(run) == "COMPLETED"
+    driver.assert_empty()
+
+
+def test_a_retry_that_is_due_while_its_run_is_paused_begins_when_it_is_resumed():
+    driver = Driver()
+    driver.define("leaf", task("l"))
+    driver.define("flow", calls(retry={"attempts": 2, "delay": "10s"}))
+    run = driver.submit("flow")
+    driver.fail(driver.id_of_child(run, "c"), "l")
+    driver.expect(inp.Pause(BY, "run", T, run))
+    driver.advance(60_000)
+    assert len(driver.events(RunSpawned)) == 1
+
+    driver.expect(inp.Resume(BY, "run", T, run))
+    driver.quiet()
+    driver.finish_all()
+    assert driver.state_of(run) == "COMPLETED"
+    driver.assert_empty()
+
+
+@pytest.mark.parametrize("how", ["cancel", "timeout"])
+def test_the_end_of_a_run_ends_its_children_and_theirs(how):
+    driver = Driver()
+    driver.define("leaf", task("l"), {"kind": "wait", "id": "w", "duration": "1h"})
+    driver.define("middle", calls("leaf"))
+    driver.define("flow", calls("middle"), timeout="10m")
+    run = driver.submit("flow")
+    middle = driver.id_of_child(run, "c")
+    leaf = driver.id_of_child(middle, "c")
+    if how == "cancel":
+        driver.expect(inp.Cancel(BY, T, run))
+    else:
+        driver.advance(600_000)
+
+    assert driver.state_of(run) == ("CANCELLED" if how == "cancel" else "FAILED")
+    assert driver.state_of(middle) == driver.state_of(leaf) == "CANCELLED"
+    assert len(driver.stopped) == 1
+    driver.assert_empty()
+
+
+def test_workflows_that_call_themselves_end_at_the_limit():
+    driver = Driver()
+    driver.define("flow", calls("flow"))
+    run = driver.submit("flow")
+
+    assert driver.state_of(run) == "FAILED"
+    assert len(driver.events(RunSpawned)) == NESTING_MAX - 1
+    assert driver.events(TaskFailed)[0].code == "nested_too_deep"
+    driver.assert_empty()
+
+
+@pytest.mark.parametrize(
+    ("inputs", "args", "code"),
+    [
+        ({}, {}, ""),
+        ({"n": {"type": "integer"}}, {"n": {"value": 5}}, ""),
+        ({"n": {"type": "integer"}}, {}, "missing_input"),
+        ({"n": {"type": "integer"}}, {"n": {"value": "five"}}, "wrong_type"),
+        ({}, {"n": {"value": 5}}, "unknown_input"),
+    ],
+)
+def test_the_inputs_of_a_child_run_are_checked_like_anybody_elses(inputs, args, code):
+    driver = Driver()
+    driver.define("leaf", task("l"), inputs=inputs)
+    driver.define("flow", calls(args=args))
+    run = driver.submit("flow")
+
+    assert [event.code for event in driver.events(TaskFailed)] == ([code] if code else [])
+    assert driver.state_of(run) == ("FAILED" if code else "WAITING")
+
+
+def test_a_child_run_is_given_values_of_its_parent():
+    driver = Driver()
+    driver.define("leaf", task("l"), inputs={"n": {"type": "integer"}, "x": {"type": "any"}})
+    args = {"n": {"from": "nodes.a.list.1"}, "x": {"from": "inputs.x"}}
+    driver.define("flow", task("a"), calls(needs=["a"], args=args), inputs={"x": {"type": "any", "default": "y"}})
+    run = driver.submit("flow")
+    driver.finish(run, "a", {"list": [3, 4]})
+
+    assert unpack(driver.events(RunSpawned)[0].inputs, what="") == {"n": 4, "x": "y"}
+
+
+def test_values_that_are_too_large_together_are_named_by_reference():
+    driver = Driver()
+    driver.define("leaf", task("l"), inputs={name: {"type": "string"} for name in "xy"})
+    driver.define("flow", task("a"), calls(needs=["a"], args={"x": {"from": "nodes.a"}, "y": {"from": "nodes.a"}}))
+    run = driver.submit("flow")
+    driver.finish(run, "a", "x" * 800)
+
+    assert isinstance(driver.events(RunSpawned)[0].inputs, Ref)
+
+
+def test_a_workflow_that_is_not_there_fails_the_node():
+    driver = Driver()
+    driver.define("flow", calls("nothing"))
+    run = driver.submit("flow")
+
+    assert driver.state_of(run) == "FAILED"
+    assert driver.events(TaskFailed)[0].code == "unknown_workflow"
+    driver.assert_empty()
+
+
+def test_a_run_with_the_id_of_a_coming_child_does_no_harm():
+    driver = Driver()
+    driver.define("leaf", task("l"))
+    driver.define("flow", task("a"), calls(needs=["a"]))
+    driver.finish(driver.submit("leaf"), "l")  # its lane has a number of its own from here on
+    run = driver.submit("flow")
+    squatter = driver.submit("leaf", f"{run}.c.0.{driver.state.next_number + 1}")
+    driver.finish(run, "a")
+
+    assert driver.events(TaskFailed)[0].code == "already_submitted"
+    assert driver.is_running(squatter, "l")
+    driver.finish_all()
+    driver.assert_empty()
+
+
+@pytest.mark.proves("I41", "B14")
+def test_a_run_keeps_the_version_it_began_with_and_a_child_begins_with_the_latest():
+    driver = Driver()
+    driver.define("leaf", task("l"))
+    driver.define("flow", task("a"), calls(needs=["a"]))
+    run = driver.submit("flow")
+    driver.define("leaf", task("newer"))
+    driver.define("flow", task("other"))
+    driver.finish(run, "a")
+    child = driver.id_of_child(run, "c")
+
+    assert list(driver.phases(run)) == ["a", "c"]
+    assert list(driver.phases(child)) == ["newer"]

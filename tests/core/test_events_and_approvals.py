@@ -1,0 +1,264 @@
+"""Steps that wait for the outside: events and people."""
+
+import pytest
+
+from driver import BY, Driver, T, task
+from tickwork.core import inputs as inp
+from tickwork.core.values import pack
+
+HOUR_MS = 3_600_000
+
+
+def event(name="e", **fields):
+    return {"kind": "event", "id": name, "event": "paid", **fields}
+
+
+def flow(*nodes, **fields):
+    driver = Driver()
+    driver.define("flow", *nodes, **{"inputs": {"x": {"type": "any", "required": False}}, **fields})
+    return driver
+
+
+def signal(driver, name="paid", key="", run="", payload=None):
+    driver.expect(inp.Ingest(BY, T, name, key, run, None if payload is None else pack(payload)))
+    driver.quiet()
+
+
+@pytest.mark.parametrize("target", ["all", "run"])
+def test_an_event_answers_whoever_waits_for_it_with_its_payload(target):
+    driver = flow(event(), task("a", needs=["e"]))
+    run = driver.submit("flow")
+    assert driver.state_of(run) == "WAITING"
+    signal(driver, run=run if target == "run" else "", payload={"sum": 5})
+    assert driver.is_running(run, "a")
+
+    driver.finish_all()
+    assert driver.result(run, "e") == {"sum": 5}
+    driver.assert_empty()
+
+
+def test_an_event_without_a_run_reaches_all_that_wait_and_no_later_one():
+    driver = flow(event())
+    before = [driver.submit("flow") for _ in range(3)]
+    signal(driver)
+    later = driver.submit("flow")
+
+    assert {driver.state_of(run) for run in before} == {"COMPLETED"}
+    assert driver.state_of(later) == "WAITING"
+
+
+def test_an_event_for_a_run_is_kept_until_its_node_is_reached_and_used_once():
+    driver = flow(task("a"), event("e", needs=["a"]), event("f", needs=["e"]))
+    run = driver.submit("flow")
+    signal(driver, run=run, payload=1)
+    driver.finish(run, "a")
+    assert driver.phases(run) == {"a": "SUCCEEDED", "e": "SUCCEEDED", "f": "WAITING"}
+
+    signal(driver, run=run, payload=2)
+    assert driver.state_of(run) == "COMPLETED"
+    assert [driver.result(run, name) for name in "ef"] == [1, 2]
+    driver.assert_empty()
+
+
+def test_an_event_for_a_run_answers_one_of_its_nodes_only():
+    driver = flow(event("e"), event("f"))
+    run = driver.submit("flow")
+    signal(driver, run=run)
+
+    assert sorted(driver.phases(run).values()) == ["SUCCEEDED", "WAITING"]
+
+
+@pytest.mark.parametrize(("key", "answered"), [("o-1", True), ("o-2", False), ("", False)])
+@pytest.mark.parametrize(("target", "early"), [("all", False), ("run", False), ("run", True)])
+def test_only_an_event_with_the_key_of_the_node_counts(key, answered, target, early):
+    driver = flow(task("a"), event(key="inputs.x", needs=["a"]))
+    run = driver.submit("flow", inputs={"x": "o-1"})
+    if not early:
+        driver.finish(run, "a")
+    signal(driver, key=key, run=run if target == "run" else "")
+    if early:
+        driver.finish(run, "a")
+
+    assert driver.state_of(run) == ("COMPLETED" if answered else "WAITING")
+
+
+def test_an_event_of_another_tenant_reaches_nobody_here():
+    driver = flow(event())
+    driver.expect(inp.PutTenant(BY, "other"))
+    run = driver.submit("flow")
+    driver.send(inp.Ingest(BY, "other", "paid"))
+
+    assert driver.refusal(inp.Ingest(BY, "other", "paid", "", run)) == "unknown_run"
+    assert driver.state_of(run) == "WAITING"
+
+
+@pytest.mark.parametrize(("on_timeout", "state"), [("fail", "FAILED"), ("continue", "COMPLETED")])
+@pytest.mark.parametrize("kind", ["event", "approval"])
+def test_what_does_not_come_in_time_fails_or_lets_the_run_go_on(kind, on_timeout, state):
+    node = event() if kind == "event" else {"kind": "approval", "id": "e"}
+    driver = flow({**node, "timeout": "1h", "on_timeout": on_timeout})
+    run = driver.submit("flow")
+    driver.advance(HOUR_MS)
+
+    assert driver.state_of(run) == state
+    driver.assert_empty()
+
+
+def test_an_answer_in_time_ends_the_time_out():
+    driver = flow(event(timeout="1h"), task("a", needs=["e"]))
+    run = driver.submit("flow")
+    signal(driver)
+    driver.advance(2 * HOUR_MS)
+    driver.finish(run, "a")
+
+    assert driver.state_of(run) == "COMPLETED"
+    driver.assert_empty()
+
+
+@pytest.mark.parametrize(
+    ("fields", "code"),
+    [
+        ({"event": "no good"}, "name_characters"),
+        ({"payload": pack("x" * 2_000)}, "value_too_large"),
+        ({"run_id": "nobody"}, "unknown_run"),
+        ({"tenant": "nobody"}, "unknown_tenant"),
+    ],
+)
+def test_an_event_that_makes_no_sense_is_refused(fields, code):
+    driver = flow(event())
+
+    assert driver.refusal(inp.Ingest(**{"by": BY, "tenant": T, "event": "paid", **fields})) == code
+
+
+def test_an_event_for_a_delayed_run_does_not_start_it_and_is_there_when_it_starts():
+    driver = flow(event())
+    run = driver.submit("flow", delay_ms=HOUR_MS)
+    signal(driver, run=run)
+    driver.advance(HOUR_MS // 2)
+    assert driver.state_of(run) == "PENDING"
+
+    driver.advance(HOUR_MS)
+    assert driver.state_of(run) == "COMPLETED"
+    driver.assert_empty()
+
+
+# ---- what conditions see of events
+
+
+def leaving():
+    return flow(task("a"), event("e", event="other"), exits=[{"when": "events.exists(e, e.name == 'paid')"}])
+
+
+@pytest.mark.proves("S002-26")
+def test_conditions_see_an_event_from_the_tick_after_it_came():
+    driver = leaving()
+    run = driver.submit("flow")
+    driver.expect(inp.Ingest(BY, T, "paid", "", run))
+    assert driver.state_of(run) == "ACTIVE"
+
+    driver.send()
+    assert driver.state_of(run) == "COMPLETED"
+
+
+@pytest.mark.proves("S002-26")
+@pytest.mark.parametrize("order", [1, -1])
+def test_an_event_in_one_tick_with_a_result_is_seen_in_the_next_tick_and_not_forgotten(order):
+    driver = leaving()
+    run = driver.submit("flow")
+    attempt = driver.attempt_of(run, "a")
+    driver.running.clear()
+    both = [inp.Succeeded(attempt.task, attempt.attempt), inp.Ingest(BY, T, "paid", "", run)]
+    driver.send(*both[::order])
+    assert driver.state_of(run) == "WAITING"
+    assert driver.machine.next_tick() == driver.tick + 1
+
+    driver.send()
+    assert driver.state_of(run) == "COMPLETED"
+    driver.assert_empty()
+
+
+def test_an_event_that_answered_a_node_is_among_the_events_too():
+    driver = flow(event(), task("a", needs=["e"]), exits=[{"when": "events.exists(e, e.name == 'paid')"}])
+    run = driver.submit("flow")
+    signal(driver)
+
+    assert driver.state_of(run) == "COMPLETED"
+    driver.assert_empty()
+
+
+@pytest.mark.proves("S002-27")
+def test_events_are_seen_in_the_order_in_which_they_came():
+    driver = flow(task("a"), task("b", needs=["a"], when="events.map(e, e.key) == ['3', '1', '2']"))
+    run = driver.submit("flow")
+    driver.send(*(inp.Ingest(BY, T, "opened", key, run) for key in "312"))
+    driver.finish(run, "a")
+
+    assert driver.phase(run, "b") == "RUNNING"
+
+
+# ---- approvals
+
+
+def approving(**fields):
+    return flow({"kind": "approval", "id": "ok", **fields}, task("a", needs=["ok"]))
+
+
+@pytest.mark.proves("S001-29", "I42")
+@pytest.mark.parametrize(
+    ("fields", "by", "code"),
+    [
+        ({}, "bob", ""),
+        ({}, BY, ""),
+        ({"approvers": ["bob", "eve"]}, "eve", ""),
+        ({"approvers": ["bob", "eve"]}, BY, "not_entitled"),
+        ({"approvers": ["bob"]}, "BOB", "not_entitled"),
+        ({"four_eyes": True}, BY, "four_eyes"),
+        ({"four_eyes": True}, "bob", ""),
+        ({"four_eyes": True, "approvers": [BY]}, BY, "four_eyes"),
+    ],
+)
+def test_a_step_behind_an_approval_starts_only_after_the_word_of_somebody_entitled(fields, by, code):
+    driver = approving(**fields)
+    run = driver.submit("flow")
+    driver.advance(HOUR_MS)
+    assert not driver.started
+
+    assert driver.refusal(inp.Decide(by, T, run, "ok", True)) == code
+    assert driver.is_running(run, "a") == (not code)
+
+
+def test_a_rejection_fails_the_step_and_says_by_whom():
+    driver = approving()
+    run = driver.submit("flow")
+    driver.expect(inp.Decide("bob", T, run, "ok", False, "too dear"))
+
+    assert driver.state_of(run) == "FAILED"
+    assert driver.phases(run) == {"ok": "FAILED", "a": "BLOCKED"}
+    driver.assert_empty()
+
+
+@pytest.mark.parametrize("node", ["a", "nothing", ""])
+def test_only_a_waiting_approval_takes_an_answer(node):
+    driver = approving()
+    run = driver.submit("flow")
+
+    assert driver.refusal(inp.Decide("bob", T, run, node, True)) == "not_waiting"
+
+
+def test_a_second_answer_is_refused():
+    driver = approving()
+    run = driver.submit("flow")
+    driver.expect(inp.Decide("bob", T, run, "ok", True))
+
+    assert driver.refusal(inp.Decide("eve", T, run, "ok", False)) == "not_waiting"
+    assert driver.is_running(run, "a")
+
+
+@pytest.mark.proves("I42")
+def test_whoever_changed_a_debounced_run_cannot_approve_it():
+    driver = approving(four_eyes=True)
+    run = driver.submit("flow", delay_ms=1_000, debounce="d")
+    driver.send(inp.Submit("bob", T, "again", "flow", None, inp.Terms(delay_ms=1_000, debounce="d")))
+    driver.advance(2_000)
+
+    assert driver.refusal(inp.Decide("bob", T, run, "ok", True)) == "four_eyes"

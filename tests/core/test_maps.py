@@ -1,0 +1,337 @@
+"""Maps and repeats: one counter, and the children that were started."""
+
+import pytest
+
+from driver import BY, Driver, T, task
+from tickwork.core import inputs as inp
+from tickwork.core.events import ChildDispatched, RunSpawned, TaskFailed
+from tickwork.core.values import Ref, pack
+
+LIST = {"items": {"type": "array"}}
+
+
+def each(**fields):
+    body = {"kind": "task", "handler": "one", **fields.pop("body", {})}
+    return {"kind": "map", "id": "m", "over": "inputs.items", "body": body, **fields}
+
+
+def mapped(*more, items=3, credit=1_000, **fields):
+    """A driver with a run of a map over so many items, and the run's id."""
+    driver = Driver(credit=credit)
+    driver.define("flow", each(**fields), *more, inputs=LIST)
+    return driver, driver.submit("flow", inputs={"items": list(range(items))})
+
+
+def begun(driver):
+    return len(driver.events(ChildDispatched))
+
+
+@pytest.mark.proves("I60")
+@pytest.mark.parametrize("items", [0, 1, 2, 7])
+def test_a_map_makes_one_child_per_item_and_waits_for_all_of_them(items):
+    driver, run = mapped(task("after", needs=["m"]), items=items)
+    children = [driver.state.tasks[effect.task].child for effect in driver.started if items]
+    if items:
+        assert children == list(range(items))
+
+    for child in reversed(range(items)):
+        assert driver.phase(run, "after") == "PENDING"
+        driver.finish(run, "m", child=child)
+    assert driver.is_running(run, "after")
+
+    driver.finish_all()
+    assert driver.state_of(run) == "COMPLETED"
+    assert begun(driver) == items
+    record = driver.records[run]
+    assert dict(record.results)[0] == Ref(f"{record.number}/0", 0, items, "gather")
+    driver.assert_empty()
+
+
+@pytest.mark.proves("I60")
+def test_a_map_over_a_result_kept_elsewhere_has_as_many_children_as_it_has_items():
+    driver = Driver()
+    driver.define("flow", task("a"), each(over="nodes.a", needs=["a"]))
+    run = driver.submit("flow")
+    attempt = driver.attempt_of(run, "a")
+    report = inp.Succeeded(attempt.task, attempt.attempt, Ref("digest", 90_000, 5))
+    del driver.running[attempt.task]
+    driver.send(report, report)  # twice in one tick
+    driver.send(report)  # and once more
+    driver.quiet()
+
+    assert driver.finish_all() == 5
+    assert begun(driver) == 5
+    assert driver.state.stale == 2
+    assert driver.state_of(run) == "COMPLETED"
+    driver.assert_empty()
+
+
+@pytest.mark.parametrize(
+    "value", [pack(5), pack({"a": 1}), pack("abc"), None, Ref("digest", 9_000), Ref("digest", 9_000_000, 1_000_001)]
+)
+def test_a_map_over_what_is_no_list_or_too_long_fails(value):
+    driver = Driver()
+    driver.define("flow", task("a"), each(over="nodes.a", needs=["a"]))
+    run = driver.submit("flow")
+    attempt = driver.attempt_of(run, "a")
+    driver.running.clear()
+    driver.send(inp.Succeeded(attempt.task, attempt.attempt, value))
+
+    assert driver.state_of(run) == "FAILED"
+    assert driver.phase(run, "m") == "FAILED"
+    driver.assert_empty()
+
+
+def test_a_result_of_a_child_that_arrives_twice_counts_once():
+    driver, run = mapped(items=2)
+    attempt = driver.attempt_of(run, "m", 0)
+    del driver.running[attempt.task]
+    report = inp.Succeeded(attempt.task, attempt.attempt)
+    driver.send(report, report)
+    driver.send(report)
+
+    assert driver.state_of(run) == "ACTIVE"
+    driver.finish(run, "m", child=1)
+    assert driver.state_of(run) == "COMPLETED"
+    driver.assert_empty()
+
+
+@pytest.mark.parametrize(("max_parallel", "credit", "at_once"), [(2, 100, 2), (None, 3, 3), (5, 3, 3), (None, 100, 10)])
+def test_no_more_children_exist_at_once_than_may_run(max_parallel, credit, at_once):
+    driver, run = mapped(items=10, credit=credit, **({"max_parallel": max_parallel} if max_parallel else {}))
+    most = 0
+    while driver.running:
+        most = max(most, len(driver.running))
+        assert len(driver.state.tasks) == len(driver.running) + 1  # and the map itself
+        driver.finish(run, "m", child=min(driver.state.tasks[number].child for number in driver.running))
+
+    assert most == at_once
+    assert begun(driver) == 10
+    assert driver.state_of(run) == "COMPLETED"
+    driver.assert_empty()
+
+
+def test_seventy_thousand_children_exist_only_when_they_are_admitted():
+    driver = Driver(credit=50)
+    driver.define("flow", task("a"), each(over="nodes.a", needs=["a"]))
+    run = driver.submit("flow")
+    attempt = driver.attempt_of(run, "a")
+    driver.running.clear()
+    driver.send(inp.Succeeded(attempt.task, attempt.attempt, Ref("digest", 1 << 20, 70_000)))
+    most = 0
+    while driver.run(run) is not None:
+        done = [inp.Succeeded(one.task, one.attempt) for one in driver.running.values()]
+        driver.running.clear()
+        driver.rows.clear()
+        most = max(most, len(driver.state.tasks))
+        driver.send(*done)
+
+    assert most == 51
+    assert len(driver.started) == 70_001
+    assert len(driver.state.tasks) == len(driver.state.wheel) == 0
+
+
+@pytest.mark.parametrize(("failures", "tolerate", "state"), [(1, 0, "FAILED"), (2, 2, "COMPLETED"), (3, 2, "FAILED")])
+def test_a_map_bears_as_many_failed_children_as_it_tolerates_and_tries_all(failures, tolerate, state):
+    driver, run = mapped(items=5, tolerate=tolerate, max_parallel=1)
+    for child in range(5):
+        (driver.fail if child < failures else driver.finish)(run, "m", child=child)
+
+    assert driver.state_of(run) == state
+    assert begun(driver) == 5
+    driver.assert_empty()
+
+
+def test_a_child_is_tried_again_on_its_own():
+    driver, run = mapped(items=3, body={"retry": {"attempts": 2, "delay": "1s"}})
+    driver.fail(run, "m", child=1)
+    driver.finish(run, "m", child=0)
+    driver.finish(run, "m", child=2)
+    assert driver.state_of(run) == "ACTIVE"  # in backoff
+
+    driver.advance(2_000)
+    assert driver.attempt_of(run, "m", 1).attempt == 2
+    driver.finish(run, "m", child=1)
+    assert driver.state_of(run) == "COMPLETED"
+    driver.assert_empty()
+
+
+def test_a_child_whose_worker_is_lost_runs_again_and_the_map_counts_it_once():
+    driver, run = mapped(items=4, max_parallel=2)
+    driver.running.clear()
+    driver.send(inp.WorkerLost("w1"))
+    driver.send(inp.Offer("w2", 10))
+    driver.quiet()
+
+    assert len(driver.running) == 2
+    assert driver.finish_all() == 4
+    assert driver.state_of(run) == "COMPLETED"
+    driver.assert_empty()
+
+
+def test_a_paused_map_begins_no_child_and_goes_on_when_it_is_resumed():
+    driver, run = mapped(items=6, max_parallel=2)
+    driver.expect(inp.Pause(BY, "run", T, run))
+    driver.finish(run, "m", child=0)
+    driver.advance(1_000)
+    assert begun(driver) == 2
+
+    driver.expect(inp.Resume(BY, "run", T, run))
+    driver.finish_all()
+    assert begun(driver) == 6
+    assert driver.state_of(run) == "COMPLETED"
+    driver.assert_empty()
+
+
+def test_a_cancelled_map_stops_its_children():
+    driver, run = mapped(items=6, max_parallel=2)
+    driver.expect(inp.Cancel(BY, T, run))
+
+    assert len(driver.stopped) == 2
+    driver.assert_empty()
+
+
+# ---- maps of workflows
+
+
+def mapped_runs(items, args=None, **fields):
+    driver = Driver()
+    driver.define("leaf", task("l"), inputs={"n": {"type": "integer", "required": False}})
+    body = {"kind": "workflow", "workflow": "leaf", "args": args or {}}
+    driver.define("flow", {"kind": "map", "id": "m", "over": "inputs.items", "body": body, **fields}, inputs=LIST)
+    return driver, driver.submit("flow", inputs={"items": items})
+
+
+def test_a_map_of_workflows_makes_a_run_per_item_with_its_inputs():
+    driver, run = mapped_runs([5, 6, 7], {"n": {"from": "item"}}, max_parallel=2)
+    assert [event.inputs for event in driver.events(RunSpawned)] == [pack({"n": 5}), pack({"n": 6})]
+    assert driver.state_of(run) == "WAITING"
+
+    driver.finish_all()
+    assert len(driver.events(RunSpawned)) == 3
+    assert driver.state_of(run) == "COMPLETED"
+    assert driver.state_of(driver.id_of_child(run, "m", 2)) == "COMPLETED"
+    driver.assert_empty()
+
+
+@pytest.mark.parametrize(("tolerate", "state"), [(0, "FAILED"), (1, "COMPLETED")])
+def test_a_failed_run_of_a_map_is_a_failed_child(tolerate, state):
+    driver, run = mapped_runs([1, 2], tolerate=tolerate)
+    driver.fail(driver.id_of_child(run, "m", 0), "l")
+    driver.finish_all()
+
+    assert driver.state_of(run) == state
+    driver.assert_empty()
+
+
+@pytest.mark.parametrize("items", [[1, 2, "three"], [1, 2, {"x": 3}]])
+def test_a_child_run_that_cannot_begin_fails_the_map_and_ends_its_other_runs(items):
+    driver, run = mapped_runs(items, {"n": {"from": "item"}}, max_parallel=3)
+
+    assert driver.state_of(run) == "FAILED"
+    assert [driver.state_of(driver.id_of_child(run, "m", child)) for child in (0, 1)] == ["CANCELLED"] * 2
+    assert driver.events(TaskFailed)[-1].code == "wrong_type"
+    driver.assert_empty()
+
+
+# ---- repeats
+
+
+def repeating(until, delay_ms=0, **fields):
+    driver = Driver()
+    body = {"kind": "task", "handler": "poll", **fields.pop("body", {})}
+    node = {"kind": "repeat", "id": "p", "until": until, "max_iterations": 4, "delay_ms": delay_ms, "body": body}
+    driver.define("flow", {**node, **fields}, task("after", needs=["p"]))
+    return driver, driver.submit("flow")
+
+
+def test_a_repeat_ends_when_its_condition_holds_and_answers_with_the_last_result():
+    driver, run = repeating("last.done")
+    driver.finish(run, "p", {"done": False})
+    driver.finish(run, "p", {"done": True, "n": 7})
+    assert driver.is_running(run, "after")
+
+    driver.finish_all()
+    assert driver.result(run, "p") == {"done": True, "n": 7}
+    driver.assert_empty()
+
+
+@pytest.mark.parametrize(("on_max", "state"), [("fail", "FAILED"), ("continue", "COMPLETED")])
+def test_a_repeat_makes_no_more_turns_than_it_may(on_max, state):
+    driver, run = repeating("iteration > 10", on_max=on_max)
+    driver.finish_all()
+
+    assert driver.state_of(run) == state
+    assert len(driver.started) == (4 if on_max == "fail" else 5)
+    driver.assert_empty()
+
+
+def test_a_repeat_counts_its_turns_from_one():
+    driver, _ = repeating("iteration == 3")
+    driver.finish_all()
+
+    assert len(driver.started) == 3 + 1
+
+
+def test_a_repeat_rests_between_two_turns_and_its_run_waits():
+    driver, run = repeating("last.done", delay_ms=60_000)
+    driver.finish(run, "p", {"done": False})
+    assert (driver.state_of(run), len(driver.running)) == ("WAITING", 0)
+    driver.advance(59_000)
+    assert not driver.running
+
+    driver.advance(2_000)
+    driver.finish(run, "p", {"done": True})
+    assert driver.is_running(run, "after")
+    driver.finish_all()
+    driver.assert_empty()
+
+
+def test_a_turn_that_fails_is_tried_again_as_declared_and_then_fails_the_repeat():
+    driver, run = repeating("last.done", body={"retry": {"attempts": 2, "delay": "1s"}})
+    driver.fail(run, "p")
+    driver.advance(2_000)
+    driver.fail(run, "p")
+
+    assert driver.phases(run) == {"p": "FAILED", "after": "BLOCKED"}
+    assert driver.state_of(run) == "FAILED"
+    driver.assert_empty()
+
+
+@pytest.mark.parametrize("value", [None, pack({}), pack(5), Ref("digest", 5_000)])
+def test_a_repeat_whose_condition_cannot_be_answered_fails(value):
+    driver, run = repeating("last.done")
+    attempt = driver.attempt_of(run, "p")
+    driver.running.clear()
+    driver.send(inp.Succeeded(attempt.task, attempt.attempt, value))
+
+    assert driver.state_of(run) == "FAILED"
+    driver.assert_empty()
+
+
+def test_a_repeat_of_workflows_hands_each_turn_the_result_before_it():
+    driver = Driver()
+    driver.define("leaf", task("l"), inputs={"before": {"type": "any"}, "turn": {"type": "integer"}})
+    args = {"before": {"from": "previous"}, "turn": {"from": "iteration"}}
+    body = {"kind": "workflow", "workflow": "leaf", "args": args}
+    driver.define("flow", {"kind": "repeat", "id": "p", "until": "last == 2", "max_iterations": 9, "body": body})
+    run = driver.submit("flow")
+    for turn in range(3):
+        driver.finish(driver.id_of_child(run, "p", turn), "l", turn)
+
+    inputs = [event.inputs for event in driver.events(RunSpawned)]
+    assert inputs == [pack({"before": before, "turn": turn}) for turn, before in enumerate([None, 0, 1])]
+    assert driver.state_of(run) == "COMPLETED"
+    driver.assert_empty()
+
+
+def test_a_paused_repeat_takes_its_next_turn_only_when_it_is_resumed():
+    driver, run = repeating("last.done", delay_ms=1_000)
+    driver.finish(run, "p", {"done": False})
+    driver.expect(inp.Pause(BY, "run", T, run))
+    driver.advance(60_000)
+    assert len(driver.started) == 1
+
+    driver.expect(inp.Resume(BY, "run", T, run))
+    driver.quiet()
+    assert len(driver.started) == 2

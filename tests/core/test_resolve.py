@@ -1,0 +1,301 @@
+"""What somebody may do about a run that failed: resolve it, redrive it, run it again."""
+
+from collections import Counter
+
+import pytest
+
+from driver import BY, Driver, T, task
+from tickwork.core import inputs as inp
+from tickwork.core.events import RunMoved, TaskDispatched
+from tickwork.core.lifecycle import RunTrigger
+from tickwork.core.values import pack
+
+HOUR_MS = 3_600_000
+
+
+def failed(*nodes, fails=("a",), **fields):
+    """A driver with the FAILED run `r`."""
+    driver = Driver()
+    driver.define("flow", *(nodes or [task("a"), task("b", needs=["a"]), task("c", needs=["b"]), task("d")]), **fields)
+    driver.submit("flow", "r")
+    for node in fails:
+        driver.fail("r", node)
+    driver.finish_all()
+    assert driver.state_of("r") == "FAILED"
+    return driver
+
+
+def resolve(driver, *, run="r", reason="mended", **fields):
+    """The code of the refusal, "" where it is accepted."""
+    code = driver.refusal(inp.Resolve(BY, T, run, reason, record=driver.records[run], **fields))
+    driver.quiet()
+    return code
+
+
+@pytest.mark.proves("S002-31", "S001-30", "I37")
+def test_a_failed_run_stays_failed_until_somebody_resolves_it_and_then_goes_on_from_there():
+    driver = failed()
+    driver.advance(48 * HOUR_MS)
+    assert driver.state_of("r") == "FAILED"
+    before = len(driver.started)
+
+    assert resolve(driver) == ""
+    assert driver.state_of("r") == "ACTIVE"
+    assert driver.phases("r") == {"a": "RUNNING", "b": "PENDING", "c": "PENDING", "d": "SUCCEEDED"}
+    driver.finish_all()
+    assert driver.state_of("r") == "COMPLETED"
+    assert len(driver.started) == before + 3
+    assert driver.moves("r") == ["START", "FAIL", "RESOLVE", "COMPLETE"]
+    driver.assert_empty()
+
+
+@pytest.mark.parametrize(
+    ("deed", "value", "phase"),
+    [("accept", pack(5), "SUCCEEDED"), ("accept", None, "SUCCEEDED"), ("skip", None, "SKIPPED")],
+)
+def test_a_failed_node_may_be_accepted_with_a_value_or_skipped_and_what_was_blocked_runs(deed, value, phase):
+    driver = failed()
+    values = {} if value is None else {"a": value}
+    assert resolve(driver, decisions={"a": deed}, values=values) == ""
+
+    assert driver.phases("r") == {"a": phase, "b": "RUNNING", "c": "PENDING", "d": "SUCCEEDED"}
+    driver.finish_all()
+    assert driver.state_of("r") == "COMPLETED"
+    assert driver.result("r", "a") == (5 if value else None)
+    driver.assert_empty()
+
+
+def test_a_run_whose_only_failure_is_accepted_completes_at_once():
+    driver = failed(task("a"))
+    resolve(driver, decisions={"a": "accept"})
+
+    assert driver.state_of("r") == "COMPLETED"
+    driver.assert_empty()
+
+
+def test_a_node_that_is_retried_and_fails_again_fails_the_run_again():
+    driver = failed()
+    resolve(driver)
+    driver.fail("r", "a")
+
+    assert driver.state_of("r") == "FAILED"
+    assert driver.phases("r") == {"a": "FAILED", "b": "BLOCKED", "c": "BLOCKED", "d": "SUCCEEDED"}
+    assert resolve(driver, decisions={"a": "skip"}) == ""
+    driver.finish_all()
+    assert driver.state_of("r") == "COMPLETED"
+    driver.assert_empty()
+
+
+def test_a_retried_node_has_all_of_its_attempts_again():
+    driver = Driver()
+    driver.define("flow", task("a", retry={"attempts": 2, "delay": "1s"}))
+    driver.submit("flow", "r")
+    for _ in range(2):
+        driver.fail("r", "a")
+        driver.advance(2_000)
+    resolve(driver)
+    driver.fail("r", "a")
+
+    assert driver.phase("r", "a") == "BACKOFF"
+
+
+TWO = [task("a"), task("x"), task("b", needs=["a"]), task("y", needs=["x"]), task("z", needs=["b", "y"])]
+
+
+def test_every_failed_node_needs_a_decision_and_only_those():
+    driver = failed(*TWO, fails=("a", "x"))
+    assert resolve(driver, decisions={"a": "retry"}) == "undecided"
+    assert resolve(driver, decisions={"a": "retry", "x": "retry", "b": "retry"}) == "not_failed"
+    assert resolve(driver, decisions={"a": "retry", "nothing": "retry"}) == "not_failed"
+    assert resolve(driver, decisions={"a": "retry", "x": "shrug"}) == "bad_decision"
+    assert resolve(driver, values={"a": pack("x" * 2_000)}) == "value_too_large"
+    assert resolve(driver, decisions={"a": "retry", "x": "skip"}, values={"x": pack(1)}) == "not_accepted"
+    assert driver.run("r") is None
+
+    assert resolve(driver, decisions={"a": "retry", "x": "skip"}) == ""
+    assert driver.phases("r") == {"a": "RUNNING", "x": "SKIPPED", "b": "PENDING", "y": "RUNNING", "z": "PENDING"}
+    driver.finish_all()
+    assert driver.state_of("r") == "COMPLETED"
+    driver.assert_empty()
+
+
+def test_a_run_is_resolved_once():
+    driver = failed()
+    record = driver.records["r"]
+    resolve(driver)
+    assert driver.refusal(inp.Resolve(BY, T, "r", "again", record=record)) == "illegal_move"
+
+    driver.finish_all()
+    assert driver.refusal(inp.Resolve(BY, T, "r", "again", record=driver.records["r"])) == "illegal_move"
+    driver.assert_empty()
+
+
+def test_cleanup_that_already_ran_is_not_run_again():
+    driver = failed(task("a"), task("tidy", needs=["a"], trigger="all_done"), task("b", needs=["a"]))
+    resolve(driver)
+    driver.finish_all()
+
+    assert driver.state_of("r") == "COMPLETED"
+    assert driver.phases("r") == dict.fromkeys(["a", "tidy", "b"], "SUCCEEDED")
+    assert len(driver.events(TaskDispatched)) == 4
+    driver.assert_empty()
+
+
+def test_nodes_in_any_order_of_the_document_are_decided_parents_first():
+    nodes = [task("z", needs=["y"]), task("y", needs=["x"]), task("x")]
+    driver = failed(*nodes, fails=("x",))
+    resolve(driver)
+    assert driver.phases("r") == {"z": "PENDING", "y": "PENDING", "x": "RUNNING"}
+
+    driver.finish_all()
+    assert driver.state_of("r") == "COMPLETED"
+    driver.assert_empty()
+
+
+def timed_out():
+    driver = Driver()
+    driver.define("flow", task("a"), task("b", needs=["a"]), task("c", needs=["b"]), timeout="10m")
+    driver.submit("flow", "r")
+    driver.finish("r", "a")
+    driver.advance(600_000)
+    assert driver.phases("r") == {"a": "SUCCEEDED", "b": "CANCELLED", "c": "CANCELLED"}
+    return driver
+
+
+def test_a_run_that_took_too_long_goes_on_where_it_was_cut_short():
+    driver = timed_out()
+    assert resolve(driver) == ""
+    assert driver.phases("r") == {"a": "SUCCEEDED", "b": "RUNNING", "c": "PENDING"}
+
+    driver.finish_all()
+    assert driver.state_of("r") == "COMPLETED"
+    driver.assert_empty()
+
+
+def test_a_resolved_run_has_its_whole_time_again_and_no_more():
+    driver = timed_out()
+    resolve(driver)
+    driver.advance(599_000)
+    assert driver.state_of("r") == "ACTIVE"
+
+    driver.advance(2_000)
+    assert driver.state_of("r") == "FAILED"
+    driver.assert_empty()
+
+
+def test_a_resolved_child_workflow_is_a_new_run_with_an_id_of_its_own():
+    driver = Driver()
+    driver.define("leaf", task("l"))
+    driver.define("flow", {"kind": "workflow", "id": "c", "workflow": "leaf"})
+    driver.submit("flow", "r")
+    first = driver.id_of_child("r", "c")
+    driver.fail(first, "l")
+    resolve(driver)
+    second = driver.id_of_child("r", "c")
+
+    assert second != first
+    driver.finish(second, "l")
+    assert (driver.state_of(first), driver.state_of("r")) == ("FAILED", "COMPLETED")
+    driver.assert_empty()
+
+
+def test_a_map_that_is_retried_begins_anew():
+    driver = Driver()
+    driver.define(
+        "flow",
+        {"kind": "map", "id": "m", "over": "inputs.x", "body": {"kind": "task", "handler": "h"}},
+        inputs={"x": {"type": "array"}},
+    )
+    driver.submit("flow", "r", inputs={"x": [1, 2]})
+    driver.fail("r", "m", child=0)
+    driver.finish_all()
+    resolve(driver)
+
+    assert driver.finish_all() == 2
+    assert driver.state_of("r") == "COMPLETED"
+    driver.assert_empty()
+
+
+@pytest.mark.proves("I42")
+@pytest.mark.parametrize("deed", ["accept", "skip", "retry"])
+@pytest.mark.parametrize(
+    ("fields", "by", "code"),
+    [
+        ({"four_eyes": True}, BY, "four_eyes"),
+        ({"four_eyes": True}, "bob", ""),
+        ({"approvers": ["bob"]}, BY, "not_entitled"),
+        ({"approvers": ["bob"]}, "bob", ""),
+    ],
+)
+def test_nobody_gets_around_an_approval_by_resolving_it(deed, fields, by, code):
+    driver = Driver()
+    driver.define("flow", {"kind": "approval", "id": "ok", **fields}, task("a", needs=["ok"]))
+    driver.submit("flow", "r")
+    driver.expect(inp.Decide("bob", T, "r", "ok", False))
+    asked = inp.Resolve(by, T, "r", "please", {"ok": deed}, record=driver.records["r"])
+    refused = driver.refusal(asked)
+
+    assert refused == ("" if deed == "retry" else code)
+    assert bool(driver.started) == (deed != "retry" and not code)
+
+
+# ---- in bulk
+
+
+def failed_runs(count):
+    driver = Driver()
+    driver.define("flow", task("a"))
+    for _ in range(count):
+        driver.fail(driver.submit("flow"), "a")
+    return driver, list(driver.records.values())
+
+
+def resolve_ticks(driver):
+    return [
+        tick
+        for tick, _, events in driver.rows
+        for one in events
+        if isinstance(one, RunMoved) and one.trigger == RunTrigger.RESOLVE
+    ]
+
+
+@pytest.mark.parametrize("per_second", [1, 3, 10, 1_000])
+def test_a_bulk_redrive_starts_no_more_runs_in_any_second_than_it_may(per_second):
+    driver, records = failed_runs(25)
+    driver.expect(inp.Redrive(BY, T, "mended", per_second, records[:15]))
+    driver.expect(inp.Redrive(BY, T, "the rest", per_second, records[15:]))  # together they are no faster
+    driver.advance(30_000)
+
+    ticks = resolve_ticks(driver)
+    assert len(ticks) == 25
+    in_window = [sum(1 for other in ticks if first <= other < first + 1_000) for first in ticks]
+    assert max(in_window) <= per_second
+    driver.finish_all()
+    assert Counter(driver.state_of(record.run_id) for record in records) == {"COMPLETED": 25}
+    driver.assert_empty()
+
+
+def test_a_run_that_waits_for_its_redrive_can_be_neither_resolved_nor_redriven_again():
+    driver, records = failed_runs(3)
+    driver.expect(inp.Redrive(BY, T, "mended", 1, records))
+
+    assert driver.refusal(inp.Redrive(BY, T, "twice", 1, records)) == "illegal_move"
+    assert resolve(driver, run=records[2].run_id) == "illegal_move"
+    driver.advance(10_000)
+    driver.finish_all()
+    driver.assert_empty()
+
+
+@pytest.mark.parametrize(
+    ("change", "code"),
+    [
+        (lambda records: (0, records), "bad_rate"),
+        (lambda records: (1_001, records), "bad_rate"),
+        (lambda records: (5, [*records, records[0]]), "twice"),
+    ],
+)
+def test_a_redrive_that_makes_no_sense_is_refused_as_a_whole(change, code):
+    driver, records = failed_runs(3)
+
+    assert driver.refusal(inp.Redrive(BY, T, "mended", *change(records))) == code
+    driver.assert_empty()

@@ -1,0 +1,65 @@
+"""Writes docs/lifecycle.md, or says with --check whether it is current."""
+
+import sys
+from collections.abc import Iterable, Mapping
+from enum import IntEnum
+from pathlib import Path
+
+from tickwork.core import lifecycle
+
+FILE = Path(__file__).parent.parent / "docs" / "lifecycle.md"
+
+_HEAD = """# Lifecycles
+
+Drawn by `tools/lifecycle.py` from the tables in `src/tickwork/core/lifecycle.py`; do not edit.
+Every cell of every table is decided: the state that follows, or *refused*.
+"""
+
+
+def draw() -> str:
+    return "\n".join(
+        [
+            _HEAD,
+            *_part("Runs", lifecycle.RunState, lifecycle.RunTrigger, lifecycle.RUN_MOVES),
+            *_part("Tasks", lifecycle.Phase, lifecycle.Cause, lifecycle.TASK_MOVES),
+            *_part("Attempts", lifecycle.AttemptState, lifecycle.AttemptCause, lifecycle.ATTEMPT_MOVES),
+        ]
+    )
+
+
+def _part(
+    title: str, states: Iterable[IntEnum], causes: Iterable[IntEnum], moves: Mapping[tuple[int, int], IntEnum]
+) -> list[str]:
+    states, causes = list(states), list(causes)
+    return [f"## {title}", "", *_diagram(states, causes, moves), "", *_table(states, causes, moves), ""]
+
+
+def _diagram(states: list[IntEnum], causes: list[IntEnum], moves: Mapping[tuple[int, int], IntEnum]) -> list[str]:
+    lines = ["```mermaid", "stateDiagram-v2", f"    [*] --> {states[0].name}"]
+    for before in states:
+        for after in states:
+            by = [cause.name.lower() for cause in causes if moves.get((before, cause)) is after]
+            if by:
+                lines.append(f"    {before.name} --> {after.name}: {', '.join(by)}")
+    final = [state for state in states if not any((state, cause) in moves for cause in causes)]
+    lines.extend(f"    {state.name} --> [*]" for state in final)
+    return [*lines, "```"]
+
+
+def _table(states: list[IntEnum], causes: list[IntEnum], moves: Mapping[tuple[int, int], IntEnum]) -> list[str]:
+    lines = [f"| | {' | '.join(cause.name.lower() for cause in causes)} |", "|---" * (len(causes) + 1) + "|"]
+    for state in states:
+        cells = [moves[state, cause].name if (state, cause) in moves else "refused" for cause in causes]
+        lines.append(f"| {state.name} | {' | '.join(cells)} |")
+    return lines
+
+
+def main() -> int:
+    if "--check" in sys.argv:
+        return 0 if FILE.read_text() == draw() else 1
+    FILE.write_text(draw())
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
