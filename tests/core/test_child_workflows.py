@@ -64,7 +64,7 @@ def test_a_part_of_a_value_that_is_not_inline_is_answered_with_the_whole():
     driver.send(inp.Succeeded(attempt.task, attempt.attempt, Ref("digest", 5_000)))
     driver.quiet()
 
-    assert driver.records[run].results == {0: Ref("digest", 5_000)}
+    assert driver.records[run].results == ((0, Ref("digest", 5_000)),)
 
 
 def test_a_failed_child_run_fails_its_node():
