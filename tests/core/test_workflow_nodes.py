@@ -129,6 +129,27 @@ def test_a_cleanup_step_runs_after_success_and_after_failure_and_the_failure_sti
         driver.assert_empty()
 
 
+WORK = [
+    {"kind": "http", "url": "https://example.org/x"},
+    {"kind": "shell", "argv": ["true"]},
+    {"kind": "send", "channel": "email", "action": {"to": "x"}},
+]
+
+
+@pytest.mark.proves("S000-27", "S002-30")
+@pytest.mark.parametrize("node", WORK, ids=lambda node: node["kind"])
+def test_work_of_every_kind_is_handed_to_a_worker_and_its_failure_leads_nowhere_else(node):
+    driver = flow({**node, "id": "a"}, task("b"))
+    run = driver.submit("flow")
+    assert driver.is_running(run, "a")  # the tick is over and did not wait for it
+    driver.fail(run, "a", "ChannelDown")
+    driver.finish(run, "b")
+
+    assert driver.state_of(run) == "FAILED"
+    assert len(driver.started) == 2
+    driver.assert_empty()
+
+
 # ---- branches and conditions
 
 
