@@ -210,6 +210,9 @@ REFUSED = [
     (ask(debounce="d"), "debounce_without_delay"),
     (ask(priority=10), "bad_priority"),
     (ask(priority=-1), "bad_priority"),
+    (ask(key="k" * 256), "key_too_long"),
+    (ask(body="k" * 256), "key_too_long"),
+    (ask(debounce="k" * 256, delay_ms=5), "key_too_long"),
 ]
 
 

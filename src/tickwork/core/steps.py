@@ -93,6 +93,15 @@ def _start(turn: Turn, run: Run) -> bool:
     return True
 
 
+def take_gate_again(turn: Turn, run: Run) -> None:
+    """A resolved run goes on where it was and stands in no line, but whoever comes next sees that it is there."""
+    try:
+        key = _gate_key(turn.state, run)
+    except Refused:
+        return  # it had none that could be told, so it never started
+    turn.emit(GateTaken(run.number, key))
+
+
 def _gate_key(state: State, run: Run) -> str:
     condition = run.plan.gate_key
     return "" if condition is None else str(condition.value(snapshot(state, run, condition)))
