@@ -276,6 +276,19 @@ def test_a_run_of_another_tenant_looks_like_one_that_never_was():
     assert driver.state_of(run) == "ACTIVE"
 
 
+@pytest.mark.proves("B6")
+def test_a_version_is_asked_for_by_its_hash_and_only_by_its_own_tenant():
+    driver = flow()
+    driver.send(inp.PutTenant(BY, "other"))
+    driver.define("flow", task("b"), tenant="other")
+    older, newer = (driver.state.tenants[name].plans["flow"].hash for name in (T, "other"))
+    driver.define("flow", task("c"))
+
+    assert driver.refusal(ask("r1", definition=newer)) == "unknown_workflow"
+    assert driver.refusal(ask("r2", definition=older)) == ""
+    assert list(driver.phases("r2")) == ["a"]
+
+
 FIELDS = {
     "n": {"type": "integer", "minimum": 1},
     "s": {"type": "string", "default": "x"},

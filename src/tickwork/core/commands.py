@@ -81,7 +81,7 @@ def _submit(turn: Turn, place: int, asked: inputs.Submit) -> None:
     if asked.terms is not None:
         _submit_on_terms(turn, place, asked, tenant, asked.terms)
         return
-    plan = tenant.plans.get(asked.workflow) or _plan(state, tenant, asked)
+    plan = tenant.plans.get(asked.workflow) or _plan(tenant, asked)
     if tenant.runs.get(asked.run_id) is not None:
         _answer_duplicate(turn, place, asked.run_id)
         return
@@ -91,7 +91,7 @@ def _submit(turn: Turn, place: int, asked: inputs.Submit) -> None:
 
 def _submit_on_terms(turn: Turn, place: int, asked: inputs.Submit, tenant: Tenant, terms: inputs.Terms) -> None:
     state = turn.state
-    plan = _plan(state, tenant, asked)
+    plan = _plan(tenant, asked)
     for field in ("key", "body", "debounce"):
         _check_key(getattr(terms, field), field)
     same = _earlier(state, tenant, asked, terms)
@@ -111,9 +111,9 @@ def _submit_on_terms(turn: Turn, place: int, asked: inputs.Submit, tenant: Tenan
     turn.emit(RunSubmitted(state.next_number, place, start_at))
 
 
-def _plan(state: State, tenant: Tenant, asked: inputs.Submit) -> Plan:
+def _plan(tenant: Tenant, asked: inputs.Submit) -> Plan:
     wanted = asked.terms.definition if asked.terms is not None else ""
-    plan = state.plans.get(wanted) if wanted else tenant.plans.get(asked.workflow)
+    plan = tenant.versions.get(wanted) if wanted else tenant.plans.get(asked.workflow)
     if plan is None or plan.name != asked.workflow:
         raise Refused("unknown_workflow", f"there is no workflow {asked.workflow[:128]!r} {wanted}", path="workflow")
     return plan
@@ -295,7 +295,7 @@ def _plan_of_record(state: State, tenant: Tenant, record: inputs.RunRecord) -> P
         raise Refused("illegal_move", f"run {record.run_id} is not FAILED: it cannot be resolved", path="run_id")
     if record.number in state.runs or tenant.runs.get(record.run_id) is not None:
         raise Refused("illegal_move", f"run {record.run_id} is already on its way again", path="run_id")
-    plan = state.plans.get(record.definition)
+    plan = tenant.versions.get(record.definition)
     if plan is None or len(plan.steps) != len(record.phases):
         raise Refused("unknown_definition", "the version this run is pinned to is not here", path="definition")
     return plan
@@ -350,7 +350,7 @@ def _rerun(turn: Turn, place: int, asked: inputs.Rerun) -> None:
     state = turn.state
     tenant = tenant_of(state, asked.tenant)
     record = asked.record
-    old, new = state.plans.get(record.definition), state.plans.get(asked.definition or record.definition)
+    old, new = (tenant.versions.get(version) for version in (record.definition, asked.definition or record.definition))
     if old is None or new is None or len(old.steps) != len(record.phases):
         raise Refused("unknown_definition", "that version is not here", path="definition")
     if old.name != new.name:
