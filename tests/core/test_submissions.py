@@ -321,7 +321,7 @@ def test_inputs_are_checked_against_their_declaration(inputs, code):
     assert not any("hunter2" in answer.message for answer in driver.answers)
 
 
-@pytest.mark.parametrize("garbage", [b"\xc1", b"", b"\x81", b"\xd9\xff"])
+@pytest.mark.parametrize("garbage", [b"\xc1", b"", b"\x81", b"\xd9\xff", b"\x81\xa2\xff\xfe\x01"])
 def test_inputs_that_are_no_values_at_all_are_refused(garbage):
     driver = flow(inputs=FIELDS)
 

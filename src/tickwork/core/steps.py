@@ -302,7 +302,7 @@ def _begin_map(turn: Turn, run: Run, step: Step) -> None:
     node = step.node
     assert isinstance(node, MapNode)
     total = items_over(run, node.over)
-    if total > MAP_ITEMS_MAX:
+    if not 0 <= total <= MAP_ITEMS_MAX:
         raise Refused("map_too_wide", f"{node.over} has {total} items, the limit is {MAP_ITEMS_MAX}")
     turn.emit(TaskWaiting(run.number, step.index, 0, "", total))
 
