@@ -233,7 +233,6 @@ def test_a_run_with_the_id_of_a_coming_child_does_no_harm():
     driver.assert_empty()
 
 
-@pytest.mark.proves("I41", "B14")
 def test_a_run_keeps_the_version_it_began_with_and_a_child_begins_with_the_latest():
     driver = Driver()
     driver.define("leaf", task("l"))

@@ -140,6 +140,8 @@ def check_books(state):
         assert run.failures == sum(phase == Phase.FAILED for phase in run.phases), run.id
         if run.state == RunState.WAITING and not run.wanted:
             assert not run.busy and run.waiting, run.id
+        if not run.unfinished:
+            assert run.wanted or run.state == RunState.PAUSED, run.id  # it ends with its next visit
         if run.state == RunState.PAUSED:
             assert not any(one.queued for one in own), run.id
         for one in own:
