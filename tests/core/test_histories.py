@@ -141,7 +141,8 @@ def check_books(state):
         if run.state == RunState.WAITING and not run.wanted:
             assert not run.busy and run.waiting, run.id
         if not run.unfinished:
-            assert run.wanted or run.state == RunState.PAUSED, run.id  # it ends with its next visit
+            # It ends with its next visit, unless it is held: paused, or failed and waiting for its redrive.
+            assert run.wanted or run.state in (RunState.PAUSED, RunState.FAILED), run.id
         if run.state == RunState.PAUSED:
             assert not any(one.queued for one in own), run.id
         for one in own:
