@@ -120,6 +120,7 @@ def test_an_answer_in_time_ends_the_time_out():
     [
         ({"event": "no good"}, "name_characters"),
         ({"payload": pack("x" * 2_000)}, "value_too_large"),
+        ({"key": "k" * 256}, "key_too_long"),
         ({"run_id": "nobody"}, "unknown_run"),
         ({"tenant": "nobody"}, "unknown_tenant"),
     ],
@@ -139,6 +140,17 @@ def test_an_event_for_a_delayed_run_does_not_start_it_and_is_there_when_it_start
 
     driver.advance(HOUR_MS)
     assert driver.state_of(run) == "COMPLETED"
+    driver.assert_empty()
+
+
+@pytest.mark.proves("I47")
+def test_a_run_keeps_so_many_events_and_refuses_more():
+    driver = flow(task("a"))
+    run = driver.submit("flow")
+    driver.expect(*(inp.Ingest(BY, T, "opened", str(n), run) for n in range(1_000)))
+
+    assert driver.refusal(inp.Ingest(BY, T, "opened", "", run)) == "too_many_events"
+    driver.finish_all()
     driver.assert_empty()
 
 

@@ -67,7 +67,16 @@ def test_a_map_over_a_result_kept_elsewhere_has_as_many_children_as_it_has_items
 
 
 @pytest.mark.parametrize(
-    "value", [pack(5), pack({"a": 1}), pack("abc"), None, Ref("digest", 9_000), Ref("digest", 9_000_000, 1_000_001)]
+    "value",
+    [
+        pack(5),
+        pack({"a": 1}),
+        pack("abc"),
+        None,
+        Ref("digest", 9_000),
+        Ref("digest", 9_000_000, 1_000_001),
+        Ref("digest", 9, -1),
+    ],
 )
 def test_a_map_over_what_is_no_list_or_too_long_fails(value):
     driver = Driver()

@@ -216,6 +216,33 @@ def test_a_map_that_is_retried_begins_anew():
     driver.assert_empty()
 
 
+def test_a_resolved_run_goes_on_at_once_and_those_behind_its_concurrency_key_see_it():
+    driver = failed(task("a"), concurrency={"limit": 1})
+    driver.submit("flow", "other")
+    resolve(driver)
+    driver.submit("flow", "next")
+    assert [driver.state_of(run) for run in ("r", "other", "next")] == ["ACTIVE", "ACTIVE", "PENDING"]
+
+    driver.finish("other", "a")
+    assert driver.state_of("next") == "PENDING"
+    driver.finish("r", "a")
+    assert driver.state_of("next") == "ACTIVE"
+    driver.finish_all()
+    driver.assert_empty()
+
+
+@pytest.mark.proves("I47")
+def test_nothing_is_brought_back_for_which_there_is_no_room():
+    driver, records = failed_runs(3)
+    driver.send(inp.PutTenant(BY, T, max_live_runs=2))
+
+    assert driver.refusal(inp.Redrive(BY, T, "mended", 5, records)) == "overloaded"
+    driver.send(inp.Submit(BY, T, "x", "flow"), inp.Submit(BY, T, "y", "flow"))
+    assert resolve(driver, run=records[0].run_id) == "overloaded"
+    driver.finish_all()
+    driver.assert_empty()
+
+
 @pytest.mark.proves("I42")
 @pytest.mark.parametrize("deed", ["accept", "skip", "retry"])
 @pytest.mark.parametrize(

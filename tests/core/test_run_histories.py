@@ -53,19 +53,24 @@ class Histories:
     def live(self):
         return self.driver.state.runs.values()
 
+    def new_id(self):
+        self.driver.last_run += 1
+        return f"r{self.driver.last_run:04}"
+
+    def failed(self):
+        return [record for record in self.driver.records.values() if record.state == RunState.FAILED]
+
     def some_run(self):
         live = self.live()
         return self.chance.choice(live).id if live else "nobody"
 
     def step(self):
         driver, chance = self.driver, self.chance
-        match chance.choices(range(10), [6, 14, 4, 2, 3, 1, 2, 2, 6, 2])[0]:
+        match chance.choices(range(12), [6, 14, 4, 2, 3, 1, 2, 2, 6, 2, 1, 1])[0]:
             case 0:
-                driver.last_run += 1
-                delay = {"delay_ms": 3_000} if chance.random() < 0.2 else {}
-                terms = inp.Terms(**delay) if delay else None
+                terms = inp.Terms(key=chance.choice(["", "k"]), delay_ms=3_000, debounce=chance.choice(["", "d"]))
                 name = chance.choice(["leaf", "graph", "fans"])
-                driver.send(inp.Submit(BY, T, f"r{driver.last_run:04}", name, None, terms))
+                driver.send(inp.Submit(BY, T, self.new_id(), name, None, terms if chance.random() < 0.3 else None))
             case 1 | 2 as which if driver.running:
                 attempt = driver.running.pop(chance.choice(list(driver.running)))
                 good = inp.Succeeded(attempt.task, attempt.attempt)
@@ -88,6 +93,11 @@ class Histories:
                 driver.advance(chance.choice([1, 10, 500, 3_000, 20_000]))
             case 9:
                 self.look_after()
+            case 10 if driver.records:
+                record = chance.choice(list(driver.records.values()))
+                driver.send(inp.Rerun(BY, T, self.new_id(), record, chance.choice(["", "l"])))
+            case 11:
+                driver.send(inp.Redrive(BY, T, "mended", 2, self.failed()[:3]))
         self.answer_lookups()
 
     def answer_lookups(self):
@@ -99,14 +109,13 @@ class Histories:
         """Approve what waits, and resolve a failed run."""
         for run in self.live():
             self.driver.send(inp.Decide("bob", T, run.id, "ok", self.chance.random() < 0.8))
-        failed = [record for record in self.driver.records.values() if record.state == RunState.FAILED]
-        if failed:
-            record = self.chance.choice(failed)
+        if self.failed():
+            record = self.chance.choice(self.failed())
             self.driver.send(inp.Resolve(BY, T, record.run_id, "again", record=record))
 
     def drain(self):
         driver = self.driver
-        for _ in range(400):
+        for _ in range(2_000):
             if not self.live():
                 return
             driver.quiet()
@@ -131,6 +140,9 @@ def check_books(state):
         assert run.failures == sum(phase == Phase.FAILED for phase in run.phases), run.id
         if run.state == RunState.WAITING and not run.wanted:
             assert not run.busy and run.waiting, run.id
+        if not run.unfinished:
+            # It ends with its next visit, unless it is held: paused, or failed and waiting for its redrive.
+            assert run.wanted or run.state in (RunState.PAUSED, RunState.FAILED), run.id
         if run.state == RunState.PAUSED:
             assert not any(one.queued for one in own), run.id
         for one in own:

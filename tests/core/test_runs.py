@@ -4,7 +4,7 @@ import pytest
 
 from driver import BY, Driver, T, task
 from tickwork.core import inputs as inp
-from tickwork.core.events import RunMoved, TaskRetrying, Visited
+from tickwork.core.events import RunMoved, TaskFailed, TaskRetrying, Visited
 from tickwork.core.model import Clock
 
 HOUR_MS = 3_600_000
@@ -95,7 +95,7 @@ def test_a_retry_in_backoff_keeps_the_run_active_until_its_attempts_are_used_up(
     driver.assert_empty()
 
 
-@pytest.mark.proves("S001-14", "S001-97")
+@pytest.mark.proves("S001-97")
 def test_used_up_attempts_are_a_dead_letter_and_an_alert():
     driver = flow(task("a"))
     run = driver.submit("flow")
@@ -103,6 +103,23 @@ def test_used_up_attempts_are_a_dead_letter_and_an_alert():
 
     assert [alert.kind for alert in driver.alerts] == ["dead_letter", "run_failed"]
     assert driver.alerts[0].subject == run
+    assert [event.dead for event in driver.events(TaskFailed)] == [True]
+
+
+@pytest.mark.proves("S001-07")
+@pytest.mark.parametrize("kind", ["running", "silent"])
+def test_an_attempt_that_takes_too_long_is_stopped_and_counts_as_failed(kind):
+    driver = flow(task("a", timeout={kind: "10s"}, retry={"attempts": 2, "delay": "1s"}))
+    run = driver.submit("flow")
+    driver.advance(9_000)
+    assert driver.phase(run, "a") == "RUNNING"
+    driver.advance(1_000)
+    assert (driver.phase(run, "a"), len(driver.stopped)) == ("BACKOFF", 1)
+
+    driver.advance(30_000)
+    assert driver.state_of(run) == "FAILED"
+    assert len(driver.stopped) == 2
+    driver.assert_empty()
 
 
 # ---- pause

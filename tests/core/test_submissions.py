@@ -210,6 +210,9 @@ REFUSED = [
     (ask(debounce="d"), "debounce_without_delay"),
     (ask(priority=10), "bad_priority"),
     (ask(priority=-1), "bad_priority"),
+    (ask(key="k" * 256), "key_too_long"),
+    (ask(body="k" * 256), "key_too_long"),
+    (ask(debounce="k" * 256, delay_ms=5), "key_too_long"),
 ]
 
 
@@ -273,6 +276,19 @@ def test_a_run_of_another_tenant_looks_like_one_that_never_was():
     assert driver.state_of(run) == "ACTIVE"
 
 
+@pytest.mark.proves("B6")
+def test_a_version_is_asked_for_by_its_hash_and_only_by_its_own_tenant():
+    driver = flow()
+    driver.send(inp.PutTenant(BY, "other"))
+    driver.define("flow", task("b"), tenant="other")
+    older, newer = (driver.state.tenants[name].plans["flow"].hash for name in (T, "other"))
+    driver.define("flow", task("c"))
+
+    assert driver.refusal(ask("r1", definition=newer)) == "unknown_workflow"
+    assert driver.refusal(ask("r2", definition=older)) == ""
+    assert list(driver.phases("r2")) == ["a"]
+
+
 FIELDS = {
     "n": {"type": "integer", "minimum": 1},
     "s": {"type": "string", "default": "x"},
@@ -305,7 +321,7 @@ def test_inputs_are_checked_against_their_declaration(inputs, code):
     assert not any("hunter2" in answer.message for answer in driver.answers)
 
 
-@pytest.mark.parametrize("garbage", [b"\xc1", b"", b"\x81", b"\xd9\xff"])
+@pytest.mark.parametrize("garbage", [b"\xc1", b"", b"\x81", b"\xd9\xff", b"\x81\xa2\xff\xfe\x01"])
 def test_inputs_that_are_no_values_at_all_are_refused(garbage):
     driver = flow(inputs=FIELDS)
 

@@ -9,7 +9,7 @@ from tickwork.core import inputs as inp
 from tickwork.core.definition import Trigger
 from tickwork.core.events import StepEnded, TaskDispatched
 from tickwork.core.lifecycle import Phase
-from tickwork.core.values import Ref
+from tickwork.core.values import Ref, pack
 from tickwork.core.workflow import verdict
 
 HOUR_MS = 3_600_000
@@ -129,6 +129,27 @@ def test_a_cleanup_step_runs_after_success_and_after_failure_and_the_failure_sti
         driver.assert_empty()
 
 
+WORK = [
+    {"kind": "http", "url": "https://example.org/x"},
+    {"kind": "shell", "argv": ["true"]},
+    {"kind": "send", "channel": "email", "action": {"to": "x"}},
+]
+
+
+@pytest.mark.proves("S000-27", "S002-30")
+@pytest.mark.parametrize("node", WORK, ids=lambda node: node["kind"])
+def test_work_of_every_kind_is_handed_to_a_worker_and_its_failure_leads_nowhere_else(node):
+    driver = flow({**node, "id": "a"}, task("b"))
+    run = driver.submit("flow")
+    assert driver.is_running(run, "a")  # the tick is over and did not wait for it
+    driver.fail(run, "a", "ChannelDown")
+    driver.finish(run, "b")
+
+    assert driver.state_of(run) == "FAILED"
+    assert len(driver.started) == 2
+    driver.assert_empty()
+
+
 # ---- branches and conditions
 
 
@@ -225,7 +246,23 @@ def test_a_condition_that_cannot_be_answered_fails_closed(text, place):
     driver.assert_empty()
 
 
-@pytest.mark.parametrize("value", [Ref("digest", 5_000), b"\xc1 no MessagePack", b"\x92\x01"])
+POISON = [
+    b"\xc1 no MessagePack",
+    b"\x92\x01",  # cut short
+    b"\x01\x02",  # two values
+    b"\x81\x01\x02",  # a map with a number for a key
+    b"\x81\xc0\x01",
+    b"\x81\x91\x01\x01",
+    b"\x81\xa2\xff\xfe\x01",  # no UTF-8
+    b"\xa3\xed\xa0\x80",  # half a character
+    b"\xd4\x05x",  # a type of its own
+    b"\x91" * 900 + b"\xc0",
+    pack({"ok": b"bytes"}),
+    pack({"ok": float("nan")}),
+]
+
+
+@pytest.mark.parametrize("value", [Ref("digest", 5_000), *POISON])
 def test_a_result_that_no_rule_can_read_fails_the_condition_that_asks_for_it(value):
     driver = flow(task("a"), task("b", needs=["a"], when="results.a.ok"))
     run = driver.submit("flow")
@@ -235,6 +272,33 @@ def test_a_result_that_no_rule_can_read_fails_the_condition_that_asks_for_it(val
 
     assert driver.phases(run) == {"a": "SUCCEEDED", "b": "FAILED"}
     assert driver.state_of(run) == "FAILED"
+
+
+@pytest.mark.parametrize("value", POISON)
+def test_a_result_that_is_no_plain_data_fails_whatever_reads_it_and_stops_nobody_else(value):
+    driver = Driver()
+    driver.define("leaf", task("l"), inputs={"x": {"type": "any"}})
+    reads = {"args": {"x": {"from": "nodes.a"}}, "needs": ["a"]}
+    driver.define(
+        "flow",
+        task("a"),
+        {"kind": "wait", "id": "w", "until": "nodes.a", "needs": ["a"]},
+        {"kind": "event", "id": "e", "event": "x", "key": "nodes.a", "needs": ["a"]},
+        {"kind": "map", "id": "m", "over": "nodes.a", "needs": ["a"], "body": {"kind": "task", "handler": "x"}},
+        {"kind": "workflow", "id": "c", "workflow": "leaf", **reads},
+        task("k", cache={}, **reads),
+        task("free", needs=["a"]),
+    )
+    run = driver.submit("flow")
+    attempt = driver.running.popitem()[1]
+    driver.send(inp.Succeeded(attempt.task, attempt.attempt, value))
+    driver.quiet()
+
+    phases = driver.phases(run)
+    assert [phases[name] for name in ("w", "e", "m", "c", "k")] == ["FAILED"] * 5
+    assert phases["free"] == "RUNNING"
+    driver.finish_all()
+    driver.assert_empty()
 
 
 @pytest.mark.proves("S002-23")

@@ -43,13 +43,15 @@ from tickwork.core.model import Run, State, Task, Tenant
 from tickwork.core.names import check_name
 from tickwork.core.plan import Kind, Plan, downstream, plan_of
 from tickwork.core.policy import ACTIONS
-from tickwork.core.steps import end_run
+from tickwork.core.steps import end_run, take_gate_again
 from tickwork.core.turn import Turn
 from tickwork.core.values import INLINE_BYTES_MAX, too_large
 
 WEIGHT_MAX = 100
 LIMIT_MAX = 1_000_000_000
 DELAY_MS_MAX = 100 * 366 * 86_400_000
+KEY_CHARACTERS_MAX = 255
+EVENTS_KEPT_MAX = 1_000  # of one run: they stay in memory as long as it does
 _RUN_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:+~@=-]{0,254}")
 
 
@@ -80,7 +82,7 @@ def _submit(turn: Turn, place: int, asked: inputs.Submit) -> None:
     if asked.terms is not None:
         _submit_on_terms(turn, place, asked, tenant, asked.terms)
         return
-    plan = tenant.plans.get(asked.workflow) or _plan(state, tenant, asked)
+    plan = tenant.plans.get(asked.workflow) or _plan(tenant, asked)
     if asked.run_id in tenant.runs:
         _answer_duplicate(turn, place, asked.run_id)
         return
@@ -90,7 +92,9 @@ def _submit(turn: Turn, place: int, asked: inputs.Submit) -> None:
 
 def _submit_on_terms(turn: Turn, place: int, asked: inputs.Submit, tenant: Tenant, terms: inputs.Terms) -> None:
     state = turn.state
-    plan = _plan(state, tenant, asked)
+    plan = _plan(tenant, asked)
+    for field in ("key", "body", "debounce"):
+        _check_key(getattr(terms, field), field)
     same = _earlier(state, tenant, asked, terms)
     if same is not None:
         _answer_duplicate(turn, place, same)
@@ -108,9 +112,9 @@ def _submit_on_terms(turn: Turn, place: int, asked: inputs.Submit, tenant: Tenan
     turn.emit(RunSubmitted(state.next_number, place, start_at))
 
 
-def _plan(state: State, tenant: Tenant, asked: inputs.Submit) -> Plan:
+def _plan(tenant: Tenant, asked: inputs.Submit) -> Plan:
     wanted = asked.terms.definition if asked.terms is not None else ""
-    plan = state.plans.get(wanted) if wanted else tenant.plans.get(asked.workflow)
+    plan = tenant.versions.get(wanted) if wanted else tenant.plans.get(asked.workflow)
     if plan is None or plan.name != asked.workflow:
         raise Refused("unknown_workflow", f"there is no workflow {asked.workflow[:128]!r} {wanted}", path="workflow")
     return plan
@@ -136,6 +140,11 @@ def _earlier(state: State, tenant: Tenant, asked: inputs.Submit, terms: inputs.T
     return None
 
 
+def _check_key(key: str, path: str) -> None:
+    if len(key) > KEY_CHARACTERS_MAX:
+        raise Refused("key_too_long", f"at most {KEY_CHARACTERS_MAX} characters", path=path)
+
+
 def _same_body(before: str, now: str, what: str) -> None:
     if before != now:
         raise Refused("key_reused", f"{what} was used for a different request", path="key")
@@ -145,8 +154,7 @@ def _check_submission(state: State, tenant: Tenant, plan: Plan, asked: inputs.Su
     run_id = asked.run_id
     if not (run_id.isascii() and run_id.replace("-", "").isalnum() and run_id[0] != "-" and len(run_id) <= 64):
         _check_run_id(run_id)  # what most ids are made of needs no pattern
-    if state.live_runs >= state.settings.max_live_runs or tenant.active >= tenant.max_live_runs:
-        raise Refused("overloaded", "too many unfinished runs: try again when some have ended", path="tenant")
+    _check_room(state, tenant, 1)
     if asked.inputs is not None or plan.definition.inputs:
         require_inputs(plan.definition, asked.inputs)
 
@@ -154,6 +162,12 @@ def _check_submission(state: State, tenant: Tenant, plan: Plan, asked: inputs.Su
 def _check_run_id(run_id: str) -> None:
     if _RUN_ID.fullmatch(run_id) is None:
         raise Refused("bad_run_id", "letters, digits and _.:+~@=- only, at most 255", path="run_id")
+
+
+def _check_room(state: State, tenant: Tenant, more: int) -> None:
+    """Whatever brings runs into memory asks first: what is accepted is never dropped."""
+    if state.live_runs + more > state.settings.max_live_runs or tenant.active + more > tenant.max_live_runs:
+        raise Refused("overloaded", "too many unfinished runs: try again when some have ended", path="tenant")
 
 
 def _start_tick(state: State, terms: inputs.Terms) -> int:
@@ -253,6 +267,7 @@ def _resolve(turn: Turn, place: int, asked: inputs.Resolve) -> None:
     if record is None or record.run_id != asked.run_id:
         raise Refused("unknown_run", f"there is no failed run {asked.run_id[:128]!r}", path="run_id")
     decisions = _decisions(state, tenant, record, asked)
+    _check_room(state, tenant, 1)
     turn.emit(RunRestored(record.number, place))
     _apply_decisions(turn, place, state.runs[record.number], decisions)
 
@@ -287,7 +302,7 @@ def _plan_of_record(state: State, tenant: Tenant, record: inputs.RunRecord) -> P
         raise Refused("illegal_move", f"run {record.run_id} is not FAILED: it cannot be resolved", path="run_id")
     if record.number in state.runs or tenant.runs.get(record.run_id) is not None:
         raise Refused("illegal_move", f"run {record.run_id} is already on its way again", path="run_id")
-    plan = state.plans.get(record.definition)
+    plan = tenant.versions.get(record.definition)
     if plan is None or len(plan.steps) != len(record.phases):
         raise Refused("unknown_definition", "the version this run is pinned to is not here", path="definition")
     return plan
@@ -305,6 +320,8 @@ def _apply_decisions(turn: Turn, place: int, run: Run, decisions: dict[int, str]
     for index, phase in enumerate(run.phases):
         if (phase == Phase.BLOCKED and index in again) or phase == Phase.CANCELLED:
             turn.emit(StepReset(run.number, index))
+    if run.plan.definition.concurrency is not None:
+        take_gate_again(turn, run)
     asked: Any = turn.state.inputs[place] if place >= 0 else None
     turn.emit(RunMoved(run.number, RunTrigger.RESOLVE, asked.reason if asked else "redriven", place))
 
@@ -329,6 +346,7 @@ def _redrive(turn: Turn, place: int, asked: inputs.Redrive) -> None:
         if record.run_id in seen:
             raise Refused("twice", f"run {record.run_id} is in the list twice", path="records")
         seen[record.run_id] = None
+    _check_room(state, tenant, len(asked.records))
     clock, gap_ms = state.settings.clock, -(-1_000 // asked.per_second)
     for number, record in enumerate(asked.records):
         start_at = max(state.tick + 1, clock.tick_at(max(tenant.redrive_ms + gap_ms, state.now_ms)))
@@ -339,7 +357,7 @@ def _rerun(turn: Turn, place: int, asked: inputs.Rerun) -> None:
     state = turn.state
     tenant = tenant_of(state, asked.tenant)
     record = asked.record
-    old, new = state.plans.get(record.definition), state.plans.get(asked.definition or record.definition)
+    old, new = (tenant.versions.get(version) for version in (record.definition, asked.definition or record.definition))
     if old is None or new is None or len(old.steps) != len(record.phases):
         raise Refused("unknown_definition", "that version is not here", path="definition")
     if old.name != new.name:
@@ -387,6 +405,7 @@ def _ingest(turn: Turn, place: int, asked: inputs.Ingest) -> None:
     if too_large(asked.payload):
         raise Refused("value_too_large", f"inline values have at most {INLINE_BYTES_MAX} bytes", path="payload")
     check_name(asked.event, path="event", kind="event")
+    _check_key(asked.key, "key")
     waiting = list(tenant.waits.get((asked.event, asked.key), {}).values())
     if not asked.run_id:
         for task in waiting:
@@ -397,6 +416,8 @@ def _ingest(turn: Turn, place: int, asked: inputs.Ingest) -> None:
     own = [task for task in waiting if task.run is run]
     if own:
         turn.emit(TaskAnswered(own[0].number, place))
+    elif run.signals is not None and len(run.signals) >= EVENTS_KEPT_MAX:
+        raise Refused("too_many_events", f"a run keeps at most {EVENTS_KEPT_MAX} events", path="run_id")
     else:
         turn.emit(EventKept(run.number, place))
 

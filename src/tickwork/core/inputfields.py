@@ -14,7 +14,7 @@ from tickwork.core.errors import Problem, Refused
 from tickwork.core.names import check_name
 from tickwork.core.problems import Problems, join
 from tickwork.core.timetext import instant_ms
-from tickwork.core.values import INLINE_BYTES_MAX, Ref, Sealed, Value, too_large, unpack
+from tickwork.core.values import INLINE_BYTES_MAX, Ref, Sealed, Value, decode, too_large
 
 TYPES = ("string", "integer", "number", "boolean", "array", "object", "datetime", "any")
 SECRET_PREFIX = "secret:"  # noqa: S105 - the mark of a reference, not a password
@@ -57,7 +57,7 @@ def require_inputs(definition: Definition, value: Value) -> None:
         raise Refused("value_too_large", f"inline values have at most {INLINE_BYTES_MAX} bytes", path="inputs")
     if isinstance(value, Ref | Sealed):
         return
-    plain = {} if value is None else unpack(value, what="inputs")
+    plain = {} if value is None else decode(value, what="inputs")
     if not isinstance(plain, dict):
         raise Refused("bad_inputs", "inputs are a map from name to value", path="inputs")
     problems = check_inputs(definition, plain)

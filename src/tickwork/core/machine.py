@@ -2,7 +2,8 @@
 
 The order inside a tick is fixed: inputs as they came, due timers by (tick, kind, number), then
 the runs that want a visit by run id, then admission. Two caps bound a tick; what does not fit
-stays first in line. Same state, same inputs, same outcome, on every machine.
+stays first in line. Inputs may use half of the changes and timers half of the rest, so that no flood
+of either keeps runs from moving. Same state, same inputs, same outcome, on every machine.
 """
 
 from collections.abc import Callable
@@ -76,7 +77,7 @@ class Machine:
 
 
 def _take_inputs(turn: Turn, asked: list[inputs.Input]) -> int:
-    events, changes_max = turn.events, turn.changes_max
+    events, changes_max = turn.events, max(1, turn.changes_max // 2)
     for place, item in enumerate(asked):
         if len(events) >= changes_max:
             return place
@@ -95,7 +96,8 @@ def refuse(turn: Turn, place: int, refused: Refused) -> None:
 
 def _take_timers(turn: Turn) -> None:
     wheel, tick = turn.state.wheel, turn.state.tick
-    while not turn.full:
+    changes_max = max(1, turn.changes_max * 3 // 4)
+    while len(turn.events) < changes_max:
         timer = wheel.first(tick)
         if timer is None:
             return

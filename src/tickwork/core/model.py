@@ -161,7 +161,8 @@ class Tenant(msgspec.Struct, eq=False):
     cancelled: int = 0
     active: int = 0
     redrive_ms: int = 0  # when the next redriven run may start
-    plans: dict[str, Plan] = msgspec.field(default_factory=dict)
+    plans: dict[str, Plan] = msgspec.field(default_factory=dict)  # the latest of each workflow
+    versions: dict[str, Plan] = msgspec.field(default_factory=dict)  # all of them, by hash
     runs: "Names[Run]" = msgspec.field(default_factory=Names)
     keys: "Names[Run]" = msgspec.field(default_factory=Names)
     debounced: "dict[tuple[str, str], Run]" = msgspec.field(default_factory=dict)

@@ -139,6 +139,7 @@ def _tenant_row(tenant: Tenant) -> Row:
         "gauge": _row(tenant.gauge, _GAUGE),
         "workflows": [_row(gauge, _GAUGE) for _, gauge in _sorted(tenant.workflow_gauges)],
         "plans": [(name, plan.hash) for name, plan in _sorted(tenant.plans)],
+        "versions": sorted(tenant.versions),
         "gates": [
             (key, gate.limit, gate.holding, [run.number for run in gate.line if run.gated])
             for key, gate in _sorted(tenant.gates)
@@ -249,6 +250,7 @@ def _restore_tenant(state: State, row: Row) -> None:
     for gauge in row["workflows"]:
         _set(workflow_gauge(tenant, gauge["name"]), gauge, _GAUGE)
     tenant.plans = {name: state.plans[plan] for name, plan in row["plans"]}
+    tenant.versions = {plan: state.plans[plan] for plan in row["versions"]}
     tenant.budgets = {name: Budget(booked_ms) for name, booked_ms in row["budgets"]}
     tenant.gates = {_tuple(key): Gate(key[1], limit, holding) for key, limit, holding, _ in row["gates"]}
     state.tenants[tenant.id] = tenant

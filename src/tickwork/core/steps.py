@@ -92,6 +92,15 @@ def _enter_gate(turn: Turn, run: Run) -> bool:
     return not run.gated
 
 
+def take_gate_again(turn: Turn, run: Run) -> None:
+    """A resolved run goes on where it was and stands in no line, but whoever comes next sees that it is there."""
+    try:
+        key = _gate_key(turn.state, run)
+    except Refused:
+        return  # it had none that could be told, so it never started
+    turn.emit(GateTaken(run.number, key))
+
+
 def _gate_key(state: State, run: Run) -> str:
     condition = run.plan.gate_key
     return "" if condition is None else str(condition.value(snapshot(state, run, condition)))
@@ -299,7 +308,7 @@ def _begin_map(turn: Turn, run: Run, step: Step) -> None:
     node = step.node
     assert isinstance(node, MapNode)
     total = items_over(run, node.over)
-    if total > MAP_ITEMS_MAX:
+    if not 0 <= total <= MAP_ITEMS_MAX:
         raise Refused("map_too_wide", f"{node.over} has {total} items, the limit is {MAP_ITEMS_MAX}")
     turn.emit(TaskWaiting(run.number, step.index, 0, "", total))
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from tickwork.core import strictjson
 from tickwork.core.errors import Refused
 
 INLINE_BYTES_MAX = 1_024
@@ -43,13 +44,20 @@ def pack(value: Any) -> bytes:
 
 
 def unpack(value: Value, *, what: str) -> Any:
-    """The plain value, for a rule that must look inside; refused where only a reference is here."""
+    """The plain value, for a rule that must look inside; refused where only a reference is here, or no plain data."""
+    plain = decode(value, what=what)
+    strictjson.check(plain)
+    return plain
+
+
+def decode(value: Value, *, what: str) -> Any:
+    """Like `unpack`, for whoever checks the plain value anyway. Bytes come from outside: they may be anything."""
     if value is None:
         return None
     if isinstance(value, bytes):
         try:
             return msgspec.msgpack.decode(value)
-        except (msgspec.DecodeError, RecursionError) as error:
+        except (ValueError, TypeError, RecursionError) as error:
             raise Refused("bad_value", f"{what} is not MessagePack: {error}") from error
     kind = "sealed" if isinstance(value, Sealed) else f"larger than {INLINE_BYTES_MAX} bytes"
     raise Refused("value_not_inline", f"{what} is {kind}, so no rule can read it: return the deciding fields apart")

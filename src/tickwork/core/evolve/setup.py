@@ -27,7 +27,8 @@ def _on_definition(state: State, event: ev.DefinitionPut) -> None:
     plan = plan_of(asked.document)
     state.plans[event.hash] = plan
     state.documents[event.hash] = asked.document
-    state.tenants[asked.tenant].plans[plan.name] = plan
+    tenant = state.tenants[asked.tenant]
+    tenant.plans[plan.name] = tenant.versions[event.hash] = plan
 
 
 def _on_tenant(state: State, event: ev.TenantPut) -> None:
