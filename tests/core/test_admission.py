@@ -1,10 +1,10 @@
 """Who may start: limits, rates, priority, pauses, and the reason recorded for whoever may not."""
 
 import pytest
-from driver import BY, Driver, T, task
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from driver import BY, Driver, T, task
 from tickwork.core import inputs as inp
 from tickwork.core.events import LaneHeld, LaneTried
 

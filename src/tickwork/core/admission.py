@@ -122,13 +122,16 @@ def _serve(turn: Turn, lane: Lane, line: list[Candidate], still: list[Lane]) -> 
     state = turn.state
     now_ms, emit, events = state.now_ms, turn.emit, turn.events
     station = lane.station
+    turns = 0  # workers that have not had their share in this round
     while lane.live:
         held = what_holds(state, lane)
         if held is not None:
             _hold(turn, lane, held, still)
             return
         room = min(lane.live, *[gauge.room(now_ms) for gauge in lane.gauges])
-        worker, share = _next_worker(state, lane, room)
+        turns = turns or station.free.bit_count()
+        worker, share = _next_worker(state, lane, room, turns)
+        turns -= 1
         if worker is None:
             _hold(turn, lane, ("resources", f"queue:{station.queue}", 0), still)
             return
@@ -151,12 +154,12 @@ def _serve(turn: Turn, lane: Lane, line: list[Candidate], still: list[Lane]) -> 
                 return
 
 
-def _next_worker(state: State, lane: Lane, room: int) -> tuple[Worker | None, int]:
+def _next_worker(state: State, lane: Lane, room: int, turns: int) -> tuple[Worker | None, int]:
     """The next free worker in turn that has the resources, and an even share of what may start."""
     station = lane.station
     if lane.resources == PLAIN_RESOURCES:
         worker = state.workers[station.next_free()]
-        even = -(-room // station.free.bit_count())
+        even = -(-room // turns)
         return worker, min(even, worker.credit - len(worker.tasks), worker.capacity[0] - worker.slots, room)
     free, first = station.free, station.next_free()
     order = (free >> first) << first

@@ -156,8 +156,13 @@ def _on_visited(state: State, event: ev.Visited) -> None:
 
 
 def _on_deferred(state: State, event: ev.Deferred) -> None:
-    for number in event.runs:
-        want(state, state.runs[number])
+    """Back to the front of the line in the order they had; whoever is wanted anew meanwhile stands there only once."""
+    runs = {number: state.runs[number] for number in event.runs}
+    if any(run.wanted for run in runs.values()):
+        state.fresh = [run for run in state.fresh if run.number not in runs]
+    for run in runs.values():
+        run.wanted = state.tick
+    state.line.extendleft(reversed(runs.values()))
 
 
 def _on_event_kept(state: State, event: ev.EventKept) -> None:

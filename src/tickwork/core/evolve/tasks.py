@@ -52,9 +52,15 @@ def _on_ready(state: State, event: ev.TaskReady) -> None:
     step = run.plan.steps[event.step]
     task = _make_task(state, run, step, Cause.READY)
     run.busy += 1
-    if step.timeout.queued_ms is not None:
-        set_due(state, task, state.tick + state.settings.clock.ticks(step.timeout.queued_ms))
-    if run.state != RunState.PAUSED:
+    _line_up(state, task)
+
+
+def _line_up(state: State, task: Task) -> None:
+    """It is READY, for the first time or again: its time in the queue begins."""
+    queued_ms = task.step.timeout.queued_ms
+    if queued_ms is not None:
+        set_due(state, task, state.tick + state.settings.clock.ticks(queued_ms))
+    if task.run.state != RunState.PAUSED:
         enqueue(state, task)
 
 
@@ -68,8 +74,7 @@ def _on_checking(state: State, event: ev.TaskChecking) -> None:
 def _on_cache_missed(state: State, event: ev.CacheMissed) -> None:
     task = state.tasks[event.task]
     _set_phase(task, Cause.MISS)
-    if task.run.state != RunState.PAUSED:
-        enqueue(state, task)
+    _line_up(state, task)
 
 
 def _on_dispatched(state: State, event: ev.TaskDispatched) -> None:
@@ -188,8 +193,7 @@ def _on_due(state: State, event: ev.TaskDue) -> None:
         want(state, run)
         return
     _set_phase(task, Cause.DUE)
-    if run.state != RunState.PAUSED:
-        enqueue(state, task)
+    _line_up(state, task)
 
 
 def _on_requeued(state: State, event: ev.TaskRequeued) -> None:
@@ -200,8 +204,7 @@ def _on_requeued(state: State, event: ev.TaskRequeued) -> None:
     else:
         task.returns += 1
     _set_phase(task, Cause.REQUEUE)
-    if task.run.state != RunState.PAUSED:
-        enqueue(state, task)
+    _line_up(state, task)
 
 
 def _on_failed(state: State, event: ev.TaskFailed) -> None:
@@ -290,8 +293,7 @@ def _on_child_begun(state: State, event: ev.ChildBegun) -> None:
     fan.running += 1
     parent.run.busy += 1
     state.tasks.add(event.task, child)
-    if parent.run.state != RunState.PAUSED:
-        enqueue(state, child)
+    _line_up(state, child)
 
 
 def _on_turn_delayed(state: State, event: ev.TurnDelayed) -> None:
