@@ -7,8 +7,8 @@ begins or changes; a held lane is looked at again only when its blocker stirs.
 
 Bounds. With all tenants backlogged, a tenant of weight w starts before any other tenant's fair time
 passes its own by more than one start, so between two of its starts every other tenant of weight v has
-at most v/w + 1. Within a tenant nothing that became ready more than PRIORITY_MAX * ageing_ms later
-goes first.
+at most v/w + 1. A tenant that its own limits held back is owed at most `OWED_MS_MAX` of all workers, however
+long that was. Within a tenant nothing that became ready more than PRIORITY_MAX * ageing_ms later goes first.
 """
 
 from heapq import heapify, heappop, heappush
