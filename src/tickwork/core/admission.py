@@ -15,7 +15,7 @@ from heapq import heapify, heappop, heappush
 
 from tickwork.core.effects import Alert, Dispatch
 from tickwork.core.events import ChildDispatched, LaneHeld, LoadShed, TaskDispatched
-from tickwork.core.evolve.upkeep import held_at
+from tickwork.core.evolve.upkeep import end_admission, held_at
 from tickwork.core.lanes import PLAIN_RESOURCES, Blocker, Gauge, Lane, Shed, Station
 from tickwork.core.model import State, Worker
 from tickwork.core.turn import Turn
@@ -39,24 +39,20 @@ def admit(turn: Turn) -> None:
         _serve(turn, lane, line, still)
         if isinstance(before, Gauge) and before.rate_ms:
             _keep_timed(state, line, lane, before)
-    _put_back(state, [candidate[4] for candidate in line])
-    for lane in still:
-        held_at(state, lane).park(lane, state.now_ms)
+    for lane in (*still, *(candidate[4] for candidate in line)):
+        if lane.held:
+            held_at(state, lane).park(lane, state.now_ms)
+    end_admission(state, full=turn.full)
 
 
 def _candidates(state: State) -> list[Candidate]:
     """Lanes that nothing holds yet, and the first lane of every blocker that has room again."""
     now_ms = state.now_ms
-    line: list[Candidate] = []
-    for lane in state.open:
-        lane.opened = False
-        if lane.live and not lane.held:
-            line.append((*lane.order_key(now_ms), lane, None))
-    state.open = []
+    line: list[Candidate] = [
+        (*lane.order_key(now_ms), lane, None) for lane in state.open if lane.live and not lane.held
+    ]
     heapify(line)
-    stirred, state.stirred = state.stirred, []
-    for blocker in stirred:
-        blocker.stirred = False
+    for blocker in state.stirred:
         if may_move(blocker):
             _pull(state, line, blocker)
     return line
@@ -103,20 +99,6 @@ def has_room(blocker: Blocker, now_ms: int) -> bool:
             raise AssertionError("a blocker is a gauge, a station or the shed")
 
 
-def _put_back(state: State, lanes: list[Lane]) -> None:
-    """The tick is full: whoever is still a candidate is one in the next tick."""
-    for left in lanes:
-        if left.held:
-            blocker = held_at(state, left)
-            blocker.park(left, state.now_ms)
-            if not blocker.stirred:
-                blocker.stirred = True
-                state.stirred.append(blocker)
-        elif not left.opened:
-            left.opened = True
-            state.open.append(left)
-
-
 def _serve(turn: Turn, lane: Lane, line: list[Candidate], still: list[Lane]) -> None:
     """Start tasks of this lane until another lane comes first, it is empty, or something holds it."""
     state = turn.state
@@ -137,7 +119,7 @@ def _serve(turn: Turn, lane: Lane, line: list[Candidate], still: list[Lane]) -> 
             return
         for _ in range(share):
             if len(events) >= turn.changes_max:
-                _put_back(state, [lane])
+                still.append(lane)
                 return
             task = lane.head()
             if task.fan is None:

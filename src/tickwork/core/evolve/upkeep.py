@@ -214,6 +214,17 @@ def release_lane(state: State, lane: Lane) -> None:
     lane.stamp += 1  # whatever blocker it was parked at forgets it
 
 
+def end_admission(state: State, *, full: bool) -> None:
+    """Everything that was opened or stirred has been looked at. After a full tick it is all looked at again."""
+    if full:
+        return
+    for lane in state.open:
+        lane.opened = False
+    for blocker in state.stirred:
+        blocker.stirred = False
+    state.open, state.stirred = [], []
+
+
 def held_at(state: State, lane: Lane) -> Blocker:
     """Where a held lane is parked; found again from the words of its hold."""
     if lane.held in ("credit", "resources"):
