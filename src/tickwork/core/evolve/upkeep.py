@@ -300,7 +300,7 @@ def end_attempt(state: State, task: Task) -> None:
         clear_due(state, task)
     for gauge in lane.gauges:
         gauge.running -= 1
-        if gauge.parked and not gauge.stirred:
+        if not gauge.stirred:
             stir(state, gauge)
     tenant = lane.tenant
     if tenant.charged_ms != state.now_ms:
@@ -322,7 +322,7 @@ def free_worker(state: State, worker: Worker) -> None:
     bit = 1 << worker.number
     for station in worker.stations:
         station.free |= bit
-        if station.parked and not station.stirred:
+        if not station.stirred:
             stir(state, station)
 
 
