@@ -126,9 +126,11 @@ def test_load_shedding_holds_lanes_like_any_other_limit(seed):
     Traffic(seed, shed_lag_ms=30, shed_below=5).go(60)
 
 
-@pytest.mark.parametrize("seed", range(65, 85))
-def test_a_machine_rebuilt_from_its_events_decides_as_the_live_one(seed):
-    traffic = Traffic(seed)
+@pytest.mark.proves("I7", "I8")
+@pytest.mark.parametrize("settings", [{}, {"max_changes_per_tick": 9}, {"shed_lag_ms": 30, "shed_below": 5}])
+@pytest.mark.parametrize("seed", [*range(65, 71), 5024, 5045, 5051, 5053])
+def test_a_machine_rebuilt_from_its_events_decides_as_the_live_one(seed, settings):
+    traffic = Traffic(seed, **settings)
     traffic.go(40)
     live = traffic.driver
     rebuilt = Machine(settings=live.settings)

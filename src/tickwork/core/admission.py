@@ -7,15 +7,15 @@ begins or changes; a held lane is looked at again only when its blocker stirs.
 
 Bounds. With all tenants backlogged, a tenant of weight w starts before any other tenant's fair time
 passes its own by more than one start, so between two of its starts every other tenant of weight v has
-at most v/w + 1. Within a tenant nothing that became ready more than PRIORITY_MAX * ageing_ms later
-goes first.
+at most v/w + 1. A tenant that its own limits held back is owed at most `OWED_MS_MAX` of all workers, however
+long that was. Within a tenant nothing that became ready more than PRIORITY_MAX * ageing_ms later goes first.
 """
 
 from heapq import heapify, heappop, heappush
 
 from tickwork.core.effects import Alert, Dispatch
 from tickwork.core.events import ChildDispatched, LaneHeld, LoadShed, TaskDispatched
-from tickwork.core.evolve.upkeep import held_at
+from tickwork.core.evolve.upkeep import end_admission, held_at
 from tickwork.core.lanes import PLAIN_RESOURCES, Blocker, Gauge, Lane, Shed, Station
 from tickwork.core.model import State, Worker
 from tickwork.core.turn import Turn
@@ -39,24 +39,20 @@ def admit(turn: Turn) -> None:
         _serve(turn, lane, line, still)
         if isinstance(before, Gauge) and before.rate_ms:
             _keep_timed(state, line, lane, before)
-    _put_back(state, [candidate[4] for candidate in line])
-    for lane in still:
-        held_at(state, lane).park(lane, state.now_ms)
+    for lane in (*still, *(candidate[4] for candidate in line)):
+        if lane.held:
+            held_at(state, lane).park(lane, state.now_ms)
+    end_admission(state, full=turn.full)
 
 
 def _candidates(state: State) -> list[Candidate]:
     """Lanes that nothing holds yet, and the first lane of every blocker that has room again."""
     now_ms = state.now_ms
-    line: list[Candidate] = []
-    for lane in state.open:
-        lane.opened = False
-        if lane.live and not lane.held:
-            line.append((*lane.order_key(now_ms), lane, None))
-    state.open = []
+    line: list[Candidate] = [
+        (*lane.order_key(now_ms), lane, None) for lane in state.open if lane.live and not lane.held
+    ]
     heapify(line)
-    stirred, state.stirred = state.stirred, []
-    for blocker in stirred:
-        blocker.stirred = False
+    for blocker in state.stirred:
         if may_move(blocker):
             _pull(state, line, blocker)
     return line
@@ -103,39 +99,28 @@ def has_room(blocker: Blocker, now_ms: int) -> bool:
             raise AssertionError("a blocker is a gauge, a station or the shed")
 
 
-def _put_back(state: State, lanes: list[Lane]) -> None:
-    """The tick is full: whoever is still a candidate is one in the next tick."""
-    for left in lanes:
-        if left.held:
-            blocker = held_at(state, left)
-            blocker.park(left, state.now_ms)
-            if not blocker.stirred:
-                blocker.stirred = True
-                state.stirred.append(blocker)
-        elif not left.opened:
-            left.opened = True
-            state.open.append(left)
-
-
 def _serve(turn: Turn, lane: Lane, line: list[Candidate], still: list[Lane]) -> None:
     """Start tasks of this lane until another lane comes first, it is empty, or something holds it."""
     state = turn.state
     now_ms, emit, events = state.now_ms, turn.emit, turn.events
     station = lane.station
+    turns = 0  # workers that have not had their share in this round
     while lane.live:
         held = what_holds(state, lane)
         if held is not None:
             _hold(turn, lane, held, still)
             return
         room = min(lane.live, *[gauge.room(now_ms) for gauge in lane.gauges])
-        worker, share = _next_worker(state, lane, room)
+        turns = turns or station.free.bit_count()
+        worker, share = _next_worker(state, lane, room, turns)
+        turns -= 1
         if worker is None:
             _hold(turn, lane, ("resources", f"queue:{station.queue}", 0), still)
             return
         assert share > 0, "a free worker has credit, and a lane that nothing holds has room"
         for _ in range(share):
             if len(events) >= turn.changes_max:
-                _put_back(state, [lane])
+                still.append(lane)
                 return
             task = lane.head()
             if task.fan is None:
@@ -152,12 +137,12 @@ def _serve(turn: Turn, lane: Lane, line: list[Candidate], still: list[Lane]) -> 
                 return
 
 
-def _next_worker(state: State, lane: Lane, room: int) -> tuple[Worker | None, int]:
+def _next_worker(state: State, lane: Lane, room: int, turns: int) -> tuple[Worker | None, int]:
     """The next free worker in turn that has the resources, and an even share of what may start."""
     station = lane.station
     if lane.resources == PLAIN_RESOURCES:
         worker = state.workers[station.next_free()]
-        even = -(-room // station.free.bit_count())
+        even = -(-room // turns)
         return worker, min(even, worker.credit - len(worker.tasks), worker.capacity[0] - worker.slots, room)
     free, first = station.free, station.next_free()
     order = (free >> first) << first

@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 UNLIMITED = 1 << 62
 SHARE_SCALE = 10_000  # fair time of one slot-millisecond at weight 1
 OWED_MS_MAX = 10_000  # of the whole capacity: the most that a tenant which was held back may be owed
-START_CHARGE_MS = 100  # what a start costs its tenant at once; its real duration is added as it runs
+# What a start costs its tenant at once, so that starts of one instant alternate too. Its duration is added as it
+# runs and nothing is given back, so this must stay small beside the shortest tasks.
+START_CHARGE_MS = 1
 
 LaneKey = tuple[str, str, str, int, tuple[tuple[str, str], ...], tuple[int, int, int, int], str]
 """Tenant, workflow, queue, priority, labels, resources, dependency."""

@@ -17,9 +17,9 @@ from tickwork.core.admission import admit, may_move, shed_load
 from tickwork.core.commands import COMMANDS
 from tickwork.core.effects import Answer, Effect
 from tickwork.core.errors import Refused
-from tickwork.core.events import Deferred, Event, InputRefused, Visited
+from tickwork.core.events import Deferred, Event, InputRefused, LoadShed, Visited
 from tickwork.core.evolve import begin_tick, evolve
-from tickwork.core.evolve.upkeep import merge_fresh
+from tickwork.core.evolve.upkeep import end_admission, merge_fresh
 from tickwork.core.model import Run, Settings, State
 from tickwork.core.reports import REPORTS
 from tickwork.core.steps import visit
@@ -59,16 +59,21 @@ class Machine:
 
     def fold(self, tick: int, asked: list[inputs.Input], events: list[Event]) -> None:
         """Apply what was decided once, without deciding again."""
-        begin_tick(self.state, tick, asked)
-        for event in events:
-            evolve(self.state, event)
+        state = self.state
+        begin_tick(state, tick, asked)
+        admitted = len(events) - (bool(events) and isinstance(events[-1], LoadShed))  # load is judged after admission
+        for event in events[:admitted]:
+            evolve(state, event)
+        end_admission(state, full=admitted >= state.settings.max_changes_per_tick)
+        for event in events[admitted:]:
+            evolve(state, event)
 
     def next_tick(self) -> int | None:
         """When this partition wants to be asked next if no input comes; None: never."""
         state = self.state
         if (
             any(run.wanted for run in chain(state.line, state.fresh))
-            or any(lane.live for lane in state.open)
+            or any(lane.live and not lane.held for lane in state.open)
             or any(may_move(blocker) for blocker in state.stirred)
         ):
             return state.tick + 1
@@ -101,19 +106,20 @@ def _take_timers(turn: Turn) -> None:
         timer = wheel.first(tick)
         if timer is None:
             return
+        decided = len(turn.events)
         fire(turn, timer[1])
-        assert wheel.first(tick) != timer, "what a timer decides also ends it"
+        assert len(turn.events) > decided, "a timer that fires is ended by an event"
 
 
 def _visit_runs(turn: Turn) -> None:
     state = turn.state
-    runs = _next_in_line(state)
+    runs = [] if turn.full else _next_in_line(state)
     if not runs:
         return
     turn.emit(Visited([run.number for run in runs]))
     for place, run in enumerate(runs):
-        if turn.full:
-            turn.deferred.extend(later.number for later in runs[place:])
+        if turn.full and place:  # one visit at least, or a small cap would stop everything
+            turn.deferred.extend(later.number for later in runs[place:] if later.number in state.runs)
             break
         visit(turn, run)
     if turn.deferred:

@@ -230,6 +230,7 @@ class Run(msgspec.Struct, gc=False, eq=False):
     counts: bytearray | list[int] | None  # unfinished parents of each node; None for a single node
     unfinished: int
     wanted: int = 0  # tick since when it waits for a visit; 0: it does not
+    visited: int = 0  # what `wanted` was before its visit in this tick
     todo: tuple[int, ...] | list[int] = ()  # nodes whose parents have all ended
     state: int = 0
     started: int = 0  # tick

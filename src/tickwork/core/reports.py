@@ -24,6 +24,7 @@ from tickwork.core.events import (
 from tickwork.core.lifecycle import Phase
 from tickwork.core.model import Task
 from tickwork.core.names import check_name
+from tickwork.core.noderules import QUANTITY_MAX
 from tickwork.core.steps import fail_or_retry
 from tickwork.core.turn import Turn
 from tickwork.core.values import INLINE_BYTES_MAX, too_large
@@ -31,6 +32,7 @@ from tickwork.core.values import INLINE_BYTES_MAX, too_large
 RUNNING = Phase.RUNNING
 WORKER_CREDIT_MAX = 100_000
 WORKER_LABELS_MAX = 1_000
+WORKER_QUEUES_MAX = 1_000
 
 
 def _current(turn: Turn, place: int, number: int, attempt: int) -> Task | None:
@@ -94,8 +96,11 @@ def _offer(turn: Turn, place: int, asked: inputs.Offer) -> None:
         raise Refused("bad_credit", f"credit is 0 to {WORKER_CREDIT_MAX}", path="credit")
     if len(asked.labels) > WORKER_LABELS_MAX:
         raise Refused("too_many_labels", f"a worker has at most {WORKER_LABELS_MAX} labels", path="labels")
-    if min(asked.slots, asked.cpu_milli, asked.memory_mb, asked.gpu) < 0:
-        raise Refused("bad_capacity", "capacities are 0 or more", path="slots")
+    if len(asked.queues) > WORKER_QUEUES_MAX:
+        raise Refused("too_many_queues", f"a worker serves at most {WORKER_QUEUES_MAX} queues", path="queues")
+    for field in ("slots", "cpu_milli", "memory_mb", "gpu"):
+        if not 0 <= getattr(asked, field) <= QUANTITY_MAX:
+            raise Refused("bad_capacity", f"a capacity is 0 to {QUANTITY_MAX}", path=field)
     number = state.worker_numbers.get(asked.worker)
     if number is None:
         number = (~state.worker_bits & (state.worker_bits + 1)).bit_length() - 1  # the lowest one free

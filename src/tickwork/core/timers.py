@@ -49,7 +49,7 @@ def _schedule(turn: Turn, number: int) -> None:
         missed = "unknown_workflow"
     elif tenant.runs.get(f"sched-{schedule.name}-{instant_text(due_ms)}") is not None:
         missed = "already_there"
-    elif state.live_runs >= state.settings.max_live_runs:
+    elif state.live_runs >= state.settings.max_live_runs or tenant.active >= tenant.max_live_runs:
         missed = "overloaded"
     run = 0 if missed else state.next_number
     turn.emit(RunScheduled(run, number, due_ms, next_ms, missed))
@@ -72,7 +72,9 @@ def _wait(turn: Turn, number: int) -> None:
 
 
 def _queued(turn: Turn, number: int) -> None:
+    task = turn.state.tasks[number]
     turn.emit(TaskFailed(number, "queued_timeout", "no worker took it in time", -1, True))
+    turn.effects.append(Alert("dead_letter", task.run.tenant.id, task.run.id, f"{task.step.id}: queued_timeout"))
 
 
 def _running(turn: Turn, number: int) -> None:

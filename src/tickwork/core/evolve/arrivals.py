@@ -34,7 +34,7 @@ def _new_run(
     tenant.accepted += 1
     tenant.active += 1
     phases, counts = (bytearray(1), None) if size == 1 else (bytearray(size), plan.fresh_counts())
-    return Run(number, run_id, tenant, plan, inputs, by, source, state.tick, phases, counts, size, 0, plan.roots)
+    return Run(number, run_id, tenant, plan, inputs, by, source, state.tick, phases, counts, size, 0, 0, plan.roots)
 
 
 def _start_later(state: State, run: Run, tick: int) -> None:

@@ -173,10 +173,13 @@ def _on_visited(state: State, event: ev.Visited) -> None:
 
 
 def _on_deferred(state: State, event: ev.Deferred) -> None:
-    for number in event.runs:
-        run = state.runs.get(number)
-        if run is not None:  # else it ended in this tick, by its parent
-            want(state, run)
+    """Back to where they stood in line; whoever is wanted anew meanwhile stands there only once."""
+    runs = {number: run for number in event.runs if (run := state.runs.get(number)) is not None}
+    if any(run.wanted for run in runs.values()):
+        state.fresh = [run for run in state.fresh if run.number not in runs]
+    for run in runs.values():
+        run.wanted = run.visited
+    state.line.extendleft(reversed(runs.values()))
 
 
 def _on_event_kept(state: State, event: ev.EventKept) -> None:

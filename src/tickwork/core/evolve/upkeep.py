@@ -51,7 +51,7 @@ def leave_line(state: State, runs: list[int]) -> None:
         run = line.popleft()
         while run.number != number or not run.wanted:
             run = line.popleft()
-        run.wanted = 0
+        run.visited, run.wanted = run.wanted, 0
 
 
 # ---- timers
@@ -216,6 +216,17 @@ def release_lane(state: State, lane: Lane) -> None:
     lane.stamp += 1  # whatever blocker it was parked at forgets it
 
 
+def end_admission(state: State, *, full: bool) -> None:
+    """Everything that was opened or stirred has been looked at. After a full tick it is all looked at again."""
+    if full:
+        return
+    for lane in state.open:
+        lane.opened = False
+    for blocker in state.stirred:
+        blocker.stirred = False
+    state.open, state.stirred = [], []
+
+
 def held_at(state: State, lane: Lane) -> Blocker:
     """Where a held lane is parked; found again from the words of its hold."""
     if lane.held in ("credit", "resources"):
@@ -297,7 +308,7 @@ def end_attempt(state: State, task: Task) -> None:
         clear_due(state, task)
     for gauge in lane.gauges:
         gauge.running -= 1
-        if gauge.parked and not gauge.stirred:
+        if not gauge.stirred:
             stir(state, gauge)
     tenant = lane.tenant
     if tenant.charged_ms != state.now_ms:
@@ -319,7 +330,7 @@ def free_worker(state: State, worker: Worker) -> None:
     bit = 1 << worker.number
     for station in worker.stations:
         station.free |= bit
-        if station.parked and not station.stirred:
+        if not station.stirred:
             stir(state, station)
 
 

@@ -1,0 +1,283 @@
+"""What the core costs: a task through the machine, growth, pauses, timers, replay.
+
+Run `bench/core.py [--quick] [--json] [--check]`; `--check` exits 1 and names what misses its gate.
+
+Every figure has everything on: four tenants of different weights with limits, a queue with a rate,
+fairness, events, the hash chain and compression. Times are CPU times of this thread, the best of several
+rounds. The speed of a shared machine changes by a factor of three within minutes, so each round also
+times a fixed piece of work (one MessagePack round trip of eight fields). A round that was slower than
+the reference is scaled to it; the raw figure is printed beside.
+"""
+
+import argparse
+import gc
+import json
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from time import thread_time
+
+sys.path[:0] = [str(Path(__file__).resolve().parents[1] / "src"), str(Path(__file__).resolve().parent)]
+
+import msgspec
+
+import wheel
+from tickwork.core import inputs as inp
+from tickwork.core.machine import Machine, Outcome
+from tickwork.journal.record import Sealed
+from tickwork.journal.replay import Recorder, replay
+
+REFERENCE_NS = 417  # a round trip on the machine for which the gates were set: 2.4 million a second
+TENANTS = ("acme", "beta", "coop", "dune")
+BATCH = 250  # submissions per tick
+GATES: dict[str, tuple[str, float]] = {
+    "task_us": ("<=", 12),
+    "graph_task_us": ("<=", 15),
+    "doubling": ("<=", 2.2),
+    "tick_with_waiting": ("<=", 1.2),
+    "longest_pause_ms": ("<=", 20),
+    "replay_tasks_per_s": (">=", 50_000),
+    "bytes_per_timer": ("<=", 250),
+    "insert_ratio": ("<=", 1.3),
+    "cancel_ratio": ("<=", 1.3),
+    "fire_ratio": ("<=", 1.3),
+    "nothing_due_us": ("<=", 50),
+    "idle_jump_us": ("<=", 100),
+}
+WORDS = {
+    "task_us": "a task through the machine, µs",
+    "graph_task_us": "a task of a 1 -> 10 -> 1 graph, µs",
+    "doubling": "time for twice the tasks",
+    "tick_with_waiting": "a tick with all of them waiting, against none",
+    "longest_pause_ms": "longest tick with all of them live, ms",
+    "replay_tasks_per_s": "replay, tasks per second",
+    "bytes_per_timer": "bytes per timer at 2,000,000",
+    "insert_ratio": "insert at 2,000,000 against 20,000",
+    "cancel_ratio": "cancel, the same",
+    "fire_ratio": "fire, the same",
+    "nothing_due_us": "a look at timers with nothing due, µs",
+    "idle_jump_us": "a jump over 30 idle days, µs",
+}
+
+
+def task(node: str, *needs: str) -> dict[str, object]:
+    return {"kind": "task", "id": node, "handler": "noop", "needs": list(needs)}
+
+
+ONE = json.dumps({"name": "one", "nodes": [task("a")]}).encode()
+MIDDLE = [f"b{i}" for i in range(10)]
+GRAPH = json.dumps(
+    {"name": "graph", "nodes": [task("a"), *(task(node, "a") for node in MIDDLE), task("z", *MIDDLE)]}
+).encode()
+
+
+class Sample(msgspec.Struct, array_like=True):
+    a: int = 1
+    b: int = 2
+    c: str = "abc"
+    d: str = "defgh"
+    e: int = 5
+    f: bytes = b"xyz"
+    g: int = 7
+    h: str = "hello"
+
+
+_encoder, _decoder, _sample = msgspec.msgpack.Encoder(), msgspec.msgpack.Decoder(Sample), Sample()
+
+
+def round_trip_ns(count: int = 20_000) -> float:
+    began = thread_time()
+    for _ in range(count):
+        _decoder.decode(_encoder.encode(_sample))
+    return (thread_time() - began) / count * 1e9
+
+
+def best(measure: Callable[[], float], rounds: int) -> tuple[float, float]:
+    """The best round, scaled to the reference where the machine was slower, and the best raw one."""
+    raw, scaled = [], []
+    for _ in range(rounds):
+        before = round_trip_ns()
+        value = measure()
+        slower = max(1.0, (before + round_trip_ns()) / 2 / REFERENCE_NS)
+        raw.append(value)
+        scaled.append(value / slower)
+    return min(scaled), min(raw)
+
+
+class Partition:
+    """One machine with its journal, fed and answered without a shell."""
+
+    def __init__(self, *, credit: int = 50_000) -> None:
+        self.machine, self.recorder, self.tick = Machine(), Recorder(), 0
+        self.rows: list[Sealed] = []
+        self.running: list[inp.Input] = []
+        self.submitted = 0
+        set_up = [inp.PutTenant("ops", name, place + 1, 1_000_000) for place, name in enumerate(TENANTS)]
+        documents = [inp.PutDefinition("ops", name, text) for name in TENANTS for text in (ONE, GRAPH)]
+        queue = inp.PutQueue("ops", "default", 1_000_000, 1_000_000, 1_000)
+        self.apply([*set_up, queue, *documents, inp.Offer("w1", credit)])
+
+    def apply(self, asked: list[inp.Input]) -> Outcome:
+        self.tick += 1
+        outcome = self.machine.apply(self.tick, asked)
+        assert outcome.taken == len(asked), "a batch fits into a tick"
+        self.rows.append(self.recorder.row(self.tick, asked, outcome.events))
+        self.running += [inp.Succeeded(effect.task, effect.attempt) for effect in outcome.effects]
+        return outcome
+
+    def results(self) -> list[inp.Input]:
+        """Everything that runs succeeds."""
+        done, self.running = self.running, []
+        return done
+
+    def submissions(self, workflow: str, count: int) -> list[inp.Input]:
+        first = self.submitted
+        self.submitted += count
+        return [
+            inp.Submit("api", TENANTS[number % 4], f"018f2c4e-{number:012x}", workflow)
+            for number in range(first, first + count)
+        ]
+
+
+def drive(partition: Partition, batches: Iterator[list[inp.Input]]) -> int:
+    """Feed batches, answer whatever was started, until nothing runs. How many tasks there were."""
+    tasks = 0
+    while True:
+        batch = next(batches, None)
+        if batch is None and not partition.running:
+            return tasks
+        tasks += len(partition.running)
+        partition.apply(partition.results() + (batch or []))
+
+
+def through(workflow: str, runs: int) -> float:
+    """CPU microseconds per task, submit to done, journal row included."""
+    partition = Partition()
+    per_tick = BATCH if workflow == "one" else BATCH // 12
+    batches = [partition.submissions(workflow, per_tick) for _ in range(runs // per_tick)]
+    gc.collect()
+    began = thread_time()
+    tasks = drive(partition, iter(batches))
+    return (thread_time() - began) / tasks * 1e6
+
+
+def doubling(runs: int) -> float:
+    """Time for twice the tasks, all of them waiting at once before any is answered."""
+
+    def backlog(count: int) -> float:
+        partition = Partition()
+        batches = [partition.submissions("one", BATCH) for _ in range(count // BATCH)]
+        gc.collect()
+        began = thread_time()
+        drive(partition, iter(batches))
+        return thread_time() - began
+
+    return min(backlog(2 * runs) / backlog(runs) for _ in range(3))
+
+
+def waiting(count: int) -> dict[str, float]:
+    """Ticks while `count` runs wait in lanes for a worker that takes ten at a time."""
+    empty, full = Partition(credit=10), Partition(credit=10)
+    full.rows = empty.rows = NoRows()
+    longest = 0.0
+    while full.submitted < count:
+        began = thread_time()
+        full.apply(full.submissions("one", 1_000))
+        longest = max(longest, thread_time() - began)
+    slower = max(1.0, round_trip_ns() / REFERENCE_NS)
+    ratios = []
+    for _ in range(7):
+        alone, _ = steady(empty)
+        held, pause = steady(full)
+        longest = max(longest, pause)
+        ratios.append(held / alone)
+    return {"tick_with_waiting": min(ratios), "longest_pause_ms": longest / slower * 1e3, "raw_pause_ms": longest * 1e3}
+
+
+def steady(partition: Partition, ticks: int = 100) -> tuple[float, float]:
+    """Ten results and ten submissions a tick: the time of all ticks, and of the longest."""
+    total = longest = 0.0
+    for _ in range(ticks):
+        batch = partition.results() + partition.submissions("one", 10)
+        began = thread_time()
+        partition.apply(batch)
+        took = thread_time() - began
+        total, longest = total + took, max(longest, took)
+    return total, longest
+
+
+class NoRows(list[Sealed]):
+    """Where the journal goes when only its cost is of interest."""
+
+    def append(self, row: Sealed) -> None:
+        pass
+
+
+def replayed(runs: int) -> float:
+    """CPU microseconds per task to verify, decode and decide a journal again."""
+    partition = Partition()
+    tasks = drive(partition, iter([partition.submissions("one", BATCH) for _ in range(runs // BATCH)]))
+    gc.collect()
+    began = thread_time()
+    head = replay(partition.rows, Machine())
+    took = thread_time() - began
+    assert head == partition.recorder.head
+    return took / tasks * 1e6
+
+
+def measure(*, quick: bool) -> dict[str, float]:
+    rounds, runs = (5, 5_000) if quick else (15, 20_000)
+    figures: dict[str, float] = {"machine_round_trip_ns": round_trip_ns()}
+
+    def note(name: str, pair: tuple[float, float]) -> None:
+        figures[name], figures[f"raw_{name}"] = pair
+        progress(f"{WORDS[name]}: {pair[0]:.2f}")
+
+    note("task_us", best(lambda: through("one", runs), rounds))
+    note("graph_task_us", best(lambda: through("graph", runs // 6), rounds))
+    scaled, raw = best(lambda: replayed(runs), max(3, rounds // 3))
+    note("replay_tasks_per_s", (1e6 / scaled, 1e6 / raw))
+    figures["doubling"] = doubling(runs)
+    progress(f"{WORDS['doubling']}: {figures['doubling']:.2f}")
+    figures["live_tasks"] = 200_000 if quick else 1_000_000
+    figures |= waiting(int(figures["live_tasks"]))
+    progress(f"{WORDS['longest_pause_ms']}: {figures['longest_pause_ms']:.1f}")
+    timers = wheel.measure(quick=quick)
+    return figures | {name: value for name, value in timers.items() if name in GATES}
+
+
+def progress(words: str) -> None:
+    print(f"… {words}", file=sys.stderr, flush=True)
+
+
+def missed(figures: dict[str, float]) -> list[str]:
+    wrong = []
+    for name, (sign, gate) in GATES.items():
+        value = figures[name]
+        if (value > gate) if sign == "<=" else (value < gate):
+            wrong.append(f"{WORDS[name]}: {value:,.2f}, the gate is {sign} {gate:,}")
+    return wrong
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    for flag in ("--quick", "--json", "--check"):
+        parser.add_argument(flag, action="store_true")
+    options = parser.parse_args()
+    figures = measure(quick=options.quick)
+    if options.json:
+        print(json.dumps(figures, indent=2))
+    else:
+        print(f"machine: {figures['machine_round_trip_ns']:.0f} ns a round trip, reference {REFERENCE_NS}")
+        print(f"live tasks for waiting and pauses: {figures['live_tasks']:,.0f}")
+        for name, (sign, gate) in GATES.items():
+            raw = f"   raw {figures[f'raw_{name}']:,.2f}" if f"raw_{name}" in figures else ""
+            print(f"{WORDS[name]:48} {figures[name]:>12,.2f}   {sign} {gate:,}{raw}")
+    wrong = missed(figures) if options.check else []
+    for words in wrong:
+        print(f"missed: {words}", file=sys.stderr)
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
