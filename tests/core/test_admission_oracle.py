@@ -110,7 +110,7 @@ class Traffic:
         return [inp.Cancel(BY, *self.dice.choice(self.runs))] if self.runs else []
 
 
-@pytest.mark.proves("S001-08", "S001-09", "I19")
+@pytest.mark.proves("S001-08", "S001-09")
 @pytest.mark.parametrize("seed", range(40))
 def test_admission_starts_what_the_oracle_would_start_in_the_same_order(seed):
     Traffic(seed).go(60)
@@ -126,7 +126,6 @@ def test_load_shedding_holds_lanes_like_any_other_limit(seed):
     Traffic(seed, shed_lag_ms=30, shed_below=5).go(60)
 
 
-@pytest.mark.proves("I7", "I8")
 @pytest.mark.parametrize("settings", [{}, {"max_changes_per_tick": 9}, {"shed_lag_ms": 30, "shed_below": 5}])
 @pytest.mark.parametrize("seed", [*range(65, 71), 5024, 5045, 5051, 5053])
 def test_a_machine_rebuilt_from_its_events_decides_as_the_live_one(seed, settings):

@@ -84,7 +84,7 @@ def test_a_schedule_between_two_ticks_fires_at_the_later_one():
     assert len(fired) == len(made(driver)) >= 3
 
 
-@pytest.mark.proves("I18", "I19", "I22")
+@pytest.mark.proves("I19", "I22")
 def test_a_late_tick_makes_every_occurrence_in_order():
     driver = scheduled()
     driver.expect(cron("*/7 * * * *", "t"))
@@ -181,7 +181,6 @@ def test_a_schedule_that_makes_no_sense_is_refused(asked, code):
     assert driver.state.schedules == {}
 
 
-@pytest.mark.proves("I20", "I47")
 @pytest.mark.parametrize("whose", ["partition", "tenant"])
 def test_an_occurrence_that_overload_kept_away_is_recorded_as_missed(whose):
     driver = scheduled(max_live_runs=2 if whose == "partition" else 1_000)
@@ -197,7 +196,6 @@ def test_an_occurrence_that_overload_kept_away_is_recorded_as_missed(whose):
     assert minutes(driver) == [5, 10, 25]
 
 
-@pytest.mark.proves("I20")
 def test_an_occurrence_whose_run_is_there_already_is_recorded_and_makes_no_second():
     driver = scheduled()
     driver.submit("flow", "sched-s-2027-01-15T08:05:00Z")

@@ -27,7 +27,7 @@ def held_for_load(driver):
     return [event for event in driver.events(LaneHeld) if event.reason == "load"]
 
 
-@pytest.mark.proves("S001-163", "S001-60")
+@pytest.mark.proves("S001-60")
 def test_above_the_set_lag_unimportant_lanes_are_held_and_the_reason_is_recorded():
     driver = loaded()
     driver.advance(150)
@@ -52,7 +52,6 @@ def test_what_waits_for_a_worker_counts_though_nothing_starts():
     assert driver.is_running("important", "a")
 
 
-@pytest.mark.proves("S001-163")
 def test_held_lanes_start_when_the_lag_is_over():
     driver = loaded()
     driver.advance(150)

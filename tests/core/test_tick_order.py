@@ -18,7 +18,7 @@ def visited(driver):
     return [[ids[number] for number in event.runs] for event in driver.events(Visited)]
 
 
-@pytest.mark.proves("I15", "S000-06", "S000-10")
+@pytest.mark.proves("S000-06", "S000-10")
 @pytest.mark.parametrize("tick", [3, 2, 0, -1])
 def test_ticks_strictly_rise(tick):
     driver = Driver()
@@ -64,7 +64,7 @@ def test_timers_of_one_tick_fire_by_due_tick_then_kind_then_number():
     assert ended == [numbers["l1"], numbers["w1"], numbers["w2"], numbers["t1"]]
 
 
-@pytest.mark.proves("S000-32", "I25")
+@pytest.mark.proves("S000-32")
 def test_runs_beyond_the_cap_stay_first_in_line():
     driver = Driver(max_runs_per_tick=2)
     driver.define("flow", task("a"))
@@ -90,7 +90,6 @@ def test_runs_that_a_full_tick_deferred_are_first_in_line(cap):
     assert len(driver.running) == 7
 
 
-@pytest.mark.proves("I25")
 @pytest.mark.parametrize("cap", [2, 3, 5, 17])
 def test_no_input_is_lost_or_taken_twice_when_a_tick_is_full(cap):
     driver = Driver(max_changes_per_tick=cap)

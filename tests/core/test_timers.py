@@ -104,7 +104,7 @@ def alerts(driver):
     return [(alert.kind, alert.subject) for alert in driver.alerts]
 
 
-@pytest.mark.proves("S001-21", "S001-65")
+@pytest.mark.proves("S001-21")
 @pytest.mark.parametrize(("done_after", "kinds"), [
     (50, []),
     (150, ["sla_warning"]),

@@ -58,7 +58,7 @@ def test_credit_is_how_many_attempts_it_may_hold_in_all(before, after, running):
     for _ in range(running):
         attempt = driver.running.pop(min(driver.running))
         driver.send(inp.Succeeded(attempt.task, attempt.attempt))
-        assert len(driver.running) <= max(after, len(driver.running))
+        assert len(driver.running) <= max(after, running - 1)
     assert held(driver) == {"w": min(after, 9 - running)}
 
 
@@ -131,7 +131,7 @@ def test_two_lanes_that_no_free_worker_can_take_do_not_stop_the_partition():
     assert len(driver.running) == 2
 
 
-@pytest.mark.proves("I5", "I29", "S001-99", "S001-164")
+@pytest.mark.proves("I5", "I29")
 def test_a_lost_worker_gives_its_attempts_to_others_and_its_reports_count_no_more():
     driver = driver_of(inp.Offer("w1", 3), runs=3)
     old = dict(driver.running)
