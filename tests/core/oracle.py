@@ -137,7 +137,7 @@ class Watched(Driver):
         state, oracle = self.state, Oracle(self.state)
         keys = {task.number: lane_key(task) for task in state.tasks.values() if task.queued}
         began, recorded = len(turn.effects), len(turn.events)
-        reasons = {lane.number: (lane.held, lane.held_by, lane.held_until) for lane in state.lanes.values()}
+        reasons = {lane.number: (lane.held, lane.held_by) for lane in state.lanes.values()}
         admit(turn)
         for effect in turn.effects[began:]:
             if isinstance(effect, Dispatch):
@@ -152,7 +152,7 @@ class Watched(Driver):
     def _check_reasons(self, events: list[Any], before: dict[int, Any], oracle: Oracle) -> None:
         for event in events:
             if isinstance(event, LaneHeld):
-                now = (event.reason, event.by, event.until)
+                now = (event.reason, event.by)
                 assert now != before.get(event.lane), "nothing has changed, so there is nothing to record"
                 before[event.lane] = now
         for lane in self.state.lanes.values():

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from driver import BY, Driver, T, task
 from tickwork.core import inputs as inp
-from tickwork.core.events import LaneHeld, LaneTried
+from tickwork.core.events import LaneHeld, RateDue
 
 GPU = {"labels": {"gpu": "true"}}
 
@@ -168,7 +168,6 @@ def test_a_lane_that_a_limit_held_is_started_when_the_rate_allows():
     driver.advance(100)
     end(driver, 1)
 
-    assert holds(driver)[-1] == ("rate", "queue:default")
     driver.advance(1_000)
     assert len(driver.started) == 2
 
@@ -306,7 +305,7 @@ def test_whoever_does_not_start_has_a_recorded_reason(reason, by, asked):
     driver.advance(60_000)
 
     assert holds(driver) == [(reason, by)]
-    assert driver.events(LaneTried) == []
+    assert driver.events(RateDue) == []
 
 
 def test_a_new_reason_is_recorded_when_it_takes_over():

@@ -16,75 +16,49 @@ from heapq import heapify, heappop, heappush
 from tickwork.core.effects import Alert, Dispatch
 from tickwork.core.events import ChildDispatched, LaneHeld, LoadShed, TaskDispatched
 from tickwork.core.evolve.upkeep import end_admission, held_at
-from tickwork.core.lanes import PLAIN_RESOURCES, Blocker, Gauge, Lane, Shed, Station
+from tickwork.core.lanes import PLAIN_RESOURCES, Blocker, Gauge, Lane, OrderKey, Shed, Station
 from tickwork.core.model import State, Worker
 from tickwork.core.turn import Turn
 
-Candidate = tuple[int, str, int, int, Lane, Blocker | None]
+Candidate = tuple[OrderKey, Lane, Blocker | None]
 
 
 def admit(turn: Turn) -> None:
     state = turn.state
+    now_ms, events = state.now_ms, turn.events
     line = _candidates(state)
     still: list[Lane] = []
-    while line and not turn.full:
-        *key, lane, source = heappop(line)
+    while line and len(events) < turn.changes_max:
+        key, lane, source = heappop(line)
         if source is not None:
-            _refill(state, line, source)
-        current = lane.order_key(state.now_ms)
-        if list(current) != key:
-            heappush(line, (*current, lane, None))  # its tenant has started something since
-            continue
-        before = held_at(state, lane) if lane.held else None
-        _serve(turn, lane, line, still)
-        if isinstance(before, Gauge) and before.rate_ms:
-            _keep_timed(state, line, lane, before)
-    for lane in (*still, *(candidate[4] for candidate in line)):
+            _refill(line, source, now_ms)
+        current = lane.order_key(now_ms)
+        if current == key:
+            _serve(turn, lane, line, still)
+        else:
+            heappush(line, (current, lane, None))  # its tenant has started something since
+    for lane in (*still, *(candidate[1] for candidate in line)):
         if lane.held:
-            held_at(state, lane).park(lane, state.now_ms)
+            held_at(state, lane).park(lane, now_ms)
     end_admission(state, full=turn.full)
 
 
 def _candidates(state: State) -> list[Candidate]:
     """Lanes that nothing holds yet, and the first lane of every blocker that has room again."""
     now_ms = state.now_ms
-    line: list[Candidate] = [
-        (*lane.order_key(now_ms), lane, None) for lane in state.open if lane.live and not lane.held
-    ]
+    line: list[Candidate] = [(lane.order_key(now_ms), lane, None) for lane in state.open if lane.live and not lane.held]
     heapify(line)
     for blocker in state.stirred:
-        if may_move(blocker):
-            _pull(state, line, blocker)
+        _refill(line, blocker, now_ms)
     return line
 
 
-def _refill(state: State, line: list[Candidate], blocker: Blocker) -> None:
+def _refill(line: list[Candidate], blocker: Blocker, now_ms: int) -> None:
     """While a blocker has room, the first of its lanes is among the candidates."""
-    if blocker.parked and has_room(blocker, state.now_ms):
-        _pull(state, line, blocker)
-
-
-def _pull(state: State, line: list[Candidate], blocker: Blocker) -> None:
-    now_ms = state.now_ms
-    lane = blocker.pull(now_ms)
-    if lane is not None:
-        heappush(line, (*lane.order_key(now_ms), lane, blocker))
-
-
-def _keep_timed(state: State, line: list[Candidate], lane: Lane, gauge: Gauge) -> None:
-    """Of the lanes that a rate holds at least one has a timer: if this one went elsewhere, the next is asked."""
-    timed = lane.held == "rate" and lane.held_by == gauge.label
-    if not timed and may_move(gauge) and not has_room(gauge, state.now_ms):
-        _pull(state, line, gauge)
-
-
-def may_move(blocker: Blocker) -> bool:
-    """Whether its first lane is worth a look. A rate is not asked: the look is what sets the timer for it."""
-    if not blocker.parked:
-        return False
-    if isinstance(blocker, Gauge):
-        return not blocker.paused and blocker.running < blocker.limit
-    return has_room(blocker, 0)
+    if blocker.parked and has_room(blocker, now_ms):
+        lane = blocker.pull(now_ms)
+        if lane is not None:
+            heappush(line, (lane.order_key(now_ms), lane, blocker))
 
 
 def has_room(blocker: Blocker, now_ms: int) -> bool:
@@ -102,15 +76,15 @@ def has_room(blocker: Blocker, now_ms: int) -> bool:
 def _serve(turn: Turn, lane: Lane, line: list[Candidate], still: list[Lane]) -> None:
     """Start tasks of this lane until another lane comes first, it is empty, or something holds it."""
     state = turn.state
-    now_ms, emit, events = state.now_ms, turn.emit, turn.events
-    station = lane.station
+    now_ms, emit, events, station = state.now_ms, turn.emit, turn.events, lane.station
     turns = 0  # workers that have not had their share in this round
     while lane.live:
-        held = what_holds(state, lane)
-        if held is not None:
+        room = _room(state, lane)
+        if not room:
+            held = what_holds(state, lane)
+            assert held is not None, "what has no room is held by something"
             _hold(turn, lane, held, still)
             return
-        room = min(lane.live, *[gauge.room(now_ms) for gauge in lane.gauges])
         turns = turns or station.free.bit_count()
         worker, share = _next_worker(state, lane, room, turns)
         turns -= 1
@@ -132,9 +106,26 @@ def _serve(turn: Turn, lane: Lane, line: list[Candidate], still: list[Lane]) -> 
             turn.effects.append(Dispatch(worker.number, number, attempt))
             if not lane.live:
                 return
-            if line and line[0][:4] < lane.order_key(now_ms):
-                heappush(line, (*lane.order_key(now_ms), lane, None))
-                return
+            if line:
+                key = lane.order_key(now_ms)
+                if line[0][0] < key:
+                    heappush(line, (key, lane, None))
+                    return
+
+
+def _room(state: State, lane: Lane) -> int:
+    """How many of its tasks could start now; 0 where `what_holds` knows a reason."""
+    room = lane.live
+    if not lane.station.free or (state.shed.on and not lane.protected):
+        return 0
+    for gauge in lane.gauges:
+        if gauge.paused:
+            return 0
+        if gauge.limit - gauge.running < room:
+            room = gauge.limit - gauge.running
+        if gauge.rate_ms:
+            room = min(room, gauge.tokens_at(state.now_ms) // gauge.rate_ms)
+    return max(room, 0)
 
 
 def _next_worker(state: State, lane: Lane, room: int, turns: int) -> tuple[Worker | None, int]:
@@ -186,10 +177,10 @@ def what_holds(state: State, lane: Lane) -> Hold | None:
 def _hold(turn: Turn, lane: Lane, held: Hold, still: list[Lane]) -> None:
     """Record what holds it, if that is new. Else it is parked after this admission, which cannot free it any more."""
     reason, by, until = held
-    if (lane.held, lane.held_by) != (reason, by) or until != lane.held_until:
-        turn.emit(LaneHeld(lane.number, reason, by, until))
-    else:
+    if (lane.held, lane.held_by) == (reason, by):
         still.append(lane)
+    else:
+        turn.emit(LaneHeld(lane.number, reason, by, until))
 
 
 def shed_load(turn: Turn) -> None:

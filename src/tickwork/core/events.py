@@ -344,10 +344,10 @@ class LaneHeld(_Event, frozen=True, tag=72):
     until: int = 0
 
 
-class LaneTried(_Event, frozen=True, tag=74):
-    """The time for which a rate limit held it is over."""
+class RateDue(_Event, frozen=True, tag=74):
+    """The bucket of a rate limit that holds lanes has a token again."""
 
-    lane: int
+    gauge: int
 
 
 class LoadShed(_Event, frozen=True, tag=73):
@@ -408,6 +408,6 @@ Event = (
     | WorkerOffered
     | WorkerGone
     | LaneHeld
-    | LaneTried
+    | RateDue
     | LoadShed
 )

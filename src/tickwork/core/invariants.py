@@ -85,6 +85,10 @@ def limits(state: State) -> Iterator[str]:
             counted = running.get(_gauge_key(lane, gauge), 0)
             if gauge.running != counted:
                 yield f"{gauge.scope} {gauge.name}: {gauge.running} counted, {counted} running"
+    for gauge in state.rated.values():
+        empty = gauge.rate_ms and gauge.tokens_at(state.now_ms) < gauge.rate_ms
+        if empty and gauge.waiting and not gauge.due:
+            yield f"{gauge.scope} {gauge.name}: {gauge.waiting} lanes wait for a token, and nobody wakes them"
 
 
 def _gauge_key(lane: Lane, gauge: Gauge) -> tuple[str, str, str]:
@@ -160,9 +164,9 @@ def _expected_timers(state: State) -> Iterator[tuple[int, int, int]]:
     for schedule in state.schedules.values():
         if schedule.due:
             yield (schedule.due, Timer.SCHEDULE, schedule.number)
-    for lane in state.lanes.values():
-        if lane.held_until:
-            yield (lane.held_until, Timer.LANE, lane.number)
+    for gauge in state.rated.values():
+        if gauge.due:
+            yield (gauge.due, Timer.RATE, gauge.number)
 
 
 def fans(state: State) -> Iterator[str]:

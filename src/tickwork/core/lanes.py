@@ -12,7 +12,7 @@ may be out of date but is never too late: it is corrected when it reaches the to
 
 from collections import deque
 from heapq import heappop, heappush, heapreplace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -32,29 +32,33 @@ LaneKey = tuple[str, str, str, int, tuple[tuple[str, str], ...], tuple[int, int,
 PLAIN_RESOURCES = (1, 0, 0, 0)
 
 
-class Blocker(msgspec.Struct, eq=False, kw_only=True):
-    """Something that can hold lanes up. `parked` is a heap of (order key…, stamp, lane)."""
+OrderKey = tuple[int, str, int, int]
+"""Fair time of the tenant, tenant, age of the first task, its place in line."""
 
-    parked: list[Any] = msgspec.field(default_factory=list)
+
+class Blocker(msgspec.Struct, eq=False, kw_only=True):
+    """Something that can hold lanes up. `parked` is a heap of (order key, stamp, lane)."""
+
+    parked: "list[tuple[OrderKey, int, Lane]]" = msgspec.field(default_factory=list)
     stirred: bool = False  # it may have room again and waits to be looked at
 
     def park(self, lane: "Lane", now_ms: int) -> None:
         lane.stamp += 1
-        heappush(self.parked, (*lane.order_key(now_ms), lane.stamp, lane))
+        heappush(self.parked, (lane.order_key(now_ms), lane.stamp, lane))
 
     def pull(self, now_ms: int) -> "Lane | None":
         """The parked lane that is first in order now, taken out; None where none has work."""
         heap = self.parked
         while heap:
-            *key, stamp, lane = heap[0]
+            key, stamp, lane = heap[0]
             if lane.stamp != stamp or not lane.live:
                 heappop(heap)
                 continue
             current = lane.order_key(now_ms)
-            if list(current) == key:
+            if current == key:
                 heappop(heap)
-                return lane  # type: ignore[no-any-return]
-            heapreplace(heap, (*current, stamp, lane))
+                return lane
+            heapreplace(heap, (current, stamp, lane))
         return None
 
 
@@ -62,7 +66,8 @@ class Gauge(Blocker, eq=False, kw_only=True):
     """A limit that is counted: of a tenant, a workflow, a queue or a label.
 
     The rate is a token bucket in integers: `rate_starts` per `rate_ms`. One start costs
-    `rate_ms` tokens and each millisecond earns `rate_starts`, so refilling is exact.
+    `rate_ms` tokens and each millisecond earns `rate_starts`, so refilling is exact. While lanes are
+    parked here and the bucket is empty, one timer waits for the next token, for all of them.
     """
 
     scope: str
@@ -76,6 +81,9 @@ class Gauge(Blocker, eq=False, kw_only=True):
     burst: int = 0
     tokens: int = 0
     refilled_ms: int = 0
+    number: int = 0  # names its timer, where it can have one
+    due: int = 0  # tick of that timer
+    waiting: int = 0  # lanes that it holds
 
     @property
     def label(self) -> str:
@@ -159,7 +167,6 @@ class Lane(msgspec.Struct, eq=False):
     held: str = ""  # why it does not move, "" where it does
     held_by: str = ""
     held_since: int = 0  # tick
-    held_until: int = 0  # tick of its timer, 0 for none
     number: int = 0  # names its timer
     stamp: int = 0
     opened: bool = False  # waits to be looked at
@@ -174,7 +181,7 @@ class Lane(msgspec.Struct, eq=False):
             task = tasks[0]
         return task
 
-    def order_key(self, now_ms: int) -> tuple[int, str, int, int]:
+    def order_key(self, now_ms: int) -> OrderKey:
         task = self.head()
         tenant = self.tenant
         return (tenant.fair_time_at(now_ms), tenant.id, task.ready_ms - self.lead_ms, task.order)

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from tickwork.core import conditions, inputs
-from tickwork.core.admission import admit, may_move, shed_load
+from tickwork.core.admission import admit, has_room, shed_load
 from tickwork.core.commands import COMMANDS
 from tickwork.core.effects import Answer, Effect
 from tickwork.core.errors import Refused
@@ -74,7 +74,7 @@ class Machine:
         if (
             any(run.wanted for run in chain(state.line, state.fresh))
             or any(lane.live and not lane.held for lane in state.open)
-            or any(may_move(blocker) for blocker in state.stirred)
+            or any(blocker.parked and has_room(blocker, state.now_ms) for blocker in state.stirred)
         ):
             return state.tick + 1
         due = state.wheel.next_due()

@@ -104,7 +104,7 @@ class Timer(IntEnum):
     RUN_TIMEOUT = 7
     RUN_RESUME = 8
     SLA = 9
-    LANE = 10
+    RATE = 10
 
 
 class Clock(msgspec.Struct, frozen=True):
@@ -357,6 +357,7 @@ class State(msgspec.Struct, eq=False):
     refused: int = 0
     tenants: dict[str, Tenant] = msgspec.field(default_factory=dict)
     queues: dict[str, Queue] = msgspec.field(default_factory=dict)
+    rated: dict[int, Gauge] = msgspec.field(default_factory=dict)  # gauges that can have a rate, by number
     label_gauges: dict[tuple[str, str], Gauge] = msgspec.field(default_factory=dict)
     policies: dict[str, Policy] = msgspec.field(default_factory=dict)
     plans: dict[str, Plan] = msgspec.field(default_factory=dict)

@@ -55,7 +55,7 @@ _TENANT = (
 )  # fmt: skip
 _GAUGE = (
     "scope", "name", "running", "limit", "paused", "pause_reason", "rate_starts", "rate_ms", "burst", "tokens",
-    "refilled_ms",
+    "refilled_ms", "number", "due",
 )  # fmt: skip
 _WORKER = ("number", "id", "queues", "labels", "capacity", "credit", "slots", "more")
 _SCHEDULE = (
@@ -70,7 +70,7 @@ _TASK = (
     "number", "phase", "attempt", "order", "queued", "started", "ready_ms", "due", "silent_at", "heard", "losses",
     "returns", "checkpoint", "parent", "child", "cache_key", "dispatched",
 )  # fmt: skip
-_LANE = ("number", "key", "held", "held_by", "held_since", "held_until")
+_LANE = ("number", "key", "held", "held_by", "held_since")
 _FAN = ("total", "begun", "running", "succeeded", "failed", "rested", "last")
 
 _encoder = msgspec.msgpack.Encoder(order="deterministic")
@@ -193,7 +193,7 @@ def restore(snapshot: Snapshot) -> State:
         state.documents[name] = document
         state.plans[name] = plan_of(document)
     for row in snapshot.queues:
-        state.queues[row["name"]] = Queue(row["name"], _gauge(row))
+        state.queues[row["name"]] = Queue(row["name"], _rated(state, row))
     for row in snapshot.labels:
         label, value = row["label"]
         _set(label_gauge(state, label, value), row, _GAUGE)
@@ -239,12 +239,15 @@ def _pairs(value: Any) -> tuple[tuple[str, str], ...]:
     return tuple((name, held) for name, held in value)
 
 
-def _gauge(row: Row) -> Gauge:
-    return Gauge(**{name: row[name] for name in _GAUGE})
+def _rated(state: State, row: Row) -> Gauge:
+    gauge = state.rated[row["number"]] = Gauge(**{name: row[name] for name in _GAUGE})
+    if gauge.due:
+        set_timer(state, Timer.RATE, gauge.number, gauge.due)
+    return gauge
 
 
 def _restore_tenant(state: State, row: Row) -> None:
-    tenant = Tenant(row["id"], _gauge(row["gauge"]))
+    tenant = Tenant(row["id"], _rated(state, row["gauge"]))
     _set(tenant, row, _TENANT)
     tenant.more = _tuple(row["more"])
     for gauge in row["workflows"]:
@@ -291,9 +294,7 @@ def _restore_lane(state: State, row: Row) -> None:
     tenant, workflow, queue, priority, labels, resources, dependency = row["key"]
     key = (tenant, workflow, queue, priority, _pairs(labels), _tuple(resources), dependency)
     lane = make_lane(state, key, row["number"])
-    _set(lane, row, ("held", "held_by", "held_since", "held_until"))
-    if lane.held_until:
-        set_timer(state, Timer.LANE, lane.number, lane.held_until)
+    _set(lane, row, ("held", "held_by", "held_since"))
 
 
 def _restore_run(state: State, row: Row) -> None:
@@ -384,7 +385,10 @@ def _fill_lanes(state: State) -> None:
         state.protected += lane.protected
     for lane in state.lanes.values():
         if lane.held:
-            held_at(state, lane).park(lane, state.now_ms)
+            blocker = held_at(state, lane)
+            blocker.park(lane, state.now_ms)
+            if isinstance(blocker, Gauge):
+                blocker.waiting += 1
         elif lane.live:
             lane.opened = True
             state.open.append(lane)

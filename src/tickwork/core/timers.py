@@ -10,7 +10,7 @@ from tickwork.core.commands import resolve_redriven
 from tickwork.core.definition import ApprovalNode, EventNode
 from tickwork.core.effects import Alert, Stop
 from tickwork.core.events import (
-    LaneTried,
+    RateDue,
     RunDue,
     RunMoved,
     RunScheduled,
@@ -112,8 +112,8 @@ def _sla(turn: Turn, number: int) -> None:
         turn.effects.append(Alert(kind, run.tenant.id, what, f"{after_ms} ms after it was due"))
 
 
-def _lane(turn: Turn, number: int) -> None:
-    turn.emit(LaneTried(number))
+def _rate(turn: Turn, number: int) -> None:
+    turn.emit(RateDue(number))
 
 
 _RULES: dict[Timer, Callable[[Turn, int], None]] = {
@@ -127,5 +127,5 @@ _RULES: dict[Timer, Callable[[Turn, int], None]] = {
     Timer.RUN_TIMEOUT: _run_timeout,
     Timer.RUN_RESUME: _run_resume,
     Timer.SLA: _sla,
-    Timer.LANE: _lane,
+    Timer.RATE: _rate,
 }

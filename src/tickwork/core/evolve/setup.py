@@ -6,13 +6,15 @@ from typing import Any
 from tickwork.core import events as ev
 from tickwork.core.calendar import Cron, Interval
 from tickwork.core.evolve.upkeep import (
+    await_token,
     clear_timer,
+    forget_token,
     free_worker,
     has_credit,
     held_at,
     label_gauge,
+    new_rated_gauge,
     release_lane,
-    reopen,
     set_timer,
     stir,
 )
@@ -36,7 +38,7 @@ def _on_tenant(state: State, event: ev.TenantPut) -> None:
     assert isinstance(asked, PutTenant)
     tenant = state.tenants.get(asked.tenant)
     if tenant is None:
-        tenant = state.tenants[asked.tenant] = Tenant(asked.tenant, Gauge(scope="tenant", name=asked.tenant))
+        tenant = state.tenants[asked.tenant] = Tenant(asked.tenant, new_rated_gauge(state, "tenant", asked.tenant))
         tenant.charged_ms = state.now_ms
     tenant.settle(state.now_ms)
     tenant.weight = asked.weight
@@ -50,7 +52,7 @@ def _on_queue(state: State, event: ev.QueuePut) -> None:
     assert isinstance(asked, PutQueue)
     queue = state.queues.get(asked.queue)
     if queue is None:
-        queue = state.queues[asked.queue] = Queue(asked.queue, Gauge(scope="queue", name=asked.queue))
+        queue = state.queues[asked.queue] = Queue(asked.queue, new_rated_gauge(state, "queue", asked.queue))
     _set_limits(state, queue.gauge, asked)
 
 
@@ -69,6 +71,8 @@ def _set_limits(state: State, gauge: Gauge, asked: PutTenant | PutQueue) -> None
     else:
         burst = asked.rate_starts if asked.burst is None else asked.burst
         gauge.set_rate(asked.rate_starts, asked.rate_ms, burst, now_ms=state.now_ms)
+    forget_token(state, gauge)
+    await_token(state, gauge)
     stir(state, gauge)
 
 
@@ -234,14 +238,17 @@ def _on_lane_held(state: State, event: ev.LaneHeld) -> None:
     if lane.held:
         release_lane(state, lane)
     lane.held, lane.held_by, lane.held_since = event.reason, event.by, state.tick
-    if event.until:
-        lane.held_until = set_timer(state, Timer.LANE, lane.number, event.until)
-    held_at(state, lane).park(lane, state.now_ms)
+    blocker = held_at(state, lane)
+    blocker.park(lane, state.now_ms)
+    if isinstance(blocker, Gauge):
+        blocker.waiting += 1
+        await_token(state, blocker)
 
 
-def _on_lane_tried(state: State, event: ev.LaneTried) -> None:
-    """The timer of a rate limit has fired."""
-    reopen(state, state.lane_numbers[event.lane])
+def _on_rate_due(state: State, event: ev.RateDue) -> None:
+    gauge = state.rated[event.gauge]
+    forget_token(state, gauge)
+    stir(state, gauge)
 
 
 def _on_load_shed(state: State, event: ev.LoadShed) -> None:
@@ -262,6 +269,6 @@ SETUP_HANDLERS: dict[type[Any], Callable[[State, Any], None]] = {
     ev.WorkerOffered: _on_offered,
     ev.WorkerGone: _on_worker_gone,
     ev.LaneHeld: _on_lane_held,
-    ev.LaneTried: _on_lane_tried,
+    ev.RateDue: _on_rate_due,
     ev.LoadShed: _on_load_shed,
 }

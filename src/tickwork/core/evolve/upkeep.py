@@ -207,13 +207,31 @@ def left_line(state: State, lane: Lane) -> None:
 
 
 def release_lane(state: State, lane: Lane) -> None:
-    if lane.held_until:
-        clear_timer(state, Timer.LANE, lane.number, lane.held_until)
-        lane.held_until = 0
-        # Others may be parked there for another reason, without a timer of their own.
-        stir(state, held_at(state, lane))
+    blocker = held_at(state, lane)
+    if isinstance(blocker, Gauge):
+        blocker.waiting -= 1
     lane.held = lane.held_by = ""
     lane.stamp += 1  # whatever blocker it was parked at forgets it
+
+
+def await_token(state: State, gauge: Gauge) -> None:
+    """While lanes wait at an empty bucket, its one timer is set."""
+    now_ms = state.now_ms
+    if gauge.rate_ms and gauge.waiting and not gauge.due and gauge.tokens_at(now_ms) < gauge.rate_ms:
+        tick = state.settings.clock.tick_at(gauge.next_token_ms(now_ms))
+        gauge.due = set_timer(state, Timer.RATE, gauge.number, max(tick, state.tick + 1))
+
+
+def forget_token(state: State, gauge: Gauge) -> None:
+    if gauge.due:
+        clear_timer(state, Timer.RATE, gauge.number, gauge.due)
+        gauge.due = 0
+
+
+def new_rated_gauge(state: State, scope: str, name: str) -> Gauge:
+    gauge = state.rated[state.next_number] = Gauge(scope=scope, name=name, number=state.next_number)
+    state.next_number += 1
+    return gauge
 
 
 def end_admission(state: State, *, full: bool) -> None:
@@ -258,6 +276,8 @@ def begin_attempt(state: State, task: Task, worker: Worker, lane: Lane) -> None:
         gauge.running += 1
         if gauge.rate_ms:
             gauge.spend(now_ms)
+            if gauge.waiting and not gauge.due:
+                await_token(state, gauge)
     tenant = lane.tenant
     if tenant.charged_ms != now_ms:
         tenant.settle(now_ms)
