@@ -68,8 +68,8 @@ def visit(turn: Turn, run: Run) -> None:
         return
     if run.todo:
         _take_steps(turn, run)
-    if run.fanning and run.state != PAUSED:
-        _tend_children(turn, run)
+    if run.fanning:
+        _tend_all_children(turn, run)
     _settle(turn, run)
     if run.signals and run.signals[-1].tick == turn.state.tick and run.state <= WAITING:
         turn.deferred.append(run.number)  # conditions see what came in this tick from the next one on
@@ -334,6 +334,18 @@ _KINDS: dict[Kind, Callable[[Turn, Run, Step], None]] = {
 # ---- children
 
 
+def _tend_all_children(turn: Turn, run: Run) -> None:
+    """Until nothing more follows: the end of one map may be the beginning of the next."""
+    events = turn.events
+    while run.fanning and run.state != PAUSED:
+        before = len(events)
+        _tend_children(turn, run)
+        if len(events) == before or turn.full:
+            return
+        if run.todo:
+            _take_steps(turn, run)
+
+
 def _tend_children(turn: Turn, run: Run) -> None:
     """Begin what may begin, and end what all children of have ended."""
     for _, task in sorted((run.fanning or {}).items(), key=lambda pair: pair[0]):
@@ -347,8 +359,6 @@ def _tend_children(turn: Turn, run: Run) -> None:
         if turn.full and not run.wanted:
             turn.deferred.append(run.number)
             return
-    if run.todo:
-        _take_steps(turn, run)
 
 
 def _tend_map(turn: Turn, task: Task) -> None:

@@ -324,10 +324,10 @@ def _on_fan_ended(state: State, event: ev.FanEnded) -> None:
         value: Value = Ref(f"{task.run.number}/{task.step.index}", 0, fan.total, "gather")
     else:
         value = fan.last
-    _end_task(state, task, Cause.SUCCEED, value)
+    _end_task(state, task, Cause.SUCCEED, value, wanted=False)  # this is decided in a visit, which goes on
 
 
-def _end_task(state: State, task: Task, cause: Cause, value: Value) -> None:
+def _end_task(state: State, task: Task, cause: Cause, value: Value, *, wanted: bool = True) -> None:
     """A task is over: its run counts it, and the nodes behind it move up."""
     run, number = task.run, task.number
     if task.phase == WAITING:
@@ -344,7 +344,7 @@ def _end_task(state: State, task: Task, cause: Cause, value: Value) -> None:
         if value is not None:
             keep_result(run, step.index, value)
         count_ended(run, step)
-    if not run.wanted:
+    if wanted and not run.wanted:
         run.wanted = state.stamp
         state.fresh.append(run)
 
