@@ -112,6 +112,7 @@ class Partition:
         self.rows: list[Sealed] = []
         self.running: list[inp.Input] = []
         self.submitted = 0
+        self.spent = self.took = 0.0  # seconds of CPU in all ticks, and in the last one
         set_up = [inp.PutTenant("ops", name, place + 1, 1_000_000) for place, name in enumerate(TENANTS)]
         documents = [inp.PutDefinition("ops", name, text) for name in TENANTS for text in (ONE, GRAPH)]
         queue = inp.PutQueue("ops", "default", 1_000_000, 1_000_000, 1_000)
@@ -119,9 +120,13 @@ class Partition:
 
     def apply(self, asked: list[inp.Input]) -> Outcome:
         self.tick += 1
+        began = thread_time()
         outcome = self.machine.apply(self.tick, asked)
+        row = self.recorder.row(self.tick, asked, outcome.events)
+        self.took = thread_time() - began
+        self.spent += self.took
         assert outcome.taken == len(asked), "a batch fits into a tick"
-        self.rows.append(self.recorder.row(self.tick, asked, outcome.events))
+        self.rows.append(row)
         self.running += [inp.Succeeded(effect.task, effect.attempt) for effect in outcome.effects]
         return outcome
 
@@ -156,9 +161,9 @@ def through(workflow: str, runs: int) -> float:
     per_tick = BATCH if workflow == "one" else BATCH // 12
     batches = [partition.submissions(workflow, per_tick) for _ in range(runs // per_tick)]
     gc.collect()
-    began = thread_time()
+    partition.spent = 0.0
     tasks = drive(partition, iter(batches))
-    return (thread_time() - began) / tasks * 1e6
+    return partition.spent / tasks * 1e6
 
 
 def doubling(runs: int) -> float:
@@ -168,9 +173,9 @@ def doubling(runs: int) -> float:
         partition = Partition()
         batches = [partition.submissions("one", BATCH) for _ in range(count // BATCH)]
         gc.collect()
-        began = thread_time()
+        partition.spent = 0.0
         drive(partition, iter(batches))
-        return thread_time() - began
+        return partition.spent
 
     return min(backlog(2 * runs) / backlog(runs) for _ in range(3))
 
@@ -181,9 +186,8 @@ def waiting(count: int) -> dict[str, float]:
     full.rows = empty.rows = NoRows()
     longest = 0.0
     while full.submitted < count:
-        began = thread_time()
         full.apply(full.submissions("one", 1_000))
-        longest = max(longest, thread_time() - began)
+        longest = max(longest, full.took)
     slower = max(1.0, round_trip_ns() / REFERENCE_NS)
     ratios = []
     for _ in range(7):
@@ -198,11 +202,8 @@ def steady(partition: Partition, ticks: int = 100) -> tuple[float, float]:
     """Ten results and ten submissions a tick: the time of all ticks, and of the longest."""
     total = longest = 0.0
     for _ in range(ticks):
-        batch = partition.results() + partition.submissions("one", 10)
-        began = thread_time()
-        partition.apply(batch)
-        took = thread_time() - began
-        total, longest = total + took, max(longest, took)
+        partition.apply(partition.results() + partition.submissions("one", 10))
+        total, longest = total + partition.took, max(longest, partition.took)
     return total, longest
 
 

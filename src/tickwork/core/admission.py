@@ -16,7 +16,7 @@ from heapq import heapify, heappop, heappush
 from tickwork.core.effects import Alert, Dispatch
 from tickwork.core.events import ChildDispatched, LaneHeld, LoadShed, TaskDispatched
 from tickwork.core.evolve.upkeep import end_admission, held_at
-from tickwork.core.lanes import PLAIN_RESOURCES, Blocker, Gauge, Lane, OrderKey, Shed, Station
+from tickwork.core.lanes import Blocker, Gauge, Lane, OrderKey, Shed, Station
 from tickwork.core.model import State, Worker
 from tickwork.core.turn import Turn
 
@@ -32,11 +32,10 @@ def admit(turn: Turn) -> None:
         key, lane, source = heappop(line)
         if source is not None:
             _refill(line, source, now_ms)
-        current = lane.order_key(now_ms)
-        if current == key:
+        if lane.tenant.fair_time_at(now_ms) == key[0]:
             _serve(turn, lane, line, still)
         else:
-            heappush(line, (current, lane, None))  # its tenant has started something since
+            heappush(line, (lane.order_key(now_ms), lane, None))  # its tenant has started something since
     for lane in (*still, *(candidate[1] for candidate in line)):
         if lane.held:
             held_at(state, lane).park(lane, now_ms)
@@ -115,23 +114,24 @@ def _serve(turn: Turn, lane: Lane, line: list[Candidate], still: list[Lane]) -> 
 
 def _room(state: State, lane: Lane) -> int:
     """How many of its tasks could start now; 0 where `what_holds` knows a reason."""
-    room = lane.live
     if not lane.station.free or (state.shed.on and not lane.protected):
         return 0
+    room = lane.live
     for gauge in lane.gauges:
-        if gauge.paused:
-            return 0
-        if gauge.limit - gauge.running < room:
-            room = gauge.limit - gauge.running
+        left = 0 if gauge.paused else gauge.limit - gauge.running
+        if left < room:
+            room = left
         if gauge.rate_ms:
-            room = min(room, gauge.tokens_at(state.now_ms) // gauge.rate_ms)
+            left = gauge.tokens_at(state.now_ms) // gauge.rate_ms
+            if left < room:
+                room = left
     return max(room, 0)
 
 
 def _next_worker(state: State, lane: Lane, room: int, turns: int) -> tuple[Worker | None, int]:
     """The next free worker in turn that has the resources, and an even share of what may start."""
     station = lane.station
-    if lane.resources == PLAIN_RESOURCES:
+    if lane.plain:
         worker = state.workers[station.next_free()]
         even = -(-room // turns)
         return worker, min(even, worker.credit - len(worker.tasks), worker.capacity[0] - worker.slots, room)

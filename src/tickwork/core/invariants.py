@@ -77,11 +77,11 @@ def limits(state: State) -> Iterator[str]:
     running: dict[tuple[str, str, str], int] = {}
     for task in state.tasks.values():
         if task.phase == Phase.RUNNING and task.lane is not None:
-            for gauge in task.lane.gauges:
+            for gauge in task.lane.counted:
                 key = _gauge_key(task.lane, gauge)
                 running[key] = running.get(key, 0) + 1
     for lane in state.lanes.values():
-        for gauge in lane.gauges:
+        for gauge in lane.counted:
             counted = running.get(_gauge_key(lane, gauge), 0)
             if gauge.running != counted:
                 yield f"{gauge.scope} {gauge.name}: {gauge.running} counted, {counted} running"

@@ -156,11 +156,13 @@ class Lane(msgspec.Struct, eq=False):
     key: LaneKey
     tenant: "Tenant"
     station: Station
-    gauges: tuple[Gauge, ...]
+    gauges: tuple[Gauge, ...]  # whatever may hold it, in the order in which they are asked
+    counted: tuple[Gauge, ...]  # those of them that count attempts; a workflow can only be paused
     priority: int
     lead_ms: int  # how much earlier its priority makes a task look; ageing, without ever sorting again
     protected: bool  # important enough not to be held when load is shed
     resources: tuple[int, int, int, int]
+    plain: bool  # one slot and nothing else
     tasks: "deque[Task]" = msgspec.field(default_factory=deque)
     orders: deque[int] = msgspec.field(default_factory=deque)
     live: int = 0

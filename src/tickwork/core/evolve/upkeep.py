@@ -11,6 +11,7 @@ from tickwork.core.lifecycle import Phase
 from tickwork.core.model import NOTHING, Run, State, Task, Tenant, Timer, Worker, dominant_units
 from tickwork.core.plan import Step
 
+RUNNING = Phase.RUNNING
 DUE_KIND = {
     Phase.READY: Timer.QUEUED,
     Phase.RUNNING: Timer.RUNNING,
@@ -113,16 +114,18 @@ def make_lane(
 ) -> Lane:
     tenant_id, workflow, queue, priority, labels, resources, _ = key
     tenant = state.tenants[tenant_id]
-    gauges = (tenant.gauge, workflow_gauge(tenant, workflow), state.queues[queue].gauge)
+    counted = (tenant.gauge, state.queues[queue].gauge, *(label_gauge(state, *label) for label in labels))
     lane = Lane(
         key=key,
         tenant=tenant,
         station=station_of(state, queue, labels),
-        gauges=gauges + tuple(label_gauge(state, *label) for label in labels),
+        gauges=(tenant.gauge, workflow_gauge(tenant, workflow), *counted[1:]),
+        counted=counted,
         priority=priority,
         lead_ms=priority * state.settings.ageing_ms,
         protected=priority >= state.settings.shed_below,
         resources=resources,
+        plain=resources == PLAIN_RESOURCES,
         number=number,
     )
     state.lanes[key] = lane
@@ -272,7 +275,7 @@ def has_credit(worker: Worker) -> bool:
 def begin_attempt(state: State, task: Task, worker: Worker, lane: Lane) -> None:
     """Count the attempt against every limit, its tenant's share and its worker's credit."""
     now_ms = state.now_ms
-    for gauge in lane.gauges:
+    for gauge in lane.counted:
         gauge.running += 1
         if gauge.rate_ms:
             gauge.spend(now_ms)
@@ -287,7 +290,7 @@ def begin_attempt(state: State, task: Task, worker: Worker, lane: Lane) -> None:
         least = state.fair_floor - state.owed_max
         if tenant.fair_time < least:
             tenant.fair_time = least
-    if lane.resources == PLAIN_RESOURCES and tenant.more == NOTHING:
+    if lane.plain and tenant.more == NOTHING:
         tenant.slots += 1
         tenant.usage = tenant.slots
         tenant.fair_time += START_CHARGE_MS * tenant.share_unit
@@ -296,7 +299,7 @@ def begin_attempt(state: State, task: Task, worker: Worker, lane: Lane) -> None:
         use(state, tenant, worker, lane.resources, 1)
         units = dominant_units(lane.resources[0], lane.resources[1:], state.capacity)
         tenant.fair_time += units * START_CHARGE_MS * tenant.share_unit
-    task.phase = Phase.RUNNING
+    task.phase = RUNNING
     task.attempt += 1
     task.worker = worker
     task.started = False
@@ -326,14 +329,14 @@ def end_attempt(state: State, task: Task) -> None:
     assert worker is not None and lane is not None
     if task.due or task.silent_at:
         clear_due(state, task)
-    for gauge in lane.gauges:
+    for gauge in lane.counted:
         gauge.running -= 1
         if not gauge.stirred:
             stir(state, gauge)
     tenant = lane.tenant
     if tenant.charged_ms != state.now_ms:
         tenant.settle(state.now_ms)
-    if lane.resources == PLAIN_RESOURCES and tenant.more == NOTHING:
+    if lane.plain and tenant.more == NOTHING:
         tenant.slots -= 1
         tenant.usage = tenant.slots
         worker.slots -= 1
@@ -347,9 +350,10 @@ def end_attempt(state: State, task: Task) -> None:
 
 
 def free_worker(state: State, worker: Worker) -> None:
-    bit = 1 << worker.number
+    number = worker.number
     for station in worker.stations:
-        station.free |= bit
+        if not station.free >> number & 1:
+            station.free |= 1 << number
         if not station.stirred:
             stir(state, station)
 
