@@ -322,6 +322,7 @@ def test_all_obstacles_are_named_in_the_order_in_which_they_are_asked():
         (Held.PAUSED, "resume"),
         (Held.CREDIT, "worker"),
     ]
+    assert [one.since > 0 for one in node_of(driver, run_id, "a").obstacles] == [True, False, False]
     for one in node_of(driver, run_id, "a").obstacles:
         assert not driver.running
         apply_remedy(driver, run_id, one)
@@ -340,6 +341,7 @@ def test_the_place_in_line_and_the_time_in_it_are_told():
 
     assert [node_of(driver, run_id, "a").ahead for run_id in ("r0001", "r0002", "r0003")] == [0, 1, 2]
     assert only(driver, "r0001").held_ms >= 500
+    assert driver.tick - node_of(driver, "r0001", "a").queued_since >= 500
     driver.send(inp.Cancel(BY, T, "r0002"))
     assert node_of(driver, "r0003", "a").ahead == 1
 

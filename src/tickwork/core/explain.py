@@ -31,6 +31,7 @@ class NodeHeld(msgspec.Struct, frozen=True, kw_only=True):
     child: int = -1  # of a map or repeat
     attempt: int = 0
     ahead: int = 0  # tasks before it in its lane
+    queued_since: int = 0  # tick since when it stands there; 0: it does not
 
 
 class WhyNot(msgspec.Struct, frozen=True, kw_only=True):
@@ -194,6 +195,7 @@ def _reached(state: State, task: Task, own: tuple[Obstacle, ...]) -> list[NodeHe
         child=task.child,
         attempt=task.attempt,
         ahead=_ahead(task) if task.queued else 0,
+        queued_since=state.settings.clock.tick_at(task.ready_ms) if task.queued else 0,
     )
     return [held, *_children(state, task, own)]
 

@@ -95,10 +95,10 @@ def in_line(state: State, task: Task) -> tuple[Obstacle, ...]:
 def _of_lane(
     state: State, task: Task, lane: Lane, held: Held, by: str, text: str, remedy: str, needs: Need, **facts: Fact
 ) -> Obstacle:
-    ready = state.settings.clock.tick_at(task.ready_ms)
     known = (lane.held, lane.held_by) == (held, by)
     until = needs.at or (task.due if task.phase == Phase.READY else 0)  # then it gives up
-    since = max(ready, lane.held_since) if known else ready
+    # A lane records what holds it first; since when anything else does, the state does not say.
+    since = max(state.settings.clock.tick_at(task.ready_ms), lane.held_since) if known else 0
     return obstacle(state, held, by, text, remedy, needs, since=since, until=until, **facts)
 
 
@@ -163,7 +163,7 @@ def _of_workers(state: State, task: Task, lane: Lane) -> list[Obstacle]:
         found.append(
             _of_lane(
                 state, task, lane, Held.CREDIT, by,
-                f"all {len(serving)} workers that serve {where} are taken, {idle} of them offer nothing",
+                f"none of the {len(serving)} workers that serve {where} has credit left, {idle} of them offer none",
                 "Wait for one of their attempts to end, or add workers.", Need("credit", where),
                 workers=len(serving), busy=len(serving) - idle, offering_nothing=idle,
             )
