@@ -44,6 +44,13 @@ class Oracle:
                 return key
         return None
 
+    def all_start(self) -> bool:
+        """Whether everything that is ready starts now, so that no order keeps anybody waiting."""
+        while (key := self.first()) is not None:
+            worker = next(n for n in self.state.workers if self.serves(n, key) and self.fits(n, key))
+            self.start(key, worker)
+        return not any(self.lanes.values())
+
     def hold(self, key: Any) -> str | None:
         for gauge in gauges_of(self.state, key):
             running, tokens = self.gauges[gauge]
@@ -138,10 +145,11 @@ class Watched(Driver):
         keys = {task.number: lane_key(task) for task in state.tasks.values() if task.queued}
         began, recorded = len(turn.effects), len(turn.events)
         reasons = {lane.number: (lane.held, lane.held_by) for lane in state.lanes.values()}
+        plenty = Oracle(state).all_start()
         admit(turn)
         for effect in turn.effects[began:]:
             if isinstance(effect, Dispatch):
-                expected = oracle.first()
+                expected = keys[effect.task] if plenty else oracle.first()
                 assert keys[effect.task] == expected, "another lane comes first"
                 assert oracle.lanes[expected][0].number == effect.task, "another task of the lane comes first"
                 oracle.start(expected, effect.worker)

@@ -2,7 +2,8 @@
 
 Again and again, the first lane in order that nothing holds gives its first task to the next free
 worker. Order is (fair time of the tenant, tenant, age of the lane's first task), where a level of
-priority counts as `ageing_ms` of age. What holds a lane is recorded with the lane, once, when it
+priority counts as `ageing_ms` of age. Where everything that is ready can start at once, order decides nothing,
+and lanes are emptied one after the other. What holds a lane is recorded with the lane, once, when it
 begins or changes; a held lane is looked at again only when its blocker stirs.
 
 Bounds. With all tenants backlogged, a tenant of weight w starts before any other tenant's fair time
@@ -27,13 +28,14 @@ def admit(turn: Turn) -> None:
     state = turn.state
     now_ms, events = state.now_ms, turn.events
     line = _candidates(state)
+    plenty = len(line) > 1 and _plenty(state, line)
     still: list[Lane] = []
     while line and len(events) < turn.changes_max:
         key, lane, source = heappop(line)
         if source is not None:
             _refill(line, source, now_ms)
-        if lane.tenant.fair_time_at(now_ms) == key[0]:
-            _serve(turn, lane, line, still)
+        if plenty or lane.tenant.fair_time_at(now_ms) == key[0]:
+            _serve(turn, lane, [] if plenty else line, still)
         else:
             heappush(line, (lane.order_key(now_ms), lane, None))  # its tenant has started something since
     for lane in (*still, *(candidate[1] for candidate in line)):
@@ -50,6 +52,30 @@ def _candidates(state: State) -> list[Candidate]:
     for blocker in state.stirred:
         _refill(line, blocker, now_ms)
     return line
+
+
+def _plenty(state: State, line: list[Candidate]) -> bool:
+    """Whether every ready task of these lanes can start now: then nobody can be kept waiting by another."""
+    demand = 0
+    wanted: dict[Gauge, int] = {}
+    for _, lane, source in line:
+        if source is not None or not lane.plain or lane.tasks[0].fan is not None:
+            return False
+        demand += lane.live
+        for gauge in lane.gauges:
+            wanted[gauge] = wanted.get(gauge, 0) + lane.live
+    return all(gauge.room(state.now_ms) >= live for gauge, live in wanted.items()) and all(
+        _credit_reaches(state, lane.station, demand) for _, lane, _ in line
+    )
+
+
+def _credit_reaches(state: State, station: Station, demand: int) -> bool:
+    bits = station.free
+    while bits and demand > 0:
+        worker = state.workers[(bits & -bits).bit_length() - 1]
+        bits &= bits - 1
+        demand -= min(worker.credit - len(worker.tasks), worker.capacity[0] - worker.slots)
+    return demand <= 0
 
 
 def _refill(line: list[Candidate], blocker: Blocker, now_ms: int) -> None:
