@@ -154,7 +154,8 @@ def _check_submission(state: State, tenant: Tenant, plan: Plan, asked: inputs.Su
     run_id = asked.run_id
     if not (run_id.isascii() and run_id.replace("-", "").isalnum() and run_id[0] != "-" and len(run_id) <= 64):
         _check_run_id(run_id)  # what most ids are made of needs no pattern
-    _check_room(state, tenant, 1)
+    if state.live_runs >= state.settings.max_live_runs or tenant.active >= tenant.max_live_runs:
+        _check_room(state, tenant, 1)
     if asked.inputs is not None or plan.definition.inputs:
         require_inputs(plan.definition, asked.inputs)
 

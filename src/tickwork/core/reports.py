@@ -38,21 +38,27 @@ WORKER_QUEUES_MAX = 1_000
 def _current(turn: Turn, place: int, number: int, attempt: int) -> Task | None:
     task = turn.state.tasks.shards[number & 255].get(number)
     if task is None or task.phase != RUNNING or task.attempt != attempt:
-        turn.emit(StaleReport(place))
-        turn.effects.append(Answer(place, "", "fenced", "this attempt is no longer yours"))
+        _fence(turn, place)
         return None
     return task
 
 
+def _fence(turn: Turn, place: int) -> None:
+    turn.emit(StaleReport(place))
+    turn.effects.append(Answer(place, "", "fenced", "this attempt is no longer yours"))
+
+
 def _succeeded(turn: Turn, place: int, asked: inputs.Succeeded) -> None:
-    task = _current(turn, place, asked.task, asked.attempt)
-    if task is None:
+    number = asked.task
+    task = turn.state.tasks.shards[number & 255].get(number)
+    if task is None or task.phase != RUNNING or task.attempt != asked.attempt:
+        _fence(turn, place)
         return
     if asked.value is not None and too_large(asked.value):
         raise Refused("value_too_large", f"inline values have at most {INLINE_BYTES_MAX} bytes", path="value")
     if task.cache_key:
         turn.effects.append(Keep(task.number, task.cache_key, place))
-    turn.emit(TaskSucceeded(asked.task, place))
+    turn.emit(TaskSucceeded(number, place))
 
 
 def _failed(turn: Turn, place: int, asked: inputs.Failed) -> None:
