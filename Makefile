@@ -33,7 +33,10 @@ test: setup  ## everything
 	.venv/bin/lint-imports
 	.venv/bin/pytest -n 2
 
-bench: setup
+demo: setup  ## one run through the core on virtual time, decision by decision
+	$(PY) examples/tour.py
+
+bench: setup  ## every figure of docs/performance.md against its gate
 	$(PY) bench/core.py --check
 
 requirements: setup  ## the requirements that no test names yet
