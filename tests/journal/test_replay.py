@@ -37,7 +37,7 @@ def with_events(seq: int, deed) -> list:
 
 
 @pytest.mark.proves("I8", "I13")
-@pytest.mark.parametrize("kind", [ev.TaskDispatched, ev.RunMoved, ev.TaskReady, ev.LaneHeld])
+@pytest.mark.parametrize("kind", [ev.TaskDispatched, ev.RunMoved, ev.TaskReady, ev.WorkerOffered])
 def test_a_changed_event_is_named(kind):
     seq, place = place_of(kind)
     field = kind.__struct_fields__[1]
