@@ -378,7 +378,12 @@ class History:
         return [inp.PutDefinition(BY, self.rng.choice(TENANTS), self.rng.choice([NEW_FAN, DOCUMENTS["fan"]]))]
 
     def stale(self) -> list[inp.Input]:
-        rng = self.rng
+        """Reports about attempts that are not current: of tasks that run, that ended, that never were."""
+        rng, running = self.rng, self.driver.running
+        if running and rng.random() < 0.5:
+            number = rng.choice(sorted(running))
+            attempt = running[number].attempt + rng.choice([-1, 1])
+            return [rng.choice([inp.Succeeded(number, attempt), inp.Failed(number, attempt, "X")])]
         number = rng.randrange(max(1, self.driver.state.next_number))
         return [rng.choice([inp.Succeeded(number, 99), inp.Failed(number, 0, "X"), inp.CacheAnswered(number, True)])]
 

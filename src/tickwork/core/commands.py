@@ -275,7 +275,7 @@ def _resolve(turn: Turn, place: int, asked: inputs.Resolve) -> None:
 
 def _decisions(state: State, tenant: Tenant, record: inputs.RunRecord, asked: inputs.Resolve) -> dict[int, str]:
     plan = _plan_of_record(state, tenant, record)
-    for node, value in asked.values.items():
+    for node, value in sorted(asked.values.items(), key=lambda pair: pair[0]):
         if too_large(value):
             raise Refused("value_too_large", "the value is too large to be inline", path=f"values.{node}")
         if asked.decisions.get(node) != "accept":
@@ -284,7 +284,7 @@ def _decisions(state: State, tenant: Tenant, record: inputs.RunRecord, asked: in
     if not asked.decisions:
         return dict.fromkeys(failed, "retry")
     chosen: dict[int, str] = {}
-    for node, deed in asked.decisions.items():
+    for node, deed in sorted(asked.decisions.items()):  # as the journal keeps them, so a refusal names the same one
         index = plan.index.get(node)
         if index is None or index not in failed:
             raise Refused("not_failed", f"node {node[:128]!r} has not failed", path=f"decisions.{node}")

@@ -1,6 +1,6 @@
 """One row of the journal: what a tick took in, what it decided, and its place in the chain.
 
-The hash of a row is over the canonical bytes of everything in it and the hash before, so no
+The hash of a row is over its format, the canonical bytes of everything in it and the hash before, so no
 row can be changed, dropped or moved without every later hash telling. Bytes are canonical because
 every struct is an array of integers, texts and bytes in a fixed order, and because the only maps
 inside are written with sorted keys. Compression comes after hashing and is of no consequence to it.
@@ -19,6 +19,7 @@ from tickwork.journal.upcast import FORMAT, upcast
 
 HASH_BYTES = 32
 GENESIS = bytes(HASH_BYTES)
+ROW_BYTES_MAX = 256 * 1024 * 1024  # unpacked; a tick has a few megabytes, so more than this is damage or an attack
 
 
 class Row(msgspec.Struct, frozen=True, array_like=True):
@@ -42,22 +43,25 @@ class Sealed(msgspec.Struct, frozen=True):
 
 _encoder = msgspec.msgpack.Encoder(order="deterministic")
 _decoder = msgspec.msgpack.Decoder(Row)
+_plain_decoder = msgspec.msgpack.Decoder(list[Any])
 
 
-def chain(before: bytes, body: bytes) -> bytes:
-    return blake2b(before + body, digest_size=HASH_BYTES).digest()
+def chain(before: bytes, version: bytes, body: bytes) -> bytes:
+    """The version is in it: the same bytes under another format would be another row."""
+    return blake2b(before + version + body, digest_size=HASH_BYTES).digest()
 
 
 def seal(row: Row, before: bytes) -> Sealed:
     """The stored form of a row that follows the hash `before`."""
     body = _encoder.encode(row)
-    return Sealed(row.seq, row.tick, chain(before, body), FORMAT_BYTE + zlib.compress(body, 1))
+    assert len(body) <= ROW_BYTES_MAX, "nobody could read this row again"
+    return Sealed(row.seq, row.tick, chain(before, FORMAT_BYTE, body), FORMAT_BYTE + zlib.compress(body, 1))
 
 
 def unseal(sealed: Sealed, before: bytes) -> Row:
     """The row, once its hash and its place in the chain are verified."""
     body = _body(sealed)
-    if chain(before, body) != sealed.hash:
+    if chain(before, sealed.data[:1], body) != sealed.hash:
         raise Corrupt(f"seq {sealed.seq}: the row does not follow the one before it, or was changed")
     row = _decode(sealed.data[0], body, sealed.seq)
     if (row.seq, row.tick) != (sealed.seq, sealed.tick):
@@ -69,17 +73,22 @@ FORMAT_BYTE = bytes([FORMAT])
 
 
 def _body(sealed: Sealed) -> bytes:
+    unpacker = zlib.decompressobj()
     try:
-        return zlib.decompress(sealed.data[1:])
+        body = unpacker.decompress(sealed.data[1:], ROW_BYTES_MAX + 1)
     except zlib.error as error:
         raise Corrupt(f"seq {sealed.seq}: the row cannot be unpacked: {error}") from None
+    if len(body) > ROW_BYTES_MAX:
+        raise Corrupt(f"seq {sealed.seq}: the row has more than {ROW_BYTES_MAX} bytes")
+    if not unpacker.eof or unpacker.unused_data:
+        raise Corrupt(f"seq {sealed.seq}: the row is cut off, or something is appended to it")
+    return body
 
 
 def _decode(version: int, body: bytes, seq: int) -> Row:
     try:
         if version == FORMAT:
             return _decoder.decode(body)
-        raw: list[Any] = msgspec.msgpack.decode(body)
-        return msgspec.convert(upcast(version, raw), Row)
-    except (msgspec.ValidationError, msgspec.DecodeError) as error:
+        return msgspec.convert(upcast(version, _plain_decoder.decode(body)), Row)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise Corrupt(f"seq {seq}: the row cannot be read: {error}") from None

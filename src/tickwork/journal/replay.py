@@ -30,7 +30,7 @@ class Recorder:
 def replay(rows: Iterable[Sealed], machine: Machine, *, head: bytes = GENESIS, seq: int = 0) -> bytes:
     """Bring `machine` from just after `seq` to the end of these rows. Returns the last hash."""
     for sealed in rows:
-        row = _next(sealed, head, seq)
+        row = _next(sealed, head, seq, machine.state.tick)
         if row.rules == RULES:
             outcome = machine.apply(row.tick, row.inputs)
             if outcome.taken != len(row.inputs) or outcome.events != row.events:
@@ -44,15 +44,17 @@ def replay(rows: Iterable[Sealed], machine: Machine, *, head: bytes = GENESIS, s
 def fold(rows: Iterable[Sealed], machine: Machine, *, head: bytes = GENESIS, seq: int = 0) -> bytes:
     """The same by the recorded events alone."""
     for sealed in rows:
-        row = _next(sealed, head, seq)
+        row = _next(sealed, head, seq, machine.state.tick)
         machine.fold(row.tick, row.inputs, row.events)
         head, seq = sealed.hash, sealed.seq
     return head
 
 
-def _next(sealed: Sealed, head: bytes, seq: int) -> Row:
+def _next(sealed: Sealed, head: bytes, seq: int, tick: int) -> Row:
     if sealed.seq != seq + 1:
         raise Corrupt(f"seq {sealed.seq} follows {seq}: rows are missing or out of order")
+    if sealed.tick <= tick:
+        raise Corrupt(f"seq {sealed.seq}: tick {sealed.tick} does not come after {tick}")
     return unseal(sealed, head)
 
 

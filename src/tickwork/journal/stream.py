@@ -1,7 +1,8 @@
 """A journal as one stream of bytes: for files, exports and the wire.
 
-Each row is framed with its length and a checksum, so that a torn tail is recognised and cut, and never
-read as something else. The reader takes chunks of any size.
+Each row is framed with its length and two checksums, one of the frame's head and one of the rest, so that
+a torn tail is recognised and cut, and never read as something else. The head has its own because a damaged length
+would make all that follows look like a torn tail. The reader takes chunks of any size.
 """
 
 import struct
@@ -9,16 +10,18 @@ import zlib
 from collections.abc import Iterable, Iterator
 
 from tickwork.core.errors import Corrupt
-from tickwork.journal.record import HASH_BYTES, Sealed
+from tickwork.journal.record import HASH_BYTES, ROW_BYTES_MAX, Sealed
 
-_HEAD = struct.Struct(">IIQQ")  # length of the data, checksum of the rest, seq, tick
-_FRAME_BYTES_MAX = 256 * 1024 * 1024
+_HEAD = struct.Struct(">IQQI")  # length of the data, seq, tick, checksum of the rest
+_CHECK = struct.Struct(">I")  # checksum of the head, behind it
+_FRAME_BYTES_MAX = ROW_BYTES_MAX + 1024  # what does not compress grows a little
 
 
 def write(rows: Iterable[Sealed]) -> Iterator[bytes]:
     for row in rows:
         rest = row.hash + row.data
-        yield _HEAD.pack(len(row.data), zlib.crc32(rest), row.seq, row.tick) + rest
+        head = _HEAD.pack(len(row.data), row.seq, row.tick, zlib.crc32(rest))
+        yield head + _CHECK.pack(zlib.crc32(head)) + rest
 
 
 class Reader:
@@ -26,6 +29,7 @@ class Reader:
 
     def __init__(self) -> None:
         self._buffer = bytearray()
+        self._seq = 0  # of the last whole row, for messages
 
     @property
     def torn(self) -> int:
@@ -35,19 +39,26 @@ class Reader:
         self._buffer += chunk
         rows: list[Sealed] = []
         at = 0
-        while len(self._buffer) - at >= _HEAD.size:
-            length, checksum, seq, tick = _HEAD.unpack_from(self._buffer, at)
-            if length > _FRAME_BYTES_MAX:
-                raise Corrupt(
-                    f"a row after seq {rows[-1].seq if rows else '?'} has no sane length: the stream is damaged"
-                )
-            end = at + _HEAD.size + HASH_BYTES + length
-            if len(self._buffer) < end:
-                break
-            rest = bytes(self._buffer[at + _HEAD.size : end])
-            if zlib.crc32(rest) != checksum:
-                raise Corrupt(f"seq {seq}: the checksum does not match: the stream is damaged")
-            rows.append(Sealed(seq, tick, rest[:HASH_BYTES], rest[HASH_BYTES:]))
-            at = end
+        while (framed := self._frame(at)) is not None:
+            row, at = framed
+            self._seq = row.seq
+            rows.append(row)
         del self._buffer[:at]
         return rows
+
+    def _frame(self, at: int) -> tuple[Sealed, int] | None:
+        """The row that begins here and where it ends; None while it is not whole."""
+        buffer, begin = self._buffer, at + _HEAD.size + _CHECK.size
+        if len(buffer) < begin:
+            return None
+        length, seq, tick, checksum = _HEAD.unpack_from(buffer, at)
+        (head_checksum,) = _CHECK.unpack_from(buffer, at + _HEAD.size)
+        if zlib.crc32(buffer[at : at + _HEAD.size]) != head_checksum or length > _FRAME_BYTES_MAX:
+            raise Corrupt(f"what follows seq {self._seq or '?'} is not a row: the stream is damaged")
+        end = begin + HASH_BYTES + length
+        if len(buffer) < end:
+            return None
+        rest = bytes(buffer[begin:end])
+        if zlib.crc32(rest) != checksum:
+            raise Corrupt(f"seq {seq}: the checksum does not match: the stream is damaged")
+        return Sealed(seq, tick, rest[:HASH_BYTES], rest[HASH_BYTES:]), end
