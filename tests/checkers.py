@@ -567,6 +567,8 @@ def _gate_room(ledger: Ledger, tick: int, event: ev.GateTaken) -> Found:
     concurrency = run.plan.definition.concurrency if run is not None else None
     if run is None or concurrency is None:
         yield f"tick {tick}: {event} of what has no key"
+    elif run.state != RunState.PENDING:
+        return  # a failed run that an operator resolved goes on at once, whoever holds its key meanwhile
     elif len(ledger.gates.get((run.tenant, run.plan.name, event.key), [])) >= concurrency.limit:
         yield f"tick {tick}: {event} beyond {concurrency.limit} runs"
 

@@ -47,6 +47,7 @@ class Run:
     sla_next: int = 0
     sla_at: int = 0
     wanted: int = 0
+    visited: int = 0  # what `wanted` was before the visit
 
 
 @dataclass
@@ -134,7 +135,6 @@ class Ledger:
         self.live_runs_max: dict[str, int | None] = {}
         self.schedules: dict[int, inp.PutSchedule] = {}
         self.schedule_due: dict[int, int] = {}
-        self.lane_until: dict[int, int] = {}
         self.gates: dict[tuple[str, str, str], list[int]] = {}
         self.lines: dict[tuple[str, str, str], list[int]] = {}
         self.shedding = False
@@ -225,8 +225,6 @@ class Ledger:
                 return (run.resume_at, Timer.RUN_RESUME, run.number)
             case ev.SlaReached() if run is not None:
                 return (run.sla_at, Timer.SLA, run.number)
-            case ev.LaneTried():
-                return (self.lane_until.get(event.lane, 0), Timer.LANE, event.lane)
         return None
 
     def requirement(self, task: Task) -> tuple[str, int, tuple[tuple[str, str], ...], tuple[int, int, int, int], str]:
@@ -455,12 +453,13 @@ class Ledger:
         self.stamp = self.tick + 1
         for number in event.runs:
             if number in self.runs:
-                self.runs[number].wanted = 0
+                run = self.runs[number]
+                run.visited, run.wanted = run.wanted, 0
 
     def _deferred(self, event: ev.Deferred, _asked: list[Any]) -> None:
         for number in event.runs:
             if number in self.runs:
-                self._want(self.runs[number])
+                self.runs[number].wanted = self.runs[number].visited
 
     def _kept(self, event: ev.EventKept, _asked: list[Any]) -> None:
         self._want(self.runs[event.run])
@@ -597,7 +596,8 @@ class Ledger:
         parent = self.tasks.get(task.parent)
         if parent is not None:
             self._child_ends(parent, task.child, ok=task.phase == Phase.SUCCEEDED)
-        self._want(task.run)
+        if not isinstance(event, ev.FanEnded):  # decided in a visit, which goes on by itself
+            self._want(task.run)
 
     def _delayed(self, event: ev.TurnDelayed, _asked: list[Any]) -> None:
         task = self.tasks.get(event.task)
@@ -614,9 +614,6 @@ class Ledger:
 
     def _gone(self, event: ev.WorkerGone, _asked: list[Any]) -> None:
         self.workers.pop(event.worker, None)
-
-    def _lane_held(self, event: ev.LaneHeld, _asked: list[Any]) -> None:
-        self.lane_until[event.lane] = event.until
 
     def _shed(self, event: ev.LoadShed, _asked: list[Any]) -> None:
         self.shedding = event.on
@@ -699,6 +696,5 @@ _HANDLERS: dict[type, Any] = {
     ev.TurnDelayed: Ledger._delayed,
     ev.WorkerOffered: Ledger._offered,
     ev.WorkerGone: Ledger._gone,
-    ev.LaneHeld: Ledger._lane_held,
     ev.LoadShed: Ledger._shed,
 }

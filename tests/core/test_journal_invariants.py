@@ -211,7 +211,6 @@ PLANTS: dict[str, list[Plant]] = {
         altered(ev.RunSubmitted, lambda event: event.start_at, start_at=1),
         dropped(ev.RunDue),
         altered(ev.TurnDelayed, due=1),
-        altered(ev.LaneHeld, lambda event: event.until, until=10**9),
     ],
     "I19": [
         altered(ev.Visited, lambda event: len(event.runs) > 1, runs=lambda event: event.runs[::-1]),
