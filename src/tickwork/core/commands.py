@@ -83,7 +83,7 @@ def _submit(turn: Turn, place: int, asked: inputs.Submit) -> None:
         _submit_on_terms(turn, place, asked, tenant, asked.terms)
         return
     plan = tenant.plans.get(asked.workflow) or _plan(tenant, asked)
-    if asked.run_id in tenant.runs:
+    if asked.run_id in tenant.runs.of(asked.run_id):
         _answer_duplicate(turn, place, asked.run_id)
         return
     _check_submission(state, tenant, plan, asked)

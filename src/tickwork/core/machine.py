@@ -117,8 +117,9 @@ def _visit_runs(turn: Turn) -> None:
     if not runs:
         return
     turn.emit(Visited([run.number for run in runs]))
+    events, changes_max = turn.events, turn.changes_max
     for place, run in enumerate(runs):
-        if turn.full and place:  # one visit at least, or a small cap would stop everything
+        if len(events) >= changes_max and place:  # one visit at least, or a small cap would stop everything
             turn.deferred.extend(later.number for later in runs[place:] if later.number in state.runs)
             break
         visit(turn, run)

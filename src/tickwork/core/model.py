@@ -70,22 +70,26 @@ class Table(Generic[T]):
 class Names(Generic[T]):
     """Like `Table`, for things with a name; the shard comes from a stable checksum."""
 
-    __slots__ = ("shards",)
+    __slots__ = ("last", "shard", "shards")
 
     def __init__(self) -> None:
         self.shards: list[dict[str, T]] = [{} for _ in range(_SHARDS)]
+        self.last, self.shard = "", self.shards[0]
+
+    def of(self, name: str) -> dict[str, T]:
+        """Its shard. Whoever asks for a name asks again at once, to add it."""
+        if name is not self.last:
+            self.last, self.shard = name, self.shards[crc32(name.encode()) & 255]
+        return self.shard
 
     def get(self, name: str) -> T | None:
-        return self.shards[crc32(name.encode()) & 255].get(name)
+        return self.of(name).get(name)
 
     def add(self, name: str, thing: T) -> None:
-        self.shards[crc32(name.encode()) & 255][name] = thing
-
-    def __contains__(self, name: str) -> bool:
-        return name in self.shards[crc32(name.encode()) & 255]
+        self.of(name)[name] = thing
 
     def remove(self, name: str) -> None:
-        del self.shards[crc32(name.encode()) & 255][name]
+        del self.of(name)[name]
 
     def items(self) -> Iterator[tuple[str, T]]:
         yield from sorted(pair for shard in self.shards for pair in shard.items())

@@ -14,6 +14,7 @@ from tickwork.core.events import (
     AttemptStarted,
     CacheMissed,
     Checkpoint,
+    RunMoved,
     StaleReport,
     TaskFailed,
     TaskRequeued,
@@ -21,7 +22,8 @@ from tickwork.core.events import (
     WorkerGone,
     WorkerOffered,
 )
-from tickwork.core.lifecycle import Phase
+from tickwork.core.evolve import completes
+from tickwork.core.lifecycle import Phase, RunTrigger
 from tickwork.core.model import Task
 from tickwork.core.names import check_name
 from tickwork.core.noderules import QUANTITY_MAX
@@ -29,7 +31,7 @@ from tickwork.core.steps import fail_or_retry
 from tickwork.core.turn import Turn
 from tickwork.core.values import INLINE_BYTES_MAX, too_large
 
-RUNNING = Phase.RUNNING
+RUNNING, COMPLETE = Phase.RUNNING, RunTrigger.COMPLETE
 WORKER_CREDIT_MAX = 100_000
 WORKER_LABELS_MAX = 1_000
 WORKER_QUEUES_MAX = 1_000
@@ -58,7 +60,15 @@ def _succeeded(turn: Turn, place: int, asked: inputs.Succeeded) -> None:
         raise Refused("value_too_large", f"inline values have at most {INLINE_BYTES_MAX} bytes", path="value")
     if task.cache_key:
         turn.effects.append(Keep(task.number, task.cache_key, place))
-    turn.emit(TaskSucceeded(number, place))
+    _succeed(turn, task, place)
+
+
+def _succeed(turn: Turn, task: Task, place: int) -> None:
+    """Accept a result. Where it was the last that the run waited for, the run is complete with it."""
+    turn.emit(TaskSucceeded(task.number, place))
+    run = task.run
+    if not run.unfinished and completes(run):
+        turn.emit(RunMoved(run.number, COMPLETE))
 
 
 def _failed(turn: Turn, place: int, asked: inputs.Failed) -> None:
@@ -90,7 +100,7 @@ def _cache_answered(turn: Turn, place: int, asked: inputs.CacheAnswered) -> None
     if task is None or task.phase != Phase.CHECKING:
         turn.emit(StaleReport(place))
     elif asked.found:
-        turn.emit(TaskSucceeded(asked.task, place))
+        _succeed(turn, task, place)
     else:
         turn.emit(CacheMissed(asked.task))
 

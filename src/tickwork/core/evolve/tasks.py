@@ -24,7 +24,7 @@ from tickwork.core.values import Ref, Value
 
 PENDING, READY, RUNNING, WAITING = Phase.PENDING, Phase.READY, Phase.RUNNING, Phase.WAITING
 SUCCEEDED, FAILED = Phase.SUCCEEDED, Phase.FAILED
-PAUSED = RunState.PAUSED
+ACTIVE, PAUSED = RunState.ACTIVE, RunState.PAUSED
 SUCCEED = Cause.SUCCEED
 
 
@@ -165,7 +165,16 @@ def _on_succeeded(state: State, event: ev.TaskSucceeded) -> None:
         end_attempt(state, task)
         if task.attempt == 1 and task.step.requirement[4]:
             _earn_retries(state, task)
-    _end_task(state, task, SUCCEED, asked.value)
+    _end_task(state, task, SUCCEED, asked.value, wanted=False)
+    run = task.run
+    if not run.wanted and (run.unfinished or not completes(run)):
+        run.wanted = state.stamp
+        state.fresh.append(run)
+
+
+def completes(run: Run) -> bool:
+    """Whether a run whose nodes have all ended is complete without another look at it."""
+    return run.state == ACTIVE and not run.failures and not run.wanted and not run.plan.exits
 
 
 def _earn_retries(state: State, task: Task) -> None:
