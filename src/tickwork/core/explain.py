@@ -121,7 +121,7 @@ def _behind_key(state: State, run: Run, gate: Gate) -> Obstacle:
 
 def _holders(state: State, gate: Gate) -> list[str]:
     found: list[str] = []
-    for run in chain.from_iterable(shard.values() for shard in state.runs.shards):
+    for run in chain.from_iterable(block.values() for block in state.runs.blocks.values()):
         if run.gate is gate and not run.gated:
             found.append(run.id)
             if len(found) == gate.holding:

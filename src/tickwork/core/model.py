@@ -1,11 +1,11 @@
 """What a partition holds in memory: unfinished work, and the limits it runs under.
 
 Only `evolve` changes these values. Runs and tasks are flat structs that the garbage collector
-never visits, kept in sharded tables: one dict of a million entries would stop the partition
+never visits, kept in tables of small dicts: one dict of a million entries would stop the partition
 for a quarter of a second whenever it grows. Everything that ended leaves memory.
 """
 
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Iterator
 from enum import IntEnum
 from typing import Generic, TypeVar
@@ -31,44 +31,51 @@ from tickwork.core.wheel import Wheel
 
 T = TypeVar("T")
 _SHARDS = 256
+BLOCK_BITS = 12
 NOTHING = (0, 0, 0)
 
 
 class Table(Generic[T]):
-    """Numbered things, spread over small dicts so that no single insert is ever slow."""
+    """Numbered things, in one small dict per block of neighbouring numbers.
 
-    __slots__ = ("shards",)
+    No insert is ever slow, because no dict ever grows large, and no two grow at the same moment.
+    """
+
+    __slots__ = ("blocks",)
 
     def __init__(self) -> None:
-        self.shards: list[dict[int, T]] = [{} for _ in range(_SHARDS)]
+        self.blocks: defaultdict[int, dict[int, T]] = defaultdict(dict)
 
     def __len__(self) -> int:
-        return sum(len(shard) for shard in self.shards)
+        return sum(len(block) for block in self.blocks.values())
 
     def get(self, number: int) -> T | None:
-        return self.shards[number & 255].get(number)
+        block = self.blocks.get(number >> BLOCK_BITS)
+        return None if block is None else block.get(number)
 
     def __getitem__(self, number: int) -> T:
-        return self.shards[number & 255][number]
+        return self.blocks[number >> BLOCK_BITS][number]
 
     def add(self, number: int, thing: T) -> None:
-        shard = self.shards[number & 255]
-        assert number not in shard, "numbers are given once"
-        shard[number] = thing
+        assert number not in self, "numbers are given once"
+        self.blocks[number >> BLOCK_BITS][number] = thing
 
     def remove(self, number: int) -> None:
-        del self.shards[number & 255][number]
+        block = self.blocks[number >> BLOCK_BITS]
+        del block[number]
+        if not block:
+            del self.blocks[number >> BLOCK_BITS]
 
     def __contains__(self, number: int) -> bool:
-        return number in self.shards[number & 255]
+        return self.get(number) is not None
 
     def values(self) -> list[T]:
         """All of them by number. For snapshots and checks, never for a tick."""
-        return [thing for _, thing in sorted(pair for shard in self.shards for pair in shard.items())]
+        return [thing for _, thing in sorted(pair for block in self.blocks.values() for pair in block.items())]
 
 
 class Names(Generic[T]):
-    """Like `Table`, for things with a name; the shard comes from a stable checksum."""
+    """Things with a name, spread over small dicts by a stable checksum."""
 
     __slots__ = ("last", "shard", "shards")
 

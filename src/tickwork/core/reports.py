@@ -38,7 +38,7 @@ WORKER_QUEUES_MAX = 1_000
 
 
 def _current(turn: Turn, place: int, number: int, attempt: int) -> Task | None:
-    task = turn.state.tasks.shards[number & 255].get(number)
+    task = turn.state.tasks.get(number)
     if task is None or task.phase != RUNNING or task.attempt != attempt:
         _fence(turn, place)
         return None
@@ -52,7 +52,7 @@ def _fence(turn: Turn, place: int) -> None:
 
 def _succeeded(turn: Turn, place: int, asked: inputs.Succeeded) -> None:
     number = asked.task
-    task = turn.state.tasks.shards[number & 255].get(number)
+    task = turn.state.tasks.get(number)
     if task is None or task.phase != RUNNING or task.attempt != asked.attempt:
         _fence(turn, place)
         return

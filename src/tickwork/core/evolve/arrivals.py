@@ -19,7 +19,7 @@ from tickwork.core.values import Value
 
 def add_run(state: State, run: Run) -> None:
     tenant = run.tenant
-    state.runs.shards[run.number & 255][run.number] = run
+    state.runs.blocks[run.number >> 12][run.number] = run
     tenant.runs.of(run.id)[run.id] = run
     if run.key and tenant.keys.get(run.key) is None:  # one brought back leaves a later holder its key
         tenant.keys.add(run.key, run)

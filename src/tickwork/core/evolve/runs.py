@@ -16,7 +16,7 @@ START, COMPLETED = RunTrigger.START, RunState.COMPLETED
 
 
 def _on_moved(state: State, event: ev.RunMoved) -> None:
-    run = state.runs.shards[event.run & 255][event.run]
+    run = state.runs.blocks[event.run >> 12][event.run]
     trigger = event.trigger
     run.state = after = move_run(run.state, trigger)
     if after >= COMPLETED:
@@ -79,7 +79,7 @@ def _close_run(state: State, run: Run) -> None:
         tenant.failed += 1
     else:
         tenant.cancelled += 1
-    del state.runs.shards[number & 255][number]
+    state.runs.remove(number)
     tenant.runs.remove(run.id)
     state.live_runs -= 1
     if run.key and tenant.keys.get(run.key) is run:

@@ -51,12 +51,12 @@ def _make_task(state: State, run: Run, step: Step, cause: Cause) -> Task:
 
 def _on_ready(state: State, event: ev.TaskReady) -> None:
     number, index = event.run, event.step
-    run = state.runs.shards[number & 255][number]
+    run = state.runs.blocks[number >> 12][number]
     step = run.plan.steps[index]
     assert run.phases[index] == PENDING, "a node is made ready once"
     run.phases[index] = READY
     number += index
-    task = state.tasks.shards[number & 255][number] = Task(number, run, step, READY)
+    task = state.tasks.blocks[number >> 12][number] = Task(number, run, step, READY)
     run.busy += 1
     if run.state != PAUSED:
         stand_in_line(state, task)
@@ -85,7 +85,7 @@ def _on_cache_missed(state: State, event: ev.CacheMissed) -> None:
 
 
 def _on_dispatched(state: State, event: ev.TaskDispatched) -> None:
-    task = state.tasks.shards[event.task & 255][event.task]
+    task = state.tasks.blocks[event.task >> 12][event.task]
     lane = task.lane
     assert lane is not None and lane.head() is task, "a lane is served in order"
     if task.due:
@@ -159,7 +159,7 @@ def _heard_from(state: State, task: Task) -> None:
 
 
 def _on_succeeded(state: State, event: ev.TaskSucceeded) -> None:
-    task = state.tasks.shards[event.task & 255][event.task]
+    task = state.tasks.blocks[event.task >> 12][event.task]
     asked: Any = state.inputs[event.input]
     if task.phase == RUNNING:
         end_attempt(state, task)
@@ -344,7 +344,7 @@ def _end_task(state: State, task: Task, cause: Cause, value: Value, *, wanted: b
     else:
         run.busy -= 1
     task.phase = move_task(task.phase, cause)
-    del state.tasks.shards[number & 255][number]
+    state.tasks.remove(number)
     if task.parent:
         _child_ended(state, task, value)
     else:
