@@ -4,10 +4,11 @@ Run `bench/core.py [--quick] [--json] [--check]`; `--check` exits 1 and names wh
 
 Every figure has everything on: four tenants of different weights with limits, a queue with a rate,
 fairness, events, the hash chain and compression. Times are CPU times of this thread, the best of several
-rounds. As a partition's owner does, the bench calls `gc.freeze()` every few ticks: it costs nothing and keeps the
-collector away from what lives long; the core makes no cycles. The speed of a shared machine changes by a factor of three within minutes, so each round also
-times a fixed piece of work (one MessagePack round trip of eight fields). A round that was slower than
-the reference is scaled to it; the raw figure is printed beside.
+rounds. As a partition's owner does, the bench calls `gc.freeze()` every few ticks: it costs nothing and
+keeps the collector away from what lives long; the core makes no cycles. The speed of a shared machine
+changes by a factor of three within minutes, so each round also times a fixed piece of work (one MessagePack
+round trip of eight fields). A round that was slower than the reference is scaled to it; the raw figure is
+printed beside.
 """
 
 import argparse

@@ -16,6 +16,7 @@ from heapq import heapify, heappop, heappush
 
 from tickwork.core.effects import Alert, Dispatch
 from tickwork.core.events import ChildDispatched, LaneHeld, LoadShed, TaskDispatched
+from tickwork.core.evolve.tasks import on_dispatched
 from tickwork.core.evolve.upkeep import end_admission, held_at
 from tickwork.core.lanes import Blocker, Gauge, Lane, OrderKey, Shed, Station
 from tickwork.core.model import State, Worker
@@ -101,7 +102,7 @@ def has_room(blocker: Blocker, now_ms: int) -> bool:
 def _serve(turn: Turn, lane: Lane, line: list[Candidate], still: list[Lane]) -> None:
     """Start tasks of this lane until another lane comes first, it is empty, or something holds it."""
     state = turn.state
-    now_ms, emit, events, station = state.now_ms, turn.emit, turn.events, lane.station
+    now_ms, events, station = state.now_ms, turn.events, lane.station
     turns = 0  # workers that have not had their share in this round
     while lane.live:
         room = _room(state, lane)
@@ -124,10 +125,12 @@ def _serve(turn: Turn, lane: Lane, line: list[Candidate], still: list[Lane]) -> 
             task = lane.head()
             if task.fan is None:
                 number, attempt = task.number, task.attempt + 1
-                emit(TaskDispatched(number, worker.number))
+                event = TaskDispatched(number, worker.number)
+                events.append(event)
+                on_dispatched(state, event)
             else:
                 number, attempt = state.next_number, 1
-                emit(ChildDispatched(task.number, number, worker.number))
+                turn.emit(ChildDispatched(task.number, number, worker.number))
             turn.effects.append(Dispatch(worker.number, number, attempt))
             if not lane.live:
                 return

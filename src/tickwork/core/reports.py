@@ -23,6 +23,7 @@ from tickwork.core.events import (
     WorkerOffered,
 )
 from tickwork.core.evolve import completes
+from tickwork.core.evolve.tasks import on_succeeded
 from tickwork.core.lifecycle import Phase, RunTrigger
 from tickwork.core.model import Task
 from tickwork.core.names import check_name
@@ -65,7 +66,9 @@ def _succeeded(turn: Turn, place: int, asked: inputs.Succeeded) -> None:
 
 def _succeed(turn: Turn, task: Task, place: int) -> None:
     """Accept a result. Where it was the last that the run waited for, the run is complete with it."""
-    turn.emit(TaskSucceeded(task.number, place))
+    event = TaskSucceeded(task.number, place)
+    turn.events.append(event)
+    on_succeeded(turn.state, event)
     run = task.run
     if not run.unfinished and completes(run):
         turn.emit(RunMoved(run.number, COMPLETE))

@@ -37,6 +37,7 @@ from tickwork.core.events import (
     TurnDelayed,
 )
 from tickwork.core.evolve import child_id, has_children_to_give, live_tasks
+from tickwork.core.evolve.tasks import on_ready
 from tickwork.core.inputfields import require_inputs
 from tickwork.core.lifecycle import Phase, RunState, RunTrigger
 from tickwork.core.model import Run, State, Task
@@ -205,7 +206,9 @@ def _begin(turn: Turn, run: Run, step: Step) -> None:
     if run.state == WAITING:
         _wake(turn, run)
     if step.plain:
-        turn.emit(TaskReady(run.number, step.index))
+        event = TaskReady(run.number, step.index)
+        turn.events.append(event)
+        on_ready(turn.state, event)
         return
     try:
         if step.when is not None and not step.when.holds(snapshot(turn.state, run, step.when)):

@@ -49,7 +49,7 @@ def _make_task(state: State, run: Run, step: Step, cause: Cause) -> Task:
     return task
 
 
-def _on_ready(state: State, event: ev.TaskReady) -> None:
+def on_ready(state: State, event: ev.TaskReady) -> None:
     number, index = event.run, event.step
     run = state.runs.blocks[number >> 12][number]
     step = run.plan.steps[index]
@@ -58,7 +58,9 @@ def _on_ready(state: State, event: ev.TaskReady) -> None:
     number += index
     task = state.tasks.blocks[number >> 12][number] = Task(number, run, step, READY)
     run.busy += 1
-    if run.state != PAUSED:
+    if step.timeout.queued_ms is None and run.state == ACTIVE:
+        enqueue(state, task)
+    elif run.state != PAUSED:
         stand_in_line(state, task)
 
 
@@ -84,7 +86,7 @@ def _on_cache_missed(state: State, event: ev.CacheMissed) -> None:
         stand_in_line(state, task)
 
 
-def _on_dispatched(state: State, event: ev.TaskDispatched) -> None:
+def on_dispatched(state: State, event: ev.TaskDispatched) -> None:
     task = state.tasks.blocks[event.task >> 12][event.task]
     lane = task.lane
     assert lane is not None and lane.head() is task, "a lane is served in order"
@@ -158,7 +160,7 @@ def _heard_from(state: State, task: Task) -> None:
         set_timer(state, Timer.SILENT, task.number, task.silent_at)
 
 
-def _on_succeeded(state: State, event: ev.TaskSucceeded) -> None:
+def on_succeeded(state: State, event: ev.TaskSucceeded) -> None:
     task = state.tasks.blocks[event.task >> 12][event.task]
     asked: Any = state.inputs[event.input]
     if task.phase == RUNNING:
@@ -472,11 +474,11 @@ def _on_checkpoint(state: State, event: ev.Checkpoint) -> None:
 
 
 TASK_HANDLERS: dict[type[Any], Callable[[State, Any], None]] = {
-    ev.TaskReady: _on_ready,
-    ev.TaskDispatched: _on_dispatched,
+    ev.TaskReady: on_ready,
+    ev.TaskDispatched: on_dispatched,
     ev.ChildDispatched: _on_child_dispatched,
     ev.AttemptStarted: _on_started,
-    ev.TaskSucceeded: _on_succeeded,
+    ev.TaskSucceeded: on_succeeded,
     ev.TaskRetrying: _on_retrying,
     ev.TaskDue: _on_due,
     ev.TaskRequeued: _on_requeued,
