@@ -51,13 +51,13 @@ def test_every_cell_of_the_runs_table_is_a_move_or_an_error(state, trigger, afte
             move_run(state, trigger)
     else:
         assert may_move(state, trigger)
-        assert move_run(state, trigger).name == after
+        assert RunState(move_run(state, trigger)).name == after
 
 
 @pytest.mark.parametrize(("phase", "cause"), [(phase, cause) for phase in Phase for cause in Cause])
 def test_every_cell_of_the_tasks_table_is_a_move_or_an_error(phase, cause):
     if (phase, cause) in TASK_MOVES:
-        assert move_task(phase, cause) is TASK_MOVES[phase, cause]
+        assert move_task(phase, cause) == TASK_MOVES[phase, cause]
     else:
         with pytest.raises(IllegalMove):
             move_task(phase, cause)

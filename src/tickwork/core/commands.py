@@ -36,6 +36,7 @@ from tickwork.core.events import (
     TaskFailed,
     TenantPut,
 )
+from tickwork.core.evolve.arrivals import on_submitted
 from tickwork.core.evolve.setup import scope_gauge, time_of
 from tickwork.core.inputfields import require_inputs
 from tickwork.core.lifecycle import Phase, RunState, RunTrigger, may_move
@@ -87,7 +88,9 @@ def _submit(turn: Turn, place: int, asked: inputs.Submit) -> None:
         _answer_duplicate(turn, place, asked.run_id)
         return
     _check_submission(state, tenant, plan, asked)
-    turn.emit(RunSubmitted(state.next_number, place))
+    event = RunSubmitted(state.next_number, place)
+    turn.events.append(event)
+    on_submitted(state, event)
 
 
 def _submit_on_terms(turn: Turn, place: int, asked: inputs.Submit, tenant: Tenant, terms: inputs.Terms) -> None:

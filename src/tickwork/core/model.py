@@ -243,6 +243,7 @@ class Run(msgspec.Struct, gc=False, eq=False):
     wanted: int = 0  # tick since when it waits for a visit; 0: it does not
     visited: int = 0  # what `wanted` was before its visit in this tick
     todo: tuple[int, ...] | list[int] = ()  # nodes whose parents have all ended
+    shelf: "dict[str, Run] | None" = None  # where its tenant finds it by id
     state: int = 0
     started: int = 0  # tick
     priority: int = -1  # -1: as the nodes say

@@ -22,7 +22,7 @@ from tickwork.core.events import (
     WorkerGone,
     WorkerOffered,
 )
-from tickwork.core.evolve import completes
+from tickwork.core.evolve.runs import on_moved
 from tickwork.core.evolve.tasks import on_succeeded
 from tickwork.core.lifecycle import Phase, RunTrigger
 from tickwork.core.model import Task
@@ -32,7 +32,7 @@ from tickwork.core.steps import fail_or_retry
 from tickwork.core.turn import Turn
 from tickwork.core.values import INLINE_BYTES_MAX, too_large
 
-RUNNING, COMPLETE = Phase.RUNNING, RunTrigger.COMPLETE
+RUNNING, COMPLETE = int(Phase.RUNNING), int(RunTrigger.COMPLETE)
 WORKER_CREDIT_MAX = 100_000
 WORKER_LABELS_MAX = 1_000
 WORKER_QUEUES_MAX = 1_000
@@ -53,7 +53,8 @@ def _fence(turn: Turn, place: int) -> None:
 
 def _succeeded(turn: Turn, place: int, asked: inputs.Succeeded) -> None:
     number = asked.task
-    task = turn.state.tasks.get(number)
+    block = turn.state.tasks.blocks.get(number >> 12)
+    task = block.get(number) if block is not None else None
     if task is None or task.phase != RUNNING or task.attempt != asked.attempt:
         _fence(turn, place)
         return
@@ -70,8 +71,10 @@ def _succeed(turn: Turn, task: Task, place: int) -> None:
     turn.events.append(event)
     on_succeeded(turn.state, event)
     run = task.run
-    if not run.unfinished and completes(run):
-        turn.emit(RunMoved(run.number, COMPLETE))
+    if not run.unfinished and not run.wanted:  # nobody has to look at it again
+        moved = RunMoved(run.number, COMPLETE)
+        turn.events.append(moved)
+        on_moved(turn.state, moved)
 
 
 def _failed(turn: Turn, place: int, asked: inputs.Failed) -> None:

@@ -315,7 +315,8 @@ def _restore_run(state: State, row: Row) -> None:
         index for index, phase in enumerate(phases) if phase == Phase.PENDING and (counts is None or not counts[index])
     ]
     state.runs.add(run.number, run)
-    tenant.runs.add(run.id, run)
+    run.shelf = tenant.runs.of(run.id)
+    run.shelf[run.id] = run
     if row["keyed"]:
         tenant.keys.add(run.key, run)
     if row["debounced"]:

@@ -37,6 +37,7 @@ from tickwork.core.events import (
     TurnDelayed,
 )
 from tickwork.core.evolve import child_id, has_children_to_give, live_tasks
+from tickwork.core.evolve.runs import on_moved
 from tickwork.core.evolve.tasks import on_ready
 from tickwork.core.inputfields import require_inputs
 from tickwork.core.lifecycle import Phase, RunState, RunTrigger
@@ -53,8 +54,9 @@ from tickwork.core.workflow import verdict
 MAP_ITEMS_MAX = 1_000_000
 NESTING_MAX = 32  # workflows inside workflows
 
-PENDING, ACTIVE, WAITING, PAUSED = RunState.PENDING, RunState.ACTIVE, RunState.WAITING, RunState.PAUSED
-START, COMPLETE = RunTrigger.START, RunTrigger.COMPLETE
+PENDING, ACTIVE = int(RunState.PENDING), int(RunState.ACTIVE)
+WAITING, PAUSED = int(RunState.WAITING), int(RunState.PAUSED)
+START, COMPLETE = int(RunTrigger.START), int(RunTrigger.COMPLETE)
 
 
 def visit(turn: Turn, run: Run) -> None:
@@ -62,16 +64,26 @@ def visit(turn: Turn, run: Run) -> None:
     if state == PENDING:
         if run.start_at or (plan.definition.concurrency is not None and not _enter_gate(turn, run)):
             return
-        turn.emit(RunMoved(run.number, START))
+        moved = RunMoved(run.number, START)
+        turn.events.append(moved)
+        on_moved(turn.state, moved)
     elif state >= PAUSED:
         return
     if plan.exits and _leave_early(turn, run):
+        return
+    if run.counts is None and not plan.exits and plan.steps[0].plain and not run.phases[0]:
+        # A single task: there is nothing to weigh up.
+        run.todo = ()
+        event = TaskReady(run.number, 0)
+        turn.events.append(event)
+        on_ready(turn.state, event)
         return
     if run.todo:
         _take_steps(turn, run)
     if run.fanning:
         _tend_all_children(turn, run)
-    _settle(turn, run)
+    if not run.unfinished or not run.busy or run.state != ACTIVE:
+        _settle(turn, run)
     if run.signals and run.signals[-1].tick == turn.state.tick and run.state <= WAITING:
         turn.deferred.append(run.number)  # conditions see what came in this tick from the next one on
 

@@ -11,7 +11,7 @@ from tickwork.core.model import State
 class Turn:
     """Rules emit events; each one changes the state at once, so that the next rule sees it.
 
-    The three events that every task has are recorded and evolved by their rules directly: the detour
+    The events that every task has are recorded and evolved by their rules directly: the detour
     through `emit` and the table of handlers would be a tenth of a task's cost.
     """
 

@@ -13,7 +13,7 @@ from tickwork.core import events as ev
 from tickwork.core.evolve.arrivals import ARRIVAL_HANDLERS, child_id, record_of_run, run_of_record
 from tickwork.core.evolve.runs import RUN_HANDLERS, output_of
 from tickwork.core.evolve.setup import SETUP_HANDLERS
-from tickwork.core.evolve.tasks import TASK_HANDLERS, completes, has_children_to_give, live_tasks
+from tickwork.core.evolve.tasks import TASK_HANDLERS, has_children_to_give, live_tasks
 from tickwork.core.inputs import Input
 from tickwork.core.model import State
 
@@ -21,7 +21,6 @@ __all__ = [
     "HANDLERS",
     "begin_tick",
     "child_id",
-    "completes",
     "evolve",
     "has_children_to_give",
     "live_tasks",

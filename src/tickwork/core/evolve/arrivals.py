@@ -20,7 +20,8 @@ from tickwork.core.values import Value
 def add_run(state: State, run: Run) -> None:
     tenant = run.tenant
     state.runs.blocks[run.number >> 12][run.number] = run
-    tenant.runs.of(run.id)[run.id] = run
+    run.shelf = tenant.runs.of(run.id)
+    run.shelf[run.id] = run
     if run.key and tenant.keys.get(run.key) is None:  # one brought back leaves a later holder its key
         tenant.keys.add(run.key, run)
     state.live_runs += 1
@@ -33,7 +34,8 @@ def _new_run(
     state.next_number = number + size
     tenant.accepted += 1
     tenant.active += 1
-    phases, counts = (bytearray(1), None) if size == 1 else (bytearray(size), plan.fresh_counts())
+    counts = None if size == 1 else plan.fresh_counts()
+    phases = bytearray(size)
     return Run(number, run_id, tenant, plan, inputs, by, source, state.tick, phases, counts, size, 0, 0, plan.roots)
 
 
@@ -43,9 +45,8 @@ def _start_later(state: State, run: Run, tick: int) -> None:
     run.start_at = set_timer(state, Timer.RUN_START, run.number, tick)
 
 
-def _on_submitted(state: State, event: ev.RunSubmitted) -> None:
-    asked = state.inputs[event.input]
-    assert isinstance(asked, Submit)
+def on_submitted(state: State, event: ev.RunSubmitted) -> None:
+    asked: Any = state.inputs[event.input]
     tenant = state.tenants[asked.tenant]
     terms = asked.terms
     plan = state.plans[terms.definition] if terms and terms.definition else tenant.plans[asked.workflow]
@@ -62,7 +63,8 @@ def _on_submitted(state: State, event: ev.RunSubmitted) -> None:
     if event.start_at:
         _start_later(state, run, event.start_at)
     else:
-        want(state, run)
+        run.wanted = state.stamp
+        state.fresh.append(run)
 
 
 def _on_run_due(state: State, event: ev.RunDue) -> None:
@@ -228,7 +230,7 @@ def _gate(run: Run, key: str) -> Gate:
 
 
 ARRIVAL_HANDLERS: dict[type[Any], Callable[[State, Any], None]] = {
-    ev.RunSubmitted: _on_submitted,
+    ev.RunSubmitted: on_submitted,
     ev.RunDebounced: _on_debounced,
     ev.RunDue: _on_run_due,
     ev.RunScheduled: _on_scheduled,

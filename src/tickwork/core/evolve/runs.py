@@ -8,22 +8,24 @@ from tickwork.core.context import reference, resolve, stored_value
 from tickwork.core.errors import Refused
 from tickwork.core.evolve.tasks import drop_task, live_tasks, offer_children, stand_in_line, take_from_lane
 from tickwork.core.evolve.upkeep import clear_due, clear_timer, leave_line, merge_fresh, set_timer, want
-from tickwork.core.lifecycle import ENDED, Phase, RunState, RunTrigger, move_run
+from tickwork.core.lifecycle import ENDED, RUN_NEXT, Phase, RunState, RunTrigger, move_run
 from tickwork.core.model import Gate, Heard, Run, State, Timer
 from tickwork.core.values import Value, pack
 
-START, COMPLETED = RunTrigger.START, RunState.COMPLETED
+START, COMPLETED = int(RunTrigger.START), int(RunState.COMPLETED)
 
 
-def _on_moved(state: State, event: ev.RunMoved) -> None:
+def on_moved(state: State, event: ev.RunMoved) -> None:
     run = state.runs.blocks[event.run >> 12][event.run]
     trigger = event.trigger
-    run.state = after = move_run(run.state, trigger)
+    after = RUN_NEXT[run.state * 16 + trigger]
+    run.state = after if after >= 0 else move_run(run.state, trigger)
     if after >= COMPLETED:
         _close_run(state, run)
     elif trigger == START:
         run.started = state.tick
-        _set_deadline(state, run)
+        if run.plan.definition.timeout_ms is not None:
+            _set_deadline(state, run)
     elif trigger == RunTrigger.PAUSE:
         _pause(state, run, event)
     elif trigger == RunTrigger.RESUME:
@@ -79,8 +81,12 @@ def _close_run(state: State, run: Run) -> None:
         tenant.failed += 1
     else:
         tenant.cancelled += 1
-    state.runs.remove(number)
-    tenant.runs.remove(run.id)
+    block = state.runs.blocks[number >> 12]
+    del block[number]
+    if not block:
+        del state.runs.blocks[number >> 12]
+    assert run.shelf is not None
+    del run.shelf[run.id]
     state.live_runs -= 1
     if run.key and tenant.keys.get(run.key) is run:
         tenant.keys.remove(run.key)
@@ -207,7 +213,7 @@ def _on_sla(state: State, event: ev.SlaReached) -> None:
 
 
 RUN_HANDLERS: dict[type[Any], Callable[[State, Any], None]] = {
-    ev.RunMoved: _on_moved,
+    ev.RunMoved: on_moved,
     ev.Visited: _on_visited,
     ev.Deferred: _on_deferred,
     ev.EventKept: _on_event_kept,

@@ -17,15 +17,15 @@ from tickwork.core.evolve.upkeep import (
     want,
 )
 from tickwork.core.inputs import Ingest, Resolve
-from tickwork.core.lifecycle import Cause, Phase, RunState, move_task
+from tickwork.core.lifecycle import TASK_NEXT, Cause, Phase, RunState, move_task
 from tickwork.core.model import Budget, Fan, Heard, Run, State, Task, Timer
 from tickwork.core.plan import Kind, Step
 from tickwork.core.values import Ref, Value
 
-PENDING, READY, RUNNING, WAITING = Phase.PENDING, Phase.READY, Phase.RUNNING, Phase.WAITING
-SUCCEEDED, FAILED = Phase.SUCCEEDED, Phase.FAILED
-ACTIVE, PAUSED = RunState.ACTIVE, RunState.PAUSED
-SUCCEED = Cause.SUCCEED
+PENDING, READY, RUNNING = int(Phase.PENDING), int(Phase.READY), int(Phase.RUNNING)
+WAITING, SUCCEEDED, FAILED = int(Phase.WAITING), int(Phase.SUCCEEDED), int(Phase.FAILED)
+ACTIVE, PAUSED = int(RunState.ACTIVE), int(RunState.PAUSED)
+SUCCEED = int(Cause.SUCCEED)
 
 
 def live_tasks(state: State, run: Run) -> list[Task]:
@@ -89,7 +89,9 @@ def _on_cache_missed(state: State, event: ev.CacheMissed) -> None:
 def on_dispatched(state: State, event: ev.TaskDispatched) -> None:
     task = state.tasks.blocks[event.task >> 12][event.task]
     lane = task.lane
-    assert lane is not None and lane.head() is task, "a lane is served in order"
+    assert lane is not None
+    if lane.tasks[0] is not task:  # some that left the line stand before it
+        assert lane.head() is task, "a lane is served in order"
     if task.due:
         clear_due(state, task)
     lane.tasks.popleft()
@@ -169,12 +171,12 @@ def on_succeeded(state: State, event: ev.TaskSucceeded) -> None:
             _earn_retries(state, task)
     _end_task(state, task, SUCCEED, asked.value, wanted=False)
     run = task.run
-    if not run.wanted and (run.unfinished or not completes(run)):
+    if not run.wanted and (run.unfinished or not _completes(run)):
         run.wanted = state.stamp
         state.fresh.append(run)
 
 
-def completes(run: Run) -> bool:
+def _completes(run: Run) -> bool:
     """Whether a run whose nodes have all ended is complete without another look at it."""
     return run.state == ACTIVE and not run.failures and not run.wanted and not run.plan.exits
 
@@ -338,15 +340,19 @@ def _on_fan_ended(state: State, event: ev.FanEnded) -> None:
     _end_task(state, task, Cause.SUCCEED, value, wanted=False)  # this is decided in a visit, which goes on
 
 
-def _end_task(state: State, task: Task, cause: Cause, value: Value, *, wanted: bool = True) -> None:
+def _end_task(state: State, task: Task, cause: int, value: Value, *, wanted: bool = True) -> None:
     """A task is over: its run counts it, and the nodes behind it move up."""
     run, number = task.run, task.number
     if task.phase == WAITING:
         stop_waiting(state, task)
     else:
         run.busy -= 1
-    task.phase = move_task(task.phase, cause)
-    state.tasks.remove(number)
+    after = TASK_NEXT[task.phase * 16 + cause]
+    task.phase = after if after >= 0 else move_task(task.phase, cause)
+    block = state.tasks.blocks[number >> 12]
+    del block[number]
+    if not block:
+        del state.tasks.blocks[number >> 12]
     if task.parent:
         _child_ended(state, task, value)
     else:
@@ -354,7 +360,10 @@ def _end_task(state: State, task: Task, cause: Cause, value: Value, *, wanted: b
         run.phases[step.index] = task.phase
         if value is not None:
             keep_result(run, step.index, value)
-        count_ended(run, step)
+        if run.counts is None and task.phase != FAILED:
+            run.unfinished = 0
+        else:
+            count_ended(run, step)
     if wanted and not run.wanted:
         run.wanted = state.stamp
         state.fresh.append(run)

@@ -11,7 +11,7 @@ from tickwork.core.lifecycle import Phase
 from tickwork.core.model import NOTHING, Run, State, Task, Tenant, Timer, Worker, dominant_units
 from tickwork.core.plan import Step
 
-RUNNING = Phase.RUNNING
+RUNNING = int(Phase.RUNNING)
 DUE_KIND = {
     Phase.READY: Timer.QUEUED,
     Phase.RUNNING: Timer.RUNNING,
@@ -198,6 +198,7 @@ def dequeue(state: State, task: Task) -> None:
 
 
 def left_line(state: State, lane: Lane) -> None:
+    """One task fewer stands in this line."""
     lane.live -= 1
     lane.tenant.queued -= 1
     if lane.protected:
@@ -346,7 +347,11 @@ def end_attempt(state: State, task: Task) -> None:
     tasks = worker.tasks
     del tasks[task.number]
     if len(tasks) < worker.credit and worker.slots < worker.capacity[0]:
-        free_worker(state, worker)
+        number = worker.number
+        for station in worker.stations:
+            if not station.stirred or not station.free >> number & 1:
+                free_worker(state, worker)
+                break
 
 
 def free_worker(state: State, worker: Worker) -> None:
