@@ -20,6 +20,7 @@ def machine_like(history: History) -> Machine:
     return Machine(settings=history.driver.settings)
 
 
+@pytest.mark.proves("I17", "I26", "I38", "I43", "I47", "I60", "S001-64", "S002-02")
 @pytest.mark.parametrize("seed", SEEDS)
 def test_the_invariants_hold_after_every_tick(seed):
     history = History(seed).run(150)
@@ -27,6 +28,7 @@ def test_the_invariants_hold_after_every_tick(seed):
     assert history.driver.state.tick > 0  # every tick was checked on the way
 
 
+@pytest.mark.proves("I7", "I8", "S000-08", "S002-01")
 @pytest.mark.parametrize("seed", SEEDS)
 def test_deciding_again_and_folding_both_rebuild_the_live_state(seed):
     history = History(seed)
@@ -41,6 +43,7 @@ def test_deciding_again_and_folding_both_rebuild_the_live_state(seed):
     assert digest(folded.state) == digest(live)
 
 
+@pytest.mark.proves("I9", "I14")
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_machine_restored_from_a_snapshot_goes_on_as_if_nothing_had_happened(seed):
     history = History(seed)

@@ -44,6 +44,7 @@ from tickwork.core.model import Run, State, Task, Tenant
 from tickwork.core.names import check_name
 from tickwork.core.plan import Kind, Plan, downstream, plan_of
 from tickwork.core.policy import ACTIONS
+from tickwork.core.rerun import kept_steps
 from tickwork.core.steps import end_run, take_gate_again
 from tickwork.core.turn import Turn
 from tickwork.core.values import INLINE_BYTES_MAX, too_large
@@ -234,7 +235,10 @@ def _resume(turn: Turn, place: int, asked: inputs.Resume) -> None:
     state = turn.state
     if asked.scope != "run":
         _check_scope(state, asked)
-        turn.emit(ScopeResumed(place))
+        next_ms = 0
+        if asked.scope == "schedule":
+            next_ms = state.tenants[asked.tenant].schedules[asked.name].every.next_ms(state.now_ms) or 0
+        turn.emit(ScopeResumed(place, next_ms))
         return
     run = live_run(state, asked.tenant, asked.name, asked.left_as)
     _may(run, RunTrigger.RESUME)
@@ -372,7 +376,8 @@ def _rerun(turn: Turn, place: int, asked: inputs.Rerun) -> None:
         raise Refused("already_submitted", "a repeated run needs an id of its own", path="run_id")
     values = asked.inputs if asked.change_inputs else record.inputs
     _check_submission(state, tenant, new, inputs.Submit(asked.by, asked.tenant, asked.run_id, new.name, values))
-    turn.emit(RunRerun(state.next_number, place))
+    kept = kept_steps(old, record, new, asked.from_node, values)
+    turn.emit(RunRerun(state.next_number, place, list(kept.items())))
 
 
 def _decide(turn: Turn, place: int, asked: inputs.Decide) -> None:

@@ -57,6 +57,7 @@ class ScopePaused(_Event, frozen=True, tag=8):
 
 class ScopeResumed(_Event, frozen=True, tag=9):
     input: int
+    next_ms: int = 0  # of a schedule
 
 
 class InputRefused(_Event, frozen=True, tag=10):
@@ -127,6 +128,7 @@ class RunRestored(_Event, frozen=True, tag=24):
 class RunRerun(_Event, frozen=True, tag=25):
     run: int
     input: int
+    kept: list[tuple[int, int]] = []  # node here, node of the old run whose outcome it keeps; parents first
 
 
 class RunGated(_Event, frozen=True, tag=26):

@@ -18,16 +18,18 @@ from tickwork.core.values import Value, unpack
 _KEEPABLE = (Phase.SUCCEEDED, Phase.SKIPPED, Phase.NOT_TAKEN)
 
 
-def kept_steps(old: Plan, record: RunRecord, new: Plan, from_node: str, inputs: Value) -> dict[int, tuple[int, Value]]:
-    """Node of the new plan -> the phase and value it keeps, parents first. "" runs only what did not end well."""
+def kept_steps(old: Plan, record: RunRecord, new: Plan, from_node: str, inputs: Value) -> dict[int, int]:
+    """Node of the new plan -> node of the old one whose outcome it keeps, parents first.
+
+    With no `from_node`, only what did not end well runs again.
+    """
     again: dict[int, None] = {}
     if from_node:
         start = new.index[from_node]
         again = {start: None, **downstream(new, start)}
-    results = dict(record.results)
     changed = _changed_inputs(old, record.inputs, new, inputs)
     other = bool(changed) or record.inputs != inputs or old.hash != new.hash
-    kept: dict[int, tuple[int, Value]] = {}
+    kept: dict[int, int] = {}
     for index in _parents_first(new):
         step = new.steps[index]
         place = old.index.get(step.id)
@@ -35,7 +37,7 @@ def kept_steps(old: Plan, record: RunRecord, new: Plan, from_node: str, inputs: 
             continue
         same = old.steps[place].node == step.node and record.phases[place] in _KEEPABLE
         if same and not _reads_any(new, step, changed) and all(parent in kept for parent in step.parents):
-            kept[index] = (record.phases[place], results.get(place))
+            kept[index] = place
     return kept
 
 

@@ -12,7 +12,6 @@ from tickwork.core.inputs import Redrive, Rerun, Resolve, RunRecord, Submit
 from tickwork.core.lifecycle import ENDED, Phase
 from tickwork.core.model import Gate, Run, State, Task, Tenant, Timer
 from tickwork.core.plan import Plan
-from tickwork.core.rerun import kept_steps
 from tickwork.core.timetext import instant_text
 from tickwork.core.values import Value
 
@@ -189,17 +188,17 @@ def _on_rerun(state: State, event: ev.RunRerun) -> None:
     asked = state.inputs[event.input]
     assert isinstance(asked, Rerun)
     record = asked.record
-    old_plan = state.plans[record.definition]
-    plan = state.plans[asked.definition] if asked.definition else old_plan
+    plan = state.plans[asked.definition or record.definition]
     inputs = asked.inputs if asked.change_inputs else record.inputs
     run = _new_run(
         state, event.run, asked.run_id, state.tenants[asked.tenant], plan, inputs, asked.by, f"rerun of {record.run_id}"
     )
-    for index, (phase, value) in kept_steps(old_plan, record, plan, asked.from_node, inputs).items():
-        run.phases[index] = phase
+    results = dict(record.results)
+    for index, place in event.kept:
+        run.phases[index] = record.phases[place]
         count_ended(run, plan.steps[index])
-        if value is not None:
-            keep_result(run, index, value)
+        if results.get(place) is not None:
+            keep_result(run, index, results[place])
     add_run(state, run)
     if plan.sla_points:
         arm_sla(state, run)

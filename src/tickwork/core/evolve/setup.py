@@ -111,7 +111,7 @@ def _on_resumed(state: State, event: ev.ScopeResumed) -> None:
     if asked.scope == "schedule":
         schedule = state.tenants[asked.tenant].schedules[asked.name]
         schedule.paused = False
-        arm_schedule(state, schedule, schedule.every.next_ms(state.now_ms) or 0)
+        arm_schedule(state, schedule, event.next_ms)
         return
     gauge = _scope_gauge_made(state, asked)
     gauge.paused, gauge.pause_reason = False, ""
