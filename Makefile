@@ -1,6 +1,7 @@
 # The front door. Every target does its own set-up; only Python 3.11 and make are needed.
 PY := .venv/bin/python
-UV := .tools/bin/uv
+# The machine's own certificates, so that set-up also works behind a company's proxy.
+UV := .tools/bin/uv --system-certs
 .PHONY: setup lock check test demo bench requirements clean
 
 setup: .venv/.ready
