@@ -76,7 +76,7 @@ class Wheel:
         return self._size
 
     def insert(self, due: int, key: int) -> None:
-        """A due in the past fires at the next `take`. Setting a timer twice is noticed when its bucket is opened."""
+        """A due in the past is first at once. Setting a timer twice is noticed when its bucket is opened."""
         assert 0 <= due <= DUE_MAX, "the owner caps a delay before it sets a timer"
         assert 0 <= key <= KEY_MAX, "a larger key would run into the due tick"
         mark = due << KEY_BITS | (key & KIND_MASK) << NUMBER_BITS | key >> KIND_BITS
@@ -109,19 +109,6 @@ class Wheel:
             if mark >> KEY_BITS <= tick:
                 return _timer(mark)
         return None
-
-    def take(self, tick: int, limit: int) -> list[tuple[int, int]]:
-        """Removes and returns at most `limit` timers due at `tick` or before, as (due, key), first ones first."""
-        bound = tick + 1 << KEY_BITS
-        taken: list[int] = []
-        while len(taken) < limit and (self._front or self._open_front()):
-            count = min(bisect_left(self._front, bound), limit - len(taken))
-            if count == 0:
-                break
-            taken += self._front[:count]
-            del self._front[:count]
-        self._size -= len(taken)
-        return [_timer(mark) for mark in taken]
 
     def items(self) -> list[tuple[int, int]]:
         """Every timer as (due, key), in the order in which they fire."""

@@ -258,14 +258,6 @@ def held_at(state: State, lane: Lane) -> Blocker:
     return next(gauge for gauge in lane.gauges if gauge.label == lane.held_by)
 
 
-def reopen(state: State, lane: Lane) -> None:
-    """Whatever held it has changed: admission is to look at it anew."""
-    release_lane(state, lane)
-    if lane.live and not lane.opened:
-        lane.opened = True
-        state.open.append(lane)
-
-
 # ---- attempts
 
 
