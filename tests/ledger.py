@@ -221,7 +221,7 @@ class Ledger:
                     return (task.heard + self.ticks(timeout.silent_ms or 0), Timer.SILENT, task.number)
             case ev.RunMoved(trigger=RunTrigger.TIME_OUT) if run is not None:
                 return (run.since + self.ticks(run.plan.definition.timeout_ms or 0), Timer.RUN_TIMEOUT, run.number)
-            case ev.RunMoved(trigger=RunTrigger.RESUME, input=-1) if run is not None:
+            case ev.RunMoved(trigger=RunTrigger.RESUME, input=-1, reason="the pause is over") if run is not None:
                 return (run.resume_at, Timer.RUN_RESUME, run.number)
             case ev.SlaReached() if run is not None:
                 return (run.sla_at, Timer.SLA, run.number)

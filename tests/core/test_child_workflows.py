@@ -245,3 +245,61 @@ def test_a_run_keeps_the_version_it_began_with_and_a_child_begins_with_the_lates
 
     assert list(driver.phases(run)) == ["a", "c"]
     assert list(driver.phases(child)) == ["newer"]
+
+
+def paused_family():
+    """Three generations: p calls m, m calls l, and l runs a task that will be tried again."""
+    driver = Driver()
+    driver.define("l", task("t", retry={"attempts": 5, "delay": "1s"}))
+    driver.define("m", {"kind": "workflow", "id": "c", "workflow": "l"})
+    driver.define("p", {"kind": "workflow", "id": "c", "workflow": "m"})
+    parent = driver.submit("p")
+    middle = driver.id_of_child(parent, "c")
+    leaf = driver.id_of_child(middle, "c")
+    driver.fail(leaf, "t")
+    return driver, parent, middle, leaf
+
+
+def states(driver, *runs):
+    return [driver.state_of(run) for run in runs]
+
+
+@pytest.mark.proves("S001-16")
+def test_a_pause_holds_the_runs_below_and_ends_with_the_parents():
+    driver, *family = paused_family()
+    driver.expect(inp.Pause(BY, "run", T, family[0]))
+    driver.advance(10_000)
+
+    assert states(driver, *family) == ["PAUSED"] * 3
+    assert not driver.is_running(family[2], "t")
+
+    driver.expect(inp.Resume(BY, "run", T, family[0]))
+    driver.quiet()
+    assert driver.is_running(family[2], "t")
+    driver.finish_all()
+    assert states(driver, *family) == ["COMPLETED"] * 3
+    driver.assert_empty()
+
+
+def test_whoever_was_paused_for_himself_stays_so_with_everything_below():
+    driver, parent, middle, leaf = paused_family()
+    driver.expect(inp.Pause(BY, "run", T, middle))
+    driver.expect(inp.Pause(BY, "run", T, parent))
+    driver.expect(inp.Resume(BY, "run", T, parent))
+    driver.advance(10_000)
+
+    assert states(driver, parent, middle, leaf) == ["WAITING", "PAUSED", "PAUSED"]
+    driver.expect(inp.Resume(BY, "run", T, middle))
+    driver.quiet()
+    driver.finish_all()
+    assert states(driver, parent, middle, leaf) == ["COMPLETED"] * 3
+
+
+def test_a_pause_that_ends_by_itself_ends_for_all_of_them():
+    driver, *family = paused_family()
+    driver.expect(inp.Pause(BY, "run", T, family[0], until_ms=driver.now_ms + 5_000))
+    driver.advance(4_000)
+
+    assert states(driver, *family) == ["PAUSED"] * 3
+    driver.advance(2_000)
+    assert driver.is_running(family[2], "t")

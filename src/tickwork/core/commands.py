@@ -45,7 +45,7 @@ from tickwork.core.names import check_name
 from tickwork.core.plan import Kind, Plan, downstream, plan_of
 from tickwork.core.policy import ACTIONS
 from tickwork.core.rerun import kept_steps
-from tickwork.core.steps import end_run, take_gate_again
+from tickwork.core.steps import end_run, pause_run, resume_run, take_gate_again
 from tickwork.core.turn import Turn
 from tickwork.core.values import INLINE_BYTES_MAX, too_large
 
@@ -228,7 +228,7 @@ def _pause(turn: Turn, place: int, asked: inputs.Pause) -> None:
         until = state.settings.clock.tick_at(asked.until_ms)
         if until <= state.tick:
             raise Refused("bad_time", "a pause must end in the future", path="until_ms")
-    turn.emit(RunMoved(run.number, RunTrigger.PAUSE, asked.reason or "paused", place, until))
+    pause_run(turn, run, asked.reason or "paused", place=place, until=until)
 
 
 def _resume(turn: Turn, place: int, asked: inputs.Resume) -> None:
@@ -242,7 +242,7 @@ def _resume(turn: Turn, place: int, asked: inputs.Resume) -> None:
         return
     run = live_run(state, asked.tenant, asked.name, asked.left_as)
     _may(run, RunTrigger.RESUME)
-    turn.emit(RunMoved(run.number, RunTrigger.RESUME, "", place))
+    resume_run(turn, run, place=place)
 
 
 def _check_scope(state: State, asked: inputs.Pause | inputs.Resume) -> None:

@@ -40,7 +40,7 @@ from tickwork.core.evolve import child_id, has_children_to_give, live_tasks
 from tickwork.core.evolve.runs import on_moved
 from tickwork.core.evolve.tasks import on_ready
 from tickwork.core.inputfields import require_inputs
-from tickwork.core.lifecycle import Phase, RunState, RunTrigger
+from tickwork.core.lifecycle import Phase, RunState, RunTrigger, may_move
 from tickwork.core.model import Run, State, Task
 from tickwork.core.plan import Kind, Step
 from tickwork.core.policy import ask
@@ -175,6 +175,33 @@ def end_run(turn: Turn, run: Run, trigger: RunTrigger, reason: str, *, place: in
             turn.effects.append(Alert("run_failed", ending.tenant.id, ending.id, why))
 
 
+WITH_PARENT = "its parent is paused"
+
+
+def pause_run(turn: Turn, run: Run, reason: str, *, place: int = -1, until: int = 0) -> None:
+    """Pause a run and the runs below it; those come back with it, unless somebody paused them for themselves."""
+    turn.emit(RunMoved(run.number, RunTrigger.PAUSE, reason, place, until))
+    line = _children(turn.state, run)
+    for child in line:  # grows while it is walked
+        if may_move(child.state, RunTrigger.PAUSE):
+            turn.emit(RunMoved(child.number, RunTrigger.PAUSE, WITH_PARENT, place))
+        line.extend(_children(turn.state, child))
+
+
+def resume_run(turn: Turn, run: Run, reason: str = "", *, place: int = -1) -> None:
+    line = [(run, reason)]
+    for paused, why in line:  # grows while it is walked
+        turn.emit(RunMoved(paused.number, RunTrigger.RESUME, why, place))
+        below = _children(turn.state, paused)
+        with_it = (child for child in below if child.state == PAUSED and child.pause_reason == WITH_PARENT)
+        line.extend((child, "its parent goes on") for child in with_it)
+
+
+def _children(state: State, run: Run) -> list[Run]:
+    fans = sorted((run.fanning or {}).items(), key=lambda pair: pair[0])
+    return [child for _, task in fans for child in child_runs(state, task)]
+
+
 def child_runs(state: State, task: Task) -> list[Run]:
     body = task.step if task.step.kind is Kind.WORKFLOW else task.step.body
     if task.fan is None or body is None or body.kind is not Kind.WORKFLOW:
@@ -245,7 +272,7 @@ def _pass_gate(turn: Turn, run: Run, step: Step) -> bool:
         if answer.action == "pause":
             until = state.tick + state.settings.clock.ticks(answer.pause_ms) if answer.pause_ms else 0
             run.todo = [*run.todo, step.index]  # asked again when the run is resumed
-            turn.emit(RunMoved(run.number, RunTrigger.PAUSE, reason, -1, until))
+            pause_run(turn, run, reason, until=until)
         else:
             phase = Phase.SKIPPED if answer.action == "skip_with_log" else Phase.FAILED
             turn.emit(StepEnded(run.number, step.index, phase, reason))

@@ -12,7 +12,6 @@ from tickwork.core.effects import Alert, Stop
 from tickwork.core.events import (
     RateDue,
     RunDue,
-    RunMoved,
     RunScheduled,
     SlaReached,
     TaskDue,
@@ -22,7 +21,7 @@ from tickwork.core.events import (
 from tickwork.core.lifecycle import ENDED, RunState, RunTrigger
 from tickwork.core.model import Timer
 from tickwork.core.plan import Kind
-from tickwork.core.steps import end_run, fail_or_retry
+from tickwork.core.steps import end_run, fail_or_retry, resume_run
 from tickwork.core.timetext import instant_text
 from tickwork.core.turn import Turn
 
@@ -97,7 +96,7 @@ def _run_timeout(turn: Turn, number: int) -> None:
 
 
 def _run_resume(turn: Turn, number: int) -> None:
-    turn.emit(RunMoved(number, RunTrigger.RESUME, "the pause is over"))
+    resume_run(turn, turn.state.runs[number], "the pause is over")
 
 
 def _sla(turn: Turn, number: int) -> None:
