@@ -58,3 +58,22 @@ def test_a_machine_restored_from_a_snapshot_goes_on_as_if_nothing_had_happened(s
     assert digest(restored.state) == digest(restore(snapshot))
     replay(rows[half:], restored, head=rows[half - 1].hash, seq=half)
     assert digest(restored.state) == digest(history.driver.state)
+
+
+@pytest.mark.parametrize(
+    "seed",
+    [
+        2080,  # a lane that waited for resources was looked at after a restore, and its hold recorded anew
+        2244,  # a repeated run with nothing left to do stood in line at its key: nobody has to look at it
+    ],
+)
+def test_histories_that_once_went_wrong(seed):
+    history = History(seed).run(90)
+    snapshot = decode(encode(capture(history.driver.state)))
+    half = len(history.driver.rows)
+    history.run(60)
+    rows = journal_of(history)
+    restored = Machine(restore(snapshot))
+    replay(rows[half:], restored, head=rows[half - 1].hash, seq=half)
+
+    assert digest(restored.state) == digest(history.driver.state)

@@ -20,7 +20,6 @@ from tickwork.core.evolve.upkeep import (
     make_lane,
     set_timer,
     station_of,
-    stir,
     workflow_gauge,
 )
 from tickwork.core.lanes import Gauge, Shed
@@ -55,7 +54,7 @@ _TENANT = (
 )  # fmt: skip
 _GAUGE = (
     "scope", "name", "running", "limit", "paused", "pause_reason", "rate_starts", "rate_ms", "burst", "tokens",
-    "refilled_ms", "number", "due",
+    "refilled_ms", "number", "due", "stirred",
 )  # fmt: skip
 _WORKER = ("number", "id", "queues", "labels", "capacity", "credit", "slots", "more")
 _SCHEDULE = (
@@ -87,7 +86,7 @@ class Snapshot(msgspec.Struct, frozen=True):
     workers: list[Row]
     schedules: list[Row]
     lanes: list[Row]
-    stations: list[tuple[str, tuple[tuple[str, str], ...], int]]
+    stations: list[tuple[str, tuple[tuple[str, str], ...], int, bool]]
     runs: list[Row]
     tasks: list[Row]
 
@@ -111,7 +110,7 @@ def capture(state: State) -> Snapshot:
     shed = state.shed
     return Snapshot(
         settings=state.settings,
-        partition=_row(state, _SCALARS) | {"capacity": state.capacity, "shed": [shed.on, shed.lag_ms]},
+        partition=_row(state, _SCALARS) | {"capacity": state.capacity, "shed": [shed.on, shed.lag_ms, shed.stirred]},
         documents=_sorted(state.documents),
         tenants=[_tenant_row(tenant) for _, tenant in _sorted(state.tenants)],
         queues=[_row(queue.gauge, _GAUGE) for _, queue in _sorted(state.queues)],
@@ -120,7 +119,7 @@ def capture(state: State) -> Snapshot:
         workers=[_row(worker, _WORKER) for _, worker in _sorted(state.workers)],
         schedules=[_schedule_row(schedule) for _, schedule in _sorted(state.schedules)],
         lanes=[_row(lane, _LANE) for _, lane in _sorted(state.lane_numbers)],
-        stations=[(queue, labels, station.cursor) for (queue, labels), station in _sorted(state.stations)],
+        stations=[(*place, station.cursor, station.stirred) for place, station in _sorted(state.stations)],
         runs=[_run_row(run) for run in state.runs.values()],
         tasks=[_task_row(task) for task in state.tasks.values()],
     )
@@ -188,7 +187,7 @@ def restore(snapshot: Snapshot) -> State:
     _set(state, snapshot.partition, _SCALARS)
     state.capacity = _tuple(snapshot.partition["capacity"])
     state.shed = Shed()
-    state.shed.on, state.shed.lag_ms = snapshot.partition["shed"]
+    state.shed.on, state.shed.lag_ms, state.shed.stirred = snapshot.partition["shed"]
     for name, document in snapshot.documents:
         state.documents[name] = document
         state.plans[name] = plan_of(document)
@@ -206,7 +205,7 @@ def restore(snapshot: Snapshot) -> State:
 
 def _restore_all(state: State, snapshot: Snapshot) -> None:
     """In the order in which things refer to each other; lanes and workers meet last."""
-    for queue, labels, cursor in snapshot.stations:
+    for queue, labels, cursor, _ in snapshot.stations:
         station_of(state, queue, _pairs(labels)).cursor = cursor
     for row in snapshot.lanes:
         _restore_lane(state, row)
@@ -223,7 +222,7 @@ def _restore_all(state: State, snapshot: Snapshot) -> None:
     _fill_lanes(state)
     for worker in state.workers.values():
         join_stations(state, worker)
-    _stir_all(state)
+    _stir_again(state, snapshot)
 
 
 def _set(thing: object, row: Row, names: Iterable[str]) -> None:
@@ -395,13 +394,14 @@ def _fill_lanes(state: State) -> None:
             state.open.append(lane)
 
 
-def _stir_all(state: State) -> None:
-    """Whoever has no room is passed over; whoever has some must not be forgotten."""
-    stir(state, state.shed)
-    for lane in state.lanes.values():
-        stir(state, lane.station)
-        for gauge in lane.gauges:
-            stir(state, gauge)
+def _stir_again(state: State, snapshot: Snapshot) -> None:
+    """Exactly what was stirred and not looked at yet, after a tick that was full. Restoring itself stirs nothing."""
+    stations = [state.stations[queue, _pairs(labels)] for queue, labels, *_ in snapshot.stations]
+    for station, (*_, stirred) in zip(stations, snapshot.stations, strict=True):
+        station.stirred = stirred
+    workflows = [gauge for tenant in state.tenants.values() for gauge in tenant.workflow_gauges.values()]
+    blockers = [state.shed, *stations, *state.rated.values(), *state.label_gauges.values(), *workflows]
+    state.stirred = [blocker for blocker in blockers if blocker.stirred]
 
 
 def _value(raw: Any) -> Value:
