@@ -191,7 +191,7 @@ def waiting(count: int) -> dict[str, float]:
         full.apply(full.submissions("later", BATCH))
         longest = max(longest, full.took)
     alone, beside = Ticks(), Ticks()
-    for _ in range(15):  # in turn, so that both see the same machine
+    for _ in range(40):  # in turn, so that both see the same machine
         steady(empty, alone)
         longest = max(longest, steady(full, beside))
     full.apply([inp.Offer("w1", 10, ("default", "later")), inp.Resume("ops", "queue", "", "later")])
@@ -239,7 +239,7 @@ def replayed(runs: int, rounds: int) -> float:
 
 
 def measure(*, quick: bool) -> dict[str, float]:
-    rounds, runs = (30, 3_000) if quick else (60, 5_000)
+    rounds, runs = (60, 3_000) if quick else (100, 5_000)
     figures: dict[str, float] = {"machine_round_trip_ns": min(round_trip_ns(1_000) for _ in range(50))}
 
     def note(name: str, value: float) -> None:

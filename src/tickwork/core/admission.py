@@ -103,6 +103,7 @@ def _serve(turn: Turn, lane: Lane, line: list[Candidate], still: list[Lane]) -> 
     """Start tasks of this lane until another lane comes first, it is empty, or something holds it."""
     state = turn.state
     now_ms, events, station = state.now_ms, turn.events, lane.station
+    effects, changes_max = turn.effects, turn.changes_max
     turns = 0  # workers that have not had their share in this round
     while lane.live:
         room = _room(state, lane)
@@ -119,7 +120,7 @@ def _serve(turn: Turn, lane: Lane, line: list[Candidate], still: list[Lane]) -> 
             return
         assert share > 0, "a free worker has credit, and a lane that nothing holds has room"
         for _ in range(share):
-            if len(events) >= turn.changes_max:
+            if len(events) >= changes_max:
                 still.append(lane)
                 return
             task = lane.head()
@@ -131,7 +132,7 @@ def _serve(turn: Turn, lane: Lane, line: list[Candidate], still: list[Lane]) -> 
             else:
                 number, attempt = state.next_number, 1
                 turn.emit(ChildDispatched(task.number, number, worker.number))
-            turn.effects.append(Dispatch(worker.number, number, attempt))
+            effects.append(Dispatch(worker.number, number, attempt))
             if not lane.live:
                 return
             if line:

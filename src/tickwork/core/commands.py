@@ -85,10 +85,18 @@ def _submit(turn: Turn, place: int, asked: inputs.Submit) -> None:
         _submit_on_terms(turn, place, asked, tenant, asked.terms)
         return
     plan = tenant.plans.get(asked.workflow) or _plan(tenant, asked)
-    if asked.run_id in tenant.runs.of(asked.run_id):
-        _answer_duplicate(turn, place, asked.run_id)
+    run_id = asked.run_id
+    if run_id in tenant.runs.of(run_id):
+        _answer_duplicate(turn, place, run_id)
         return
-    _check_submission(state, tenant, plan, asked)
+    if (
+        asked.inputs is not None
+        or plan.definition.inputs
+        or tenant.active >= tenant.max_live_runs
+        or state.live_runs >= state.settings.max_live_runs
+        or not _is_plain_id(run_id)
+    ):
+        _check_submission(state, tenant, plan, asked)
     event = RunSubmitted(state.next_number, place)
     turn.events.append(event)
     on_submitted(state, event)
@@ -155,13 +163,15 @@ def _same_body(before: str, now: str, what: str) -> None:
 
 
 def _check_submission(state: State, tenant: Tenant, plan: Plan, asked: inputs.Submit) -> None:
-    run_id = asked.run_id
-    if not (run_id.isascii() and run_id.replace("-", "").isalnum() and run_id[0] != "-" and len(run_id) <= 64):
-        _check_run_id(run_id)  # what most ids are made of needs no pattern
-    if state.live_runs >= state.settings.max_live_runs or tenant.active >= tenant.max_live_runs:
-        _check_room(state, tenant, 1)
+    _check_run_id(asked.run_id)
+    _check_room(state, tenant, 1)
     if asked.inputs is not None or plan.definition.inputs:
         require_inputs(plan.definition, asked.inputs)
+
+
+def _is_plain_id(run_id: str) -> bool:
+    """What most ids are made of; a pattern would cost as much as making the run."""
+    return run_id.isascii() and run_id.replace("-", "").isalnum() and run_id[0] != "-" and len(run_id) <= 64
 
 
 def _check_run_id(run_id: str) -> None:
