@@ -56,7 +56,12 @@ def on_submitted(state: State, event: ev.RunSubmitted) -> None:
             run.priority = terms.priority
         if terms.debounce:
             tenant.debounced[plan.name, terms.debounce] = run
-    add_run(state, run)
+        if run.key and tenant.keys.get(run.key) is None:
+            tenant.keys.add(run.key, run)
+    state.runs.blocks[run.number >> 12][run.number] = run
+    shelf = run.shelf = tenant.runs.of(run.id)
+    shelf[run.id] = run
+    state.live_runs += 1
     if plan.sla_points:
         arm_sla(state, run)
     if event.start_at:
