@@ -25,7 +25,7 @@ from tickwork.core.events import (
 from tickwork.core.evolve.runs import on_moved
 from tickwork.core.evolve.tasks import on_succeeded
 from tickwork.core.lifecycle import Phase, RunTrigger
-from tickwork.core.model import Task
+from tickwork.core.model import BLOCK_BITS, Task
 from tickwork.core.names import check_name
 from tickwork.core.noderules import QUANTITY_MAX
 from tickwork.core.steps import fail_or_retry
@@ -53,7 +53,7 @@ def _fence(turn: Turn, place: int) -> None:
 
 def _succeeded(turn: Turn, place: int, asked: inputs.Succeeded) -> None:
     number = asked.task
-    block = turn.state.tasks.blocks.get(number >> 12)
+    block = turn.state.tasks.blocks.get(number >> BLOCK_BITS)
     task = block.get(number) if block is not None else None
     if task is None or task.phase != RUNNING or task.attempt != asked.attempt:
         _fence(turn, place)

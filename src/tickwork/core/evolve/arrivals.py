@@ -10,7 +10,7 @@ from tickwork.core.evolve.tasks import count_ended, keep_result
 from tickwork.core.evolve.upkeep import clear_timer, set_timer, want
 from tickwork.core.inputs import Redrive, Rerun, Resolve, RunRecord, Submit
 from tickwork.core.lifecycle import ENDED, Phase
-from tickwork.core.model import Gate, Run, State, Task, Tenant, Timer
+from tickwork.core.model import BLOCK_BITS, Gate, Run, State, Task, Tenant, Timer
 from tickwork.core.plan import Plan
 from tickwork.core.timetext import instant_text
 from tickwork.core.values import Value
@@ -18,12 +18,20 @@ from tickwork.core.values import Value
 
 def add_run(state: State, run: Run) -> None:
     tenant = run.tenant
-    state.runs.blocks[run.number >> 12][run.number] = run
+    state.runs.blocks[run.number >> BLOCK_BITS][run.number] = run
     run.shelf = tenant.runs.of(run.id)
     run.shelf[run.id] = run
     if run.key and tenant.keys.get(run.key) is None:  # one brought back leaves a later holder its key
         tenant.keys.add(run.key, run)
     state.live_runs += 1
+
+
+def _arrive(state: State, run: Run) -> None:
+    """A new run that nothing delays: its promises begin, and it wants to be looked at."""
+    add_run(state, run)
+    if run.plan.sla_points:
+        arm_sla(state, run)
+    want(state, run)
 
 
 def _new_run(
@@ -56,12 +64,7 @@ def on_submitted(state: State, event: ev.RunSubmitted) -> None:
             run.priority = terms.priority
         if terms.debounce:
             tenant.debounced[plan.name, terms.debounce] = run
-        if run.key and tenant.keys.get(run.key) is None:
-            tenant.keys.add(run.key, run)
-    state.runs.blocks[run.number >> 12][run.number] = run
-    shelf = run.shelf = tenant.runs.of(run.id)
-    shelf[run.id] = run
-    state.live_runs += 1
+    add_run(state, run)
     if plan.sla_points:
         arm_sla(state, run)
     if event.start_at:
@@ -99,10 +102,7 @@ def _on_scheduled(state: State, event: ev.RunScheduled) -> None:
     plan = tenant.plans[schedule.workflow]
     run = _new_run(state, event.run, run_id, tenant, plan, schedule.inputs, schedule.by, "schedule")
     run.schedule, run.scheduled_ms = schedule.name, event.due_ms
-    add_run(state, run)
-    if plan.sla_points:
-        arm_sla(state, run)
-    want(state, run)
+    _arrive(state, run)
 
 
 def child_id(task: Task, child: int, number: int) -> str:
@@ -121,10 +121,7 @@ def _on_spawned(state: State, event: ev.RunSpawned) -> None:
     fan.begun += 1
     fan.running += 1
     fan.live[event.child] = run.number
-    add_run(state, run)
-    if plan.sla_points:
-        arm_sla(state, run)
-    want(state, run)
+    _arrive(state, run)
 
 
 def _on_restored(state: State, event: ev.RunRestored) -> None:
@@ -204,10 +201,7 @@ def _on_rerun(state: State, event: ev.RunRerun) -> None:
         count_ended(run, plan.steps[index])
         if results.get(place) is not None:
             keep_result(run, index, results[place])
-    add_run(state, run)
-    if plan.sla_points:
-        arm_sla(state, run)
-    want(state, run)
+    _arrive(state, run)
 
 
 def _on_gated(state: State, event: ev.RunGated) -> None:

@@ -9,14 +9,14 @@ from tickwork.core.errors import Refused
 from tickwork.core.evolve.tasks import drop_task, live_tasks, offer_children, stand_in_line, take_from_lane
 from tickwork.core.evolve.upkeep import clear_due, clear_timer, leave_line, merge_fresh, set_timer, want
 from tickwork.core.lifecycle import ENDED, RUN_NEXT, Phase, RunState, RunTrigger, move_run
-from tickwork.core.model import Gate, Heard, Run, State, Timer
+from tickwork.core.model import BLOCK_BITS, Gate, Heard, Run, State, Timer
 from tickwork.core.values import Value, pack
 
 START, COMPLETED = int(RunTrigger.START), int(RunState.COMPLETED)
 
 
 def on_moved(state: State, event: ev.RunMoved) -> None:
-    run = state.runs.blocks[event.run >> 12][event.run]
+    run = state.runs.blocks[event.run >> BLOCK_BITS][event.run]
     trigger = event.trigger
     after = RUN_NEXT[run.state * 16 + trigger]
     run.state = after if after >= 0 else move_run(run.state, trigger)
@@ -81,10 +81,10 @@ def _close_run(state: State, run: Run) -> None:
         tenant.failed += 1
     else:
         tenant.cancelled += 1
-    block = state.runs.blocks[number >> 12]
+    block = state.runs.blocks[number >> BLOCK_BITS]
     del block[number]
     if not block:
-        del state.runs.blocks[number >> 12]
+        del state.runs.blocks[number >> BLOCK_BITS]
     assert run.shelf is not None
     del run.shelf[run.id]
     state.live_runs -= 1

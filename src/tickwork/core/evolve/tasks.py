@@ -18,7 +18,7 @@ from tickwork.core.evolve.upkeep import (
 )
 from tickwork.core.inputs import Ingest, Resolve
 from tickwork.core.lifecycle import TASK_NEXT, Cause, Phase, RunState, move_task
-from tickwork.core.model import Budget, Fan, Heard, Run, State, Task, Timer
+from tickwork.core.model import BLOCK_BITS, Budget, Fan, Heard, Run, State, Task, Timer
 from tickwork.core.plan import Kind, Step
 from tickwork.core.values import Ref, Value
 
@@ -51,12 +51,12 @@ def _make_task(state: State, run: Run, step: Step, cause: Cause) -> Task:
 
 def on_ready(state: State, event: ev.TaskReady) -> None:
     number, index = event.run, event.step
-    run = state.runs.blocks[number >> 12][number]
+    run = state.runs.blocks[number >> BLOCK_BITS][number]
     step = run.plan.steps[index]
     assert run.phases[index] == PENDING, "a node is made ready once"
     run.phases[index] = READY
     number += index
-    task = state.tasks.blocks[number >> 12][number] = Task(number, run, step, READY)
+    task = state.tasks.blocks[number >> BLOCK_BITS][number] = Task(number, run, step, READY)
     run.busy += 1
     if step.timeout.queued_ms is None and run.state == ACTIVE:
         enqueue(state, task)
@@ -87,7 +87,7 @@ def _on_cache_missed(state: State, event: ev.CacheMissed) -> None:
 
 
 def on_dispatched(state: State, event: ev.TaskDispatched) -> None:
-    task = state.tasks.blocks[event.task >> 12][event.task]
+    task = state.tasks.blocks[event.task >> BLOCK_BITS][event.task]
     lane = task.lane
     assert lane is not None
     if lane.tasks[0] is not task:  # some that left the line stand before it
@@ -163,7 +163,7 @@ def _heard_from(state: State, task: Task) -> None:
 
 
 def on_succeeded(state: State, event: ev.TaskSucceeded) -> None:
-    task = state.tasks.blocks[event.task >> 12][event.task]
+    task = state.tasks.blocks[event.task >> BLOCK_BITS][event.task]
     asked: Any = state.inputs[event.input]
     if task.phase == RUNNING:
         end_attempt(state, task)
@@ -349,10 +349,10 @@ def _end_task(state: State, task: Task, cause: int, value: Value, *, wanted: boo
         run.busy -= 1
     after = TASK_NEXT[task.phase * 16 + cause]
     task.phase = after if after >= 0 else move_task(task.phase, cause)
-    block = state.tasks.blocks[number >> 12]
+    block = state.tasks.blocks[number >> BLOCK_BITS]
     del block[number]
     if not block:
-        del state.tasks.blocks[number >> 12]
+        del state.tasks.blocks[number >> BLOCK_BITS]
     if task.parent:
         _child_ended(state, task, value)
     else:
