@@ -1,0 +1,22 @@
+"""Large values and pieces of logs: bytes under their own digest.
+
+Content-addressed, so writing twice is harmless and reading can verify. A reader never gets bytes that do
+not match the digest: `Corrupt` is raised instead.
+"""
+
+from hashlib import blake2b
+from typing import Protocol
+
+DIGEST_BYTES = 32
+
+
+def digest_of(data: bytes) -> str:
+    return blake2b(data, digest_size=DIGEST_BYTES).hexdigest()
+
+
+class Artifacts(Protocol):
+    async def put(self, data: bytes) -> str:
+        """Durable when it returns; answers with the digest."""
+
+    async def get(self, digest: str) -> bytes | None:
+        """None: nobody has put it, or it is gone. Raises `Corrupt` where the bytes are not what was put."""

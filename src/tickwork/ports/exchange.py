@@ -1,0 +1,193 @@
+"""What a worker and a server say to each other.
+
+One call carries a sequence number, reports, credit and, where the two may differ, the attempts held; its reply
+brings work. A repeated call gets the same reply. A call with reports is answered when the commit that
+took them is durable, so a worker forgets a report only then. A newer call of the same session ends an
+older one that still waits. Encoded as MessagePack arrays: fields are added at the end only.
+"""
+
+from typing import Protocol
+
+import msgspec
+
+from tickwork.core.values import Ref
+
+VALUE_BYTES_MAX = 64 * 1024  # larger values are artifacts, named by their digest
+
+
+class _Message(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    pass
+
+
+# ---- worker to server
+
+
+class Done(_Message, frozen=True, tag=1):
+    task: int
+    attempt: int
+    value: bytes | Ref | None = None  # MessagePack, or an artifact that is stored already
+    started_ms: int = 0  # the worker's wall clock, for people
+    ended_ms: int = 0
+
+
+class Broke(_Message, frozen=True, tag=2):
+    task: int
+    attempt: int
+    error: str  # its type
+    message: str = ""
+    permanent: bool = False  # retrying cannot help
+    exit_code: int | None = None
+    started_ms: int = 0
+    ended_ms: int = 0
+
+
+class Begun(_Message, frozen=True, tag=3):
+    """Sent for an attempt that goes on for a while, not for each."""
+
+    task: int
+    attempt: int
+    started_ms: int = 0
+
+
+class Saved(_Message, frozen=True, tag=4):
+    """A checkpoint. The reply says that it is durable."""
+
+    task: int
+    attempt: int
+    value: bytes | Ref
+
+
+class Returned(_Message, frozen=True, tag=5):
+    """Handed back unfinished, not to be counted against its retries."""
+
+    task: int
+    attempt: int
+
+
+class Progressed(_Message, frozen=True, tag=6):
+    """For people only; kept in memory while the attempt runs."""
+
+    task: int
+    attempt: int
+    done: int
+    total: int
+    message: str = ""
+
+
+Report = Done | Broke | Begun | Saved | Returned | Progressed
+
+
+class Profile(msgspec.Struct, frozen=True, array_like=True):
+    """What a worker serves and has."""
+
+    queues: tuple[str, ...] = ("default",)
+    labels: dict[str, str] = {}
+    slots: int = 0  # 0: as many as its credit
+    cpu_milli: int = 0
+    memory_mb: int = 0
+    gpu: int = 0
+    host: str = ""
+    pid: int = 0
+    version: str = ""
+
+
+class Call(msgspec.Struct, frozen=True, array_like=True):
+    worker: str
+    session: str  # new whenever the agent starts
+    seq: int  # counts calls of the session from 1
+    credit: int = 0  # attempts it is ready to hold in all
+    wait_ms: int = 0  # how long the server may keep this call where there is no work
+    reports: tuple[Report, ...] = ()
+    held: tuple[tuple[int, int], ...] | None = None  # (task, attempt), all of them; None: as the server believes
+    profile: Profile | None = None  # with the first call, and when it changes
+    goodbye: bool = False  # it ends; nothing is held any more
+
+
+# ---- server to worker
+
+
+class Spec(msgspec.Struct, frozen=True, array_like=True):
+    """What all attempts of one node have in common; sent once per session, before the first of them."""
+
+    id: int
+    kind: str  # task, http, shell, send
+    workflow: str
+    node: str
+    definition: str
+    handler: str = ""
+    handler_version: str = ""
+    attempts_max: int = 1
+    running_ms: int = 0  # 0: no limit
+    silent_ms: int = 0
+    document: bytes = b""  # the node as JSON, for http, shell and send
+
+
+class Fetch(_Message, frozen=True):
+    """An argument that is (part of) an artifact: `walk` leads from the artifact's value to the argument."""
+
+    name: str
+    digest: str
+    walk: tuple[str, ...] = ()
+
+
+class Work(_Message, frozen=True):
+    task: int
+    attempt: int
+    spec: int
+    tenant: str
+    run_id: str
+    args: bytes  # MessagePack: name -> value
+    child: int = -1  # which child of a map
+    checkpoint: bytes | Ref | None = None
+    fetch: tuple[Fetch, ...] = ()
+    scheduled_ms: int = 0
+    submitted_ms: int = 0
+
+
+class Reply(msgspec.Struct, frozen=True, array_like=True):
+    seq: int
+    work: tuple[Work, ...] = ()
+    specs: tuple[Spec, ...] = ()
+    stop: tuple[tuple[int, int], ...] = ()  # attempts whose result no longer counts: end them
+    fenced: tuple[tuple[int, int], ...] = ()  # reports of this call that came too late
+    resync: bool = False  # the server does not know this session: send profile and everything held
+    refused: str = ""  # why this worker is not served: a name in use, an old protocol; it must end
+
+
+class Timetable(msgspec.Struct, frozen=True):
+    """A schedule as an application declares it."""
+
+    name: str
+    workflow: str
+    cron: str = ""
+    every_ms: int = 0
+    timezone: str = "UTC"
+
+
+class Catalog(msgspec.Struct, frozen=True):
+    """The definitions (JSON documents) of an application and their schedules."""
+
+    documents: tuple[bytes, ...] = ()
+    schedules: tuple[Timetable, ...] = ()
+    handlers: tuple[str, ...] = ()
+
+
+class Link(Protocol):
+    """The way to the server, as a worker sees it. Raises `Unavailable` where it cannot be reached."""
+
+    async def call(self, call: Call) -> Reply: ...
+
+    async def fetch(self, digest: str) -> bytes: ...
+
+    async def store(self, data: bytes) -> str: ...
+
+    async def log(self, task: int, attempt: int, chunk: int, first: int, lines: bytes) -> None:
+        """One piece of a log. `lines` are JSON lines; repeating a chunk changes nothing."""
+
+    async def publish(self, catalog: "Catalog") -> None:
+        """What this worker's application declares."""
+
+
+encoder = msgspec.msgpack.Encoder()
+call_decoder = msgspec.msgpack.Decoder(Call)
+reply_decoder = msgspec.msgpack.Decoder(Reply)

@@ -1,0 +1,50 @@
+"""How a worker runs attempts: what the agent asks of an executor, and what it is told.
+
+An executor runs what it is given until it ends, and says so through `Sink`. It never retries and never
+decides. Whatever happens to the code it runs, the agent that calls it goes on beating.
+"""
+
+from typing import Protocol
+
+from tickwork.ports.exchange import Catalog, Report, Spec, Work
+
+
+class Sink(Protocol):
+    """Where an executor reports. Called on the agent's loop."""
+
+    def report(self, report: Report) -> None: ...
+
+    def log(self, task: int, attempt: int, stream: str, text: str, at_ms: int) -> None:
+        """A whole line, or a piece of one that is too long."""
+
+
+class Executor(Protocol):
+    @property
+    def kinds(self) -> frozenset[str]:
+        """Node kinds it runs: task, http, shell, send."""
+
+    @property
+    def slots(self) -> int:
+        """How many attempts it runs at once."""
+
+    @property
+    def isolation(self) -> str:
+        """In words: what separates the code it runs from the agent and from other attempts."""
+
+    async def start(self, sink: Sink) -> Catalog:
+        """Ready to run. Answers with what the application it serves declares; empty where it has none."""
+
+    def run(self, work: Work, spec: Spec) -> None:
+        """Take it. The end is reported exactly once, except after `stop` or `recall`."""
+
+    def saved(self, task: int, attempt: int) -> None:
+        """A checkpoint that was reported is durable."""
+
+    def stop(self, task: int, attempt: int) -> None:
+        """End it now, with everything it started; nothing more is reported of it."""
+
+    def recall(self) -> tuple[tuple[int, int], ...]:
+        """Take back what has not begun; the agent hands it back."""
+
+    async def close(self, *, grace_s: float) -> None:
+        """Let what runs end within the time given, then end it."""

@@ -1,0 +1,209 @@
+"""Durable memory: what every store promises.
+
+A store decides nothing. The journal and its head are the truth and are written with every tick; rows are
+written behind, as they stand after the seq `through`, and the watermark moves with them. The promises
+are tests: tests/conformance/store_suite.py runs on every adapter.
+"""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import msgspec
+
+from tickwork.core.errors import Conflict, TickworkError, Unavailable
+from tickwork.journal.record import GENESIS, Sealed
+
+
+class Fenced(Conflict):
+    """Another owner has taken the partition. Whoever gets this drops its machine and writes nothing more."""
+
+    code = "fenced"
+
+
+class OutcomeUnknown(Unavailable):
+    """The commit may or may not have happened. Read the head: it tells."""
+
+    code = "outcome_unknown"
+
+
+class StoreFull(Unavailable):
+    """No space is left. Nothing was written; try again when there is some."""
+
+    code = "store_full"
+
+
+class StoreInUse(TickworkError):
+    """Another process holds this store."""
+
+    code = "store_in_use"
+
+
+class StoreUnusable(TickworkError):
+    """Damaged, read-only, of a newer schema, or on a file system that cannot hold it: a person must act."""
+
+    code = "store_unusable"
+
+
+class Head(msgspec.Struct, frozen=True):
+    """Where a partition stands: the last committed row, and how far the rows follow it."""
+
+    epoch: int
+    seq: int = 0
+    tick: int = 0
+    hash: bytes = GENESIS
+    watermark: int = 0
+
+
+class Payload(msgspec.Struct, frozen=True, gc=False):
+    """A value too large for the journal; its digest is what the journal holds."""
+
+    digest: str
+    data: bytes
+
+
+class RunRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A run that has ended, as people ask for it. The last three fields are MessagePack that no store reads."""
+
+    number: int
+    id: str
+    tenant: str
+    workflow: str
+    definition: str
+    state: int
+    source: str
+    by: str
+    submitted_ms: int
+    started_ms: int
+    ended_ms: int
+    key: str
+    error: str
+    schedule: str
+    record: bytes  # core.inputs.RunRecord: what brings it back
+    output: bytes  # core.values.Value
+    attempts: bytes  # those that ended since its last row in `attempts`
+
+
+class DefinitionRow(msgspec.Struct, frozen=True, gc=False):
+    hash: str
+    tenant: str
+    name: str
+    document: bytes
+    put_ms: int
+
+
+class ChildRow(msgspec.Struct, frozen=True, gc=False):
+    """The result of one child of a map."""
+
+    run: int
+    step: int
+    child: int
+    value: bytes  # core.values.Value
+
+
+class CacheRow(msgspec.Struct, frozen=True, gc=False):
+    key: str  # begins with the tenant
+    value: bytes  # core.values.Value
+    kept_ms: int
+
+
+class Rows(msgspec.Struct):
+    """What changed since the watermark, each thing as it stands now. Written whole or not at all."""
+
+    header: bytes = b""  # everything of the machine that is neither run nor task nor document
+    live_runs: list[tuple[int, bytes]] = []
+    gone_runs: list[int] = []
+    live_tasks: list[tuple[int, bytes]] = []
+    gone_tasks: list[int] = []
+    definitions: list[DefinitionRow] = []
+    reopened: list[int] = []  # ended runs that are live again; what their rows say of attempts is kept
+    runs: list[RunRow] = []
+    attempts: list[tuple[int, bytes]] = []  # of runs that go on: attempts that ended since the last time
+    children: list[ChildRow] = []
+    cache: list[CacheRow] = []
+
+
+class Loaded(msgspec.Struct):
+    """What a machine needs to go on: rows at the watermark, and the journal behind it."""
+
+    head: Head
+    settings: bytes
+    header: bytes  # empty where no rows were ever written
+    watermark_hash: bytes
+    documents: list[tuple[str, bytes]]
+    live_runs: list[bytes]  # by number
+    live_tasks: list[bytes]  # by number
+    tail: list[Sealed]
+
+
+class RunFilter(msgspec.Struct, frozen=True):
+    tenant: str
+    workflow: str = ""
+    states: tuple[int, ...] = ()
+    schedule: str = ""
+    before: int = 0  # number; 0: from the newest
+    limit: int = 50
+
+
+class LogChunk(msgspec.Struct, frozen=True, gc=False):
+    """Where a piece of an attempt's log lies. `first` is the number of its first line."""
+
+    task: int
+    attempt: int
+    chunk: int
+    first: int
+    lines: int
+    size: int
+    digest: str
+    written_ms: int
+
+
+class Store(Protocol):
+    """Each method is one transaction."""
+
+    async def open(self) -> None:
+        """Ready for use, its schema up to date. Raises `StoreInUse` or `StoreUnusable`, which say what to do."""
+
+    async def close(self) -> None: ...
+
+    async def claim(self, partition: int, *, owner: str, settings: bytes) -> Head:
+        """Become the writer; every earlier epoch is fenced from here on. `settings` count for a new partition only."""
+
+    async def read_head(self, partition: int) -> Head: ...
+
+    async def commit(self, partition: int, row: Sealed, payloads: Sequence[Payload], *, epoch: int) -> None:
+        """Head, journal row and payloads: all or none. Raises `Fenced` where epoch or previous seq do not match,
+        `StoreFull`, or `OutcomeUnknown` where nobody can tell: the caller reads the head and settles it."""
+
+    async def write_rows(self, partition: int, rows: Rows, *, epoch: int, through: int, head: bytes) -> None:
+        """Rows as they stand after `through` (whose row has the hash `head`), and the watermark with them."""
+
+    async def load(self, partition: int) -> Loaded: ...
+
+    async def journal(self, partition: int, *, after: int, limit: int) -> list[Sealed]:
+        """Committed rows with seq above `after`, in order, without a gap."""
+
+    async def read_payloads(self, digests: Sequence[str]) -> dict[str, bytes]: ...
+
+    async def find_runs(self, tenant: str, *, ids: Sequence[str] = (), keys: Sequence[str] = ()) -> list[RunRow]:
+        """Ended runs by id or by submit key, in any order; of several with one key, the latest."""
+
+    async def list_runs(self, wanted: RunFilter) -> list[RunRow]:
+        """Ended runs, newest (highest number) first."""
+
+    async def count_runs(self, tenant: str) -> dict[int, int]:
+        """How many ended runs there are, by state."""
+
+    async def read_attempts(self, run: int) -> list[bytes]:
+        """What `Rows.attempts` and `RunRow.attempts` held of this run, oldest first."""
+
+    async def read_children(self, run: int, step: int) -> list[tuple[int, bytes]]:
+        """Results of a map's children, by child."""
+
+    async def read_cache(self, keys: Sequence[str]) -> dict[str, CacheRow]: ...
+
+    async def read_definition(self, tenant: str, digest: str) -> DefinitionRow | None: ...
+
+    async def add_log_chunks(self, chunks: Sequence[LogChunk]) -> None:
+        """Repeating a chunk changes nothing."""
+
+    async def read_log_chunks(self, task: int, attempt: int, *, after: int = -1) -> list[LogChunk]: ...

@@ -1,0 +1,274 @@
+"""The models of the public API: what server, client, command line and page say to each other.
+
+JSON with these names; times are RFC 3339 in UTC; an absent field means its default. The OpenAPI document is
+made from these structs, so a field's docstring is its documentation. Nothing private exists beside them,
+except the worker's exchange, which is MessagePack (`ports/exchange.py`).
+"""
+
+from typing import Any
+
+import msgspec
+
+
+class _Model(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    pass
+
+
+class _Request(_Model, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    pass
+
+
+# ---- answers
+
+
+class Problem(_Model, frozen=True, kw_only=True):
+    """RFC 9457. `code` is stable; `detail` says what to change."""
+
+    type: str = "about:blank"
+    title: str
+    status: int
+    code: str
+    detail: str = ""
+    path: str = ""  # the field at fault, in the words of the request
+    problems: tuple[dict[str, str], ...] = ()  # all of them, for a definition
+    request_id: str = ""
+
+
+class Attempt(_Model, frozen=True, kw_only=True):
+    attempt: int
+    worker: str
+    state: str  # running, succeeded, failed, lost, returned, timed_out, cancelled
+    dispatched_at: str
+    started_at: str | None = None  # as the worker's clock has it
+    ended_at: str | None = None
+    error: str = ""
+    message: str = ""
+    exit_code: int | None = None
+    progress: tuple[int, int] | None = None  # done, total
+    progress_message: str = ""
+
+
+class Task(_Model, frozen=True, kw_only=True):
+    """A node of a run, or one child of a map."""
+
+    id: str  # run number and node, unique; logs are found by it
+    node: str
+    kind: str
+    state: str  # pending, ready, running, waiting, succeeded, failed, skipped …
+    child: int | None = None
+    attempts: tuple[Attempt, ...] = ()
+    children: dict[str, int] = {}  # of a map: counts by state
+    reason: str = ""
+    due_at: str | None = None  # a wait, a retry
+    result: Any = None  # where it is small enough to show; see `result_size`
+    result_size: int = 0
+
+
+class Run(_Model, frozen=True, kw_only=True):
+    id: str
+    workflow: str
+    definition: str
+    state: str  # pending, active, waiting, paused, completed, failed, cancelled
+    source: str
+    by: str
+    submitted_at: str
+    started_at: str | None = None
+    ended_at: str | None = None
+    scheduled_at: str | None = None
+    schedule: str = ""
+    key: str = ""
+    priority: int | None = None
+    error: str = ""
+    reason: str = ""  # of a pause
+    tasks_total: int = 0
+    tasks_ended: int = 0
+
+
+class RunDetail(Run, frozen=True, kw_only=True):
+    inputs: Any = None
+    output: Any = None
+    output_size: int = 0
+    tasks: tuple[Task, ...] = ()
+
+
+class Page(_Model, frozen=True, kw_only=True):
+    """`next` is the cursor of the following page; absent on the last."""
+
+    runs: tuple[Run, ...]
+    next: str = ""
+
+
+class Submitted(_Model, frozen=True, kw_only=True):
+    id: str
+    duplicate: bool = False  # accepted before under the same key or id
+
+
+class Rejected(_Model, frozen=True, kw_only=True):
+    code: str
+    detail: str
+
+
+class BatchAnswer(_Model, frozen=True, kw_only=True):
+    """In the order of the request: an id where accepted, a problem where not."""
+
+    runs: tuple[Submitted | Rejected, ...]
+
+
+class Workflow(_Model, frozen=True, kw_only=True):
+    name: str
+    definition: str  # hash of the latest version
+    description: str = ""
+    versions: int = 1
+    paused: bool = False
+    schedules: tuple[str, ...] = ()
+
+
+class WorkflowDetail(Workflow, frozen=True, kw_only=True):
+    document: Any = None
+
+
+class Schedule(_Model, frozen=True, kw_only=True):
+    name: str
+    workflow: str
+    expression: str
+    paused: bool = False
+    next_at: str | None = None
+    last_fired_at: str | None = None
+    fired: int = 0
+
+
+class Worker(_Model, frozen=True, kw_only=True):
+    id: str
+    queues: tuple[str, ...]
+    labels: dict[str, str] = {}
+    credit: int
+    running: int
+    last_heard_at: str | None = None
+    host: str = ""
+    pid: int = 0
+
+
+class Queue(_Model, frozen=True, kw_only=True):
+    name: str
+    ready: int = 0
+    running: int = 0
+    limit: int | None = None
+    paused: bool = False
+
+
+class Step(_Model, frozen=True, kw_only=True):
+    """One line of an explanation."""
+
+    at: str
+    seq: int
+    text: str
+
+
+class Why(_Model, frozen=True, kw_only=True):
+    run: str
+    state: str
+    steps: tuple[Step, ...] = ()  # what was decided, from the journal
+    waiting_for: tuple[str, ...] = ()  # why it does not go on now
+
+
+class LogLine(_Model, frozen=True, kw_only=True):
+    at: str
+    task: str
+    node: str
+    attempt: int
+    stream: str  # stdout, stderr, log
+    text: str
+
+
+class Status(_Model, frozen=True, kw_only=True):
+    """How the engine is."""
+
+    version: str
+    tick: int
+    seq: int
+    watermark: int
+    epoch: int
+    live_runs: int
+    live_tasks: int
+    ready: int
+    running: int
+    workers: int
+    runs: dict[str, int] = {}  # ended ones, by state
+    alerts: tuple[str, ...] = ()
+    accepting: bool = True
+
+
+# ---- requests
+
+
+class Submission(_Request, frozen=True, kw_only=True):
+    workflow: str
+    inputs: dict[str, Any] = {}
+    id: str = ""  # "": the server makes one
+    key: str = ""  # the same key gives the same run for 24 h
+    start_at: str = ""  # RFC 3339
+    delay_ms: int | None = None
+    debounce: str = ""
+    priority: int | None = None
+    definition: str = ""  # hash of another version than the latest
+
+
+class Batch(_Request, frozen=True, kw_only=True):
+    runs: tuple[Submission, ...]
+
+
+class Reason(_Request, frozen=True, kw_only=True):
+    reason: str = ""
+
+
+class PauseRequest(Reason, frozen=True, kw_only=True):
+    until: str = ""
+
+
+class ResolveRequest(Reason, frozen=True, kw_only=True):
+    """node -> retry, accept or skip; empty: retry everything that failed."""
+
+    decisions: dict[str, str] = {}
+    values: dict[str, Any] = {}
+
+
+class RerunRequest(_Request, frozen=True, kw_only=True):
+    from_node: str = ""
+    definition: str = ""
+    inputs: dict[str, Any] | None = None
+
+
+class Decision(_Request, frozen=True, kw_only=True):
+    approve: bool
+    comment: str = ""
+
+
+class Signal(_Request, frozen=True, kw_only=True):
+    """An event from outside, for one run or for whoever waits for its name and key."""
+
+    event: str
+    key: str = ""
+    run: str = ""
+    payload: Any = None
+
+
+class ScheduleRequest(_Request, frozen=True, kw_only=True):
+    workflow: str
+    cron: str = ""
+    every: str = ""  # 5m, PT5M
+    timezone: str = "UTC"
+    inputs: dict[str, Any] = {}
+
+
+class QueueRequest(_Request, frozen=True, kw_only=True):
+    limit: int | None = None
+    rate: int | None = None  # starts
+    per: str = "1s"
+    burst: int | None = None
+
+
+class Publication(_Request, frozen=True, kw_only=True):
+    """Definitions and schedules of an application, all or none."""
+
+    documents: tuple[Any, ...] = ()
+    schedules: dict[str, ScheduleRequest] = {}
