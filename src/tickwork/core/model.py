@@ -259,6 +259,7 @@ class Run(msgspec.Struct, gc=False, eq=False):
     gated: bool = False  # stands in the gate's line
     parent: int = 0  # number of the task whose child this run is
     child: int = 0
+    parent_run: int = 0  # number of the run that this one is a child of
     signals: list[Heard] | None = None
     deadline: int = 0  # tick
     resume_at: int = 0  # tick at which a policy's pause ends

@@ -118,6 +118,7 @@ def _on_spawned(state: State, event: ev.RunSpawned) -> None:
     plan = state.plans[event.definition]
     run = _new_run(state, event.run, run_id, parent.tenant, plan, event.inputs, parent.by, "child")
     run.parent, run.child, run.priority = task.number, event.child, parent.priority
+    run.parent_run = parent.number
     fan.begun += 1
     fan.running += 1
     fan.live[event.child] = run.number

@@ -1,0 +1,355 @@
+"""Rows behind the journal: what changed since the watermark, and what the store does not know yet.
+
+Every tick is observed, live and on recovery alike, so both give the same rows. A window collects what changed; when it
+is closed, its rows are written as they stand then, and work that began and ended inside it is written once. Until
+the write is durable, questions about runs that left memory are answered from here.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import msgspec
+
+from tickwork.core import events as ev
+from tickwork.core.evolve import output_of, record_of_run
+from tickwork.core.inputs import Input
+from tickwork.core.lifecycle import AttemptState, Phase, RunState
+from tickwork.core.model import Run, State
+from tickwork.core.plan import Kind
+from tickwork.core.snapshot import encode_header, encode_run, encode_task
+from tickwork.core.touched import touched
+from tickwork.core.values import Value
+from tickwork.ports.store import CacheRow, ChildRow, DefinitionRow, Rows, RunRow
+from tickwork.runtime.vault import decode_value, encode_value
+
+ERROR_CHARACTERS_MAX = 500
+
+
+class Attempt(msgspec.Struct, array_like=True, gc=False):
+    """One attempt, for people. `worker_ms` fields are by the worker's clock."""
+
+    task: int
+    step: int
+    child: int
+    attempt: int
+    worker: str
+    dispatched_ms: int
+    state: int = int(AttemptState.ASSIGNED)
+    ended_ms: int = 0
+    started_worker_ms: int = 0
+    ended_worker_ms: int = 0
+    error: str = ""
+    message: str = ""
+    exit_code: int | None = None
+
+
+attempts_encoder = msgspec.msgpack.Encoder()
+attempts_decoder = msgspec.msgpack.Decoder(list[Attempt])
+
+SUCCEEDED, FAILED = int(AttemptState.SUCCEEDED), int(AttemptState.FAILED)
+TIMED_OUT, LOST = int(AttemptState.TIMED_OUT), int(AttemptState.LOST)
+HANDED_BACK, CANCELLED = int(AttemptState.HANDED_BACK), int(AttemptState.CANCELLED)
+
+
+class Open(msgspec.Struct, gc=False):
+    """An attempt that a worker holds, with what only memory knows of it."""
+
+    run: int
+    row: Attempt
+    begun: bool = False
+    progress: tuple[int, int] | None = None
+    progress_message: str = ""
+
+
+class Left(msgspec.Struct):
+    """A run that ended and is not in the store yet."""
+
+    run: Run
+    ended_ms: int
+
+
+class Window:
+    """What changed between two writes of rows."""
+
+    def __init__(self) -> None:
+        self.runs: set[int] = set()
+        self.tasks: set[int] = set()
+        self.left: dict[tuple[str, str], Left] = {}
+        self.left_keys: dict[tuple[str, str], Run] = {}
+        self.history: dict[int, list[Attempt]] = {}
+        self.children: dict[tuple[int, int], dict[int, Value]] = {}
+        self.cache: dict[str, CacheRow] = {}
+        self.definitions: list[DefinitionRow] = []
+        self.reopened: list[int] = []
+        self.ticks = 0
+
+
+class Books:
+    def __init__(self, state: State, *, next_number: int = 1) -> None:
+        self.state = state
+        self.open: dict[int, Open] = {}
+        self._fans: dict[int, dict[int, None]] = {}  # run -> tasks of map children that a worker holds
+        self.window = Window()
+        self.writing: Window | None = None
+        self._stored_below = next_number  # runs and tasks with lower numbers may have rows
+        for task in state.tasks.values():
+            if task.worker is not None:
+                self._open(task.number)
+
+    # ---- every tick
+
+    def observe(self, inputs: list[Input], events: list[ev.Event]) -> None:
+        """What a tick decided, once the state has it."""
+        window, state = self.window, self.state
+        window.ticks += 1
+        now_ms = state.now_ms
+        for event in events:
+            handler = _HANDLERS.get(type(event))
+            if handler is not None:
+                handler(self, event, inputs, now_ms)
+        for run in state.closed:
+            self._close(run, now_ms)
+        touched(state, events, window.runs, window.tasks)
+
+    def _open(self, number: int) -> None:
+        task = self.state.tasks[number]
+        worker, run = task.worker, task.run
+        assert worker is not None
+        dispatched_ms = self.state.settings.clock.ms_of(task.dispatched)
+        row = Attempt(number, task.step.index, task.child, task.attempt, worker.id, dispatched_ms)
+        self.open[number] = Open(run.number, row, task.started)
+        if task.parent:
+            self._fans.setdefault(run.number, {})[number] = None
+
+    def _end(self, number: int, state: int, now_ms: int, error: str = "", message: str = "") -> Open | None:
+        held = self.open.pop(number, None)
+        if held is None:
+            return None
+        row = held.row
+        row.state, row.ended_ms = state, now_ms
+        if error:
+            row.error, row.message = error, message
+        if row.child >= 0 and (fan := self._fans.get(held.run)) is not None:
+            fan.pop(number, None)
+        history = self.window.history.get(held.run)
+        if history is None:
+            self.window.history[held.run] = [row]
+        else:
+            history.append(row)
+        return held
+
+    def _close(self, run: Run, now_ms: int) -> None:
+        """A run has left memory: what a worker still holds of it is over, and its parent may need its output."""
+        number = run.number
+        for index in range(len(run.plan.steps)):
+            if number + index in self.open:
+                self._end(number + index, CANCELLED, now_ms)
+        for child in list(self._fans.pop(number, ())):
+            self._end(child, CANCELLED, now_ms)
+        window = self.window
+        window.left[run.tenant.id, run.id] = Left(run, now_ms)
+        if run.key:
+            window.left_keys[run.tenant.id, run.key] = run
+        if run.parent_run and run.state == RunState.COMPLETED:
+            self.keep_child(run.parent_run, run.parent - run.parent_run, run.child, output_of(run))
+
+    def keep_child(self, run: int, step: int, child: int, value: Value) -> None:
+        self.window.children.setdefault((run, step), {})[child] = value
+
+    def keep_cached(self, key: str, value: Value, now_ms: int) -> None:
+        self.window.cache[key] = CacheRow(key, encode_value(value), now_ms)
+
+    # ---- writing
+
+    @property
+    def unwritten(self) -> bool:
+        return self.window.ticks > 0
+
+    def rows(self) -> Rows:
+        """Close the window: rows as they stand now. `written` or `keep` follows."""
+        assert self.writing is None, "one write at a time"
+        window, state = self.window, self.state
+        self.writing, self.window = window, Window()
+        rows = Rows(header=encode_header(state))
+        ended = {left.run.number for left in window.left.values()}
+        rows.runs = [self._run_row(left, window) for left in window.left.values()]
+        rows.attempts = [
+            (number, attempts_encoder.encode(history))
+            for number, history in window.history.items()
+            if number not in ended
+        ]
+        rows.children = [
+            ChildRow(run, step, child, encode_value(value))
+            for (run, step), values in window.children.items()
+            for child, value in values.items()
+        ]
+        rows.cache = list(window.cache.values())
+        rows.definitions, rows.reopened = window.definitions, window.reopened
+        _sort_live(window.runs, state.runs.get, encode_run, self._stored_below, rows.live_runs, rows.gone_runs)
+        _sort_live(window.tasks, state.tasks.get, encode_task, self._stored_below, rows.live_tasks, rows.gone_tasks)
+        self._stored_below = state.next_number
+        return rows
+
+    def written(self) -> None:
+        """The rows of the closed window are durable."""
+        self.writing = None
+
+    def _run_row(self, left: Left, window: Window) -> RunRow:
+        run, clock = left.run, self.state.settings.clock
+        history = window.history.get(run.number)
+        return RunRow(
+            run.number,
+            run.id,
+            run.tenant.id,
+            run.plan.name,
+            run.plan.hash,
+            run.state,
+            run.source,
+            run.by,
+            clock.ms_of(run.submitted),
+            clock.ms_of(run.started) if run.started else 0,
+            left.ended_ms,
+            run.key,
+            "" if run.state == RunState.COMPLETED else error_of(run, history or ()),
+            run.schedule,
+            attempts_encoder.encode(record_of_run(run)),
+            encode_value(output_of(run)),
+            attempts_encoder.encode(history) if history else b"",
+        )
+
+    # ---- what the store does not know yet
+
+    def find_left(self, tenant: str, run_id: str) -> Left | None:
+        found = self.window.left.get((tenant, run_id))
+        if found is None and self.writing is not None:
+            found = self.writing.left.get((tenant, run_id))
+        return found
+
+    def find_left_key(self, tenant: str, key: str) -> Run | None:
+        found = self.window.left_keys.get((tenant, key))
+        if found is None and self.writing is not None:
+            found = self.writing.left_keys.get((tenant, key))
+        return found
+
+    def row_of(self, left: Left) -> RunRow:
+        window = self.window if self.window.left.get((left.run.tenant.id, left.run.id)) is left else self.writing
+        return self._run_row(left, window or self.window)
+
+    def recently_left(self) -> list[Left]:
+        """Newest first."""
+        windows = (self.window, self.writing) if self.writing is not None else (self.window,)
+        return [left for window in windows for left in reversed(window.left.values())]
+
+    def attempts_of(self, run: int) -> list[Attempt]:
+        """Those that ended and are not stored yet, then those that a worker holds."""
+        windows = (self.writing, self.window) if self.writing is not None else (self.window,)
+        ended = [row for window in windows for row in window.history.get(run, ())]
+        return ended + [held.row for held in self.open_of(run)]
+
+    def open_of(self, run: int) -> list[Open]:
+        live = self.state.runs.get(run)
+        if live is None:
+            return []
+        numbers = [run + index for index in range(len(live.plan.steps))] + list(self._fans.get(run, ()))
+        return [held for number in numbers if (held := self.open.get(number)) is not None]
+
+    def children_of(self, run: int, step: int) -> dict[int, Value]:
+        found: dict[int, Value] = {}
+        for window in (self.writing, self.window):
+            if window is not None:
+                found |= window.children.get((run, step), {})
+        return found
+
+    def find_cached(self, key: str) -> Value | CacheRow:
+        for window in (self.window, self.writing):
+            if window is not None and key in window.cache:
+                return window.cache[key]
+        return None
+
+    # ---- single events
+
+    def _on_dispatched(self, event: ev.TaskDispatched | ev.ChildDispatched, _: list[Input], __: int) -> None:
+        self._open(event.task)
+
+    def _on_started(self, event: ev.AttemptStarted, _: list[Input], __: int) -> None:
+        held = self.open.get(event.task)
+        if held is not None:
+            held.begun = True
+
+    def _on_succeeded(self, event: ev.TaskSucceeded, inputs: list[Input], now_ms: int) -> None:
+        held = self._end(event.task, SUCCEEDED, now_ms)
+        if held is not None and held.row.child >= 0:
+            live = self.state.runs.get(held.run)
+            # A run that ended in this very tick is complete: its map was over before.
+            if live is not None and live.plan.steps[held.row.step].kind is Kind.MAP:
+                asked: Any = inputs[event.input]
+                self.keep_child(held.run, held.row.step, held.row.child, asked.value)
+
+    def _on_failed_attempt(self, event: ev.TaskFailed | ev.TaskRetrying, inputs: list[Input], now_ms: int) -> None:
+        code = event.code if isinstance(event, ev.TaskFailed) else event.cause
+        message = event.message if isinstance(event, ev.TaskFailed) else ""
+        asked = inputs[event.input] if event.input >= 0 else None
+        state = LOST if code == "worker_lost" else FAILED if asked is not None else TIMED_OUT
+        self._end(event.task, state, now_ms, code, message or getattr(asked, "message", ""))
+
+    def _on_requeued(self, event: ev.TaskRequeued, _: list[Input], now_ms: int) -> None:
+        self._end(event.task, LOST if event.cause == "lost" else HANDED_BACK, now_ms)
+
+    def _on_definition(self, event: ev.DefinitionPut, inputs: list[Input], now_ms: int) -> None:
+        asked: Any = inputs[event.input]
+        document = self.state.documents[event.hash]
+        name = self.state.plans[event.hash].name
+        self.window.definitions.append(DefinitionRow(event.hash, asked.tenant, name, document, now_ms))
+
+    def _on_restored(self, event: ev.RunRestored, _: list[Input], __: int) -> None:
+        """A failed run is live again. Where its row was not written yet, there is none to take back."""
+        for window in (self.window, self.writing):
+            if window is None:
+                continue
+            for place, left in list(window.left.items()):
+                if left.run.number == event.run:
+                    del window.left[place]
+        self.window.reopened.append(event.run)
+
+
+_HANDLERS: dict[type[Any], Callable[[Books, Any, list[Input], int], None]] = {
+    ev.TaskDispatched: Books._on_dispatched,
+    ev.ChildDispatched: Books._on_dispatched,
+    ev.AttemptStarted: Books._on_started,
+    ev.TaskSucceeded: Books._on_succeeded,
+    ev.TaskFailed: Books._on_failed_attempt,
+    ev.TaskRetrying: Books._on_failed_attempt,
+    ev.TaskRequeued: Books._on_requeued,
+    ev.DefinitionPut: Books._on_definition,
+    ev.RunRestored: Books._on_restored,
+}
+
+
+def _sort_live(
+    numbers: Iterable[int],
+    find: Callable[[int], Any],
+    encode: Callable[[Any], bytes],
+    stored_below: int,
+    live: list[tuple[int, bytes]],
+    gone: list[int],
+) -> None:
+    for number in numbers:
+        thing = find(number)
+        if thing is not None:
+            live.append((number, encode(thing)))
+        elif number < stored_below:
+            gone.append(number)
+
+
+def error_of(run: Run, history: Iterable[Attempt]) -> str:
+    """In one line: the first node that failed, and why, as far as this window knows."""
+    if run.state == RunState.CANCELLED:
+        return ""
+    said = {row.step: f"{row.error}: {row.message}" if row.message else row.error for row in history if row.error}
+    for step in run.plan.steps:
+        if run.phases[step.index] == Phase.FAILED:
+            return f"{step.id}: {said.get(step.index, 'failed')}"[:ERROR_CHARACTERS_MAX]
+    return "the run took too long"
+
+
+__all__ = ["Attempt", "Books", "Left", "Open", "attempts_decoder", "decode_value", "error_of"]

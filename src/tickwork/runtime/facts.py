@@ -1,0 +1,101 @@
+"""Facts beside inputs: what a decision needs to know of runs that have left memory.
+
+Asked in the tick that decides, never before: with one writer, nothing can change in between. First what the
+store does not know yet, then the store, in one batch.
+"""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from tickwork.core.evolve import record_of_run
+from tickwork.core.inputs import Cancel, Input, Known, Pause, Resolve, Resume, RunRecord, Submit, Terms
+from tickwork.core.machine import Machine
+from tickwork.ports.store import RunRow, Store
+from tickwork.runtime.books import Books
+from tickwork.runtime.inbox import Part
+
+record_decoder = msgspec.msgpack.Decoder(RunRecord)
+
+
+class Facts:
+    def __init__(self, store: Store, machine: Machine, books: Books) -> None:
+        self._store = store
+        self._machine = machine
+        self._books = books
+
+    async def beside(self, parts: list[Part]) -> list[Input]:
+        """The inputs of these parts, with the facts that they need."""
+        inputs: list[Input] = []
+        asked: list[int] = []
+        for part in parts:
+            if part.letter.facts:
+                asked.extend(range(len(inputs), len(inputs) + part.count))
+            inputs += part.letter.inputs[part.start : part.start + part.count]
+        if asked:
+            await self._look_up(inputs, asked)
+        return inputs
+
+    async def _look_up(self, inputs: list[Input], asked: list[int]) -> None:
+        wanted = [(place, tenant, run_id, key) for place in asked for tenant, run_id, key in [_wants(inputs[place])]]
+        found = await self._find([(tenant, run_id, key) for _, tenant, run_id, key in wanted])
+        for (place, *_), record in zip(wanted, found, strict=True):
+            if record is not None:
+                inputs[place] = _with_fact(inputs[place], record)
+
+    async def _find(self, wanted: Sequence[tuple[str, str, str]]) -> list[RunRecord | None]:
+        records = [self._not_stored_yet(*one) for one in wanted]
+        missing: dict[str, tuple[list[str], list[str]]] = {}
+        for (tenant, run_id, key), record in zip(wanted, records, strict=True):
+            if record is None and tenant:
+                ids, keys = missing.setdefault(tenant, ([], []))
+                if run_id:
+                    ids.append(run_id)
+                if key:
+                    keys.append(key)
+        for tenant, (ids, keys) in missing.items():
+            rows = await self._store.find_runs(tenant, ids=ids, keys=keys)
+            by_id = {row.id: row for row in rows}
+            by_key = {row.key: row for row in rows if row.key}
+            for place, (owner, run_id, key) in enumerate(wanted):
+                row = by_id.get(run_id) or (by_key.get(key) if key else None)
+                if records[place] is None and owner == tenant and row is not None:
+                    records[place] = record_of(row)
+        return records
+
+    def _not_stored_yet(self, tenant: str, run_id: str, key: str) -> RunRecord | None:
+        left = self._books.find_left(tenant, run_id) if run_id else None
+        run = left.run if left is not None else self._books.find_left_key(tenant, key) if key else None
+        return None if run is None else record_of_run(run)
+
+
+def record_of(row: RunRow) -> RunRecord:
+    return record_decoder.decode(row.record)
+
+
+def _wants(asked: Input) -> tuple[str, str, str]:
+    """Tenant, run id and key to look for; empty where there is nothing to ask."""
+    match asked:
+        case Submit():
+            return asked.tenant, asked.run_id, asked.terms.key if asked.terms is not None else ""
+        case Cancel() | Resolve():
+            return asked.tenant, asked.run_id, ""
+        case Pause() | Resume():
+            return asked.tenant, asked.name if asked.scope == "run" else "", ""
+        case _:
+            return "", "", ""
+
+
+def _with_fact(asked: Input, record: RunRecord) -> Input:
+    match asked:
+        case Submit():
+            known = Known(record.run_id, record.body, record.submitted)
+            return msgspec.structs.replace(
+                asked, terms=msgspec.structs.replace(asked.terms, known=known) if asked.terms else Terms(known=known)
+            )
+        case Cancel() | Pause() | Resume():
+            return msgspec.structs.replace(asked, left_as=record.state)
+        case Resolve():
+            return msgspec.structs.replace(asked, record=record)
+        case _:
+            return asked

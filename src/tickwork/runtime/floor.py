@@ -1,0 +1,366 @@
+"""The floor where workers sit: calls come in as inputs, dispatched work goes out with the replies.
+
+A seat is what this node remembers of a worker between two calls. Beats stay here; only their absence becomes an
+input. A call with reports is answered when they are durable, a repeated call gets the same reply, and where
+memory and worker may differ (a new session, a restart of the server) the worker says everything it holds.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+
+from tickwork.core.effects import Stop
+from tickwork.core.inputs import (
+    Checkpointed,
+    Failed,
+    HandedBack,
+    Input,
+    Offer,
+    Started,
+    Succeeded,
+    WorkerLost,
+)
+from tickwork.core.model import State
+from tickwork.core.values import Ref, Value
+from tickwork.ports.clock import Clock
+from tickwork.ports.exchange import (
+    VALUE_BYTES_MAX,
+    Begun,
+    Broke,
+    Call,
+    Done,
+    Profile,
+    Progressed,
+    Reply,
+    Report,
+    Returned,
+    Saved,
+    Spec,
+    Work,
+)
+from tickwork.ports.store import Payload
+from tickwork.runtime.assign import Assigner, BadArgument, Order
+from tickwork.runtime.books import Books
+from tickwork.runtime.partition import Partition
+from tickwork.runtime.vault import Vault
+
+LOST_AFTER_MS = 25_000  # silent: two beats of 10 s may go missing
+CLOSED_AFTER_MS = 3_000  # its connection closed without goodbye, and it did not come back
+CHECK_S = 0.5
+MESSAGE_CHARACTERS_MAX = 4_000
+WAIT_MS_MAX = 20_000
+
+Pair = tuple[int, int]
+
+
+class Seat:
+    """One worker, as this node knows it."""
+
+    def __init__(self, worker: str, session: str, heard_ms: int) -> None:
+        self.worker = worker
+        self.session = session
+        self.heard_ms = heard_ms
+        self.closed_ms = 0  # when its connection broke; 0: it has not
+        self.peer = ""
+        self.seq = 0
+        self.reply: asyncio.Task[Reply] | None = None
+        self.offer: Offer | None = None
+        self.profile = Profile()
+        self.mail: list[tuple[Work, Spec]] = []
+        self.stops: list[Pair] = []
+        self.specs: dict[int, None] = {}  # that this session has been told
+        self.woken: asyncio.Future[None] | None = None
+
+    def wake(self) -> None:
+        if self.woken is not None and not self.woken.done():
+            self.woken.set_result(None)
+
+
+class Floor:
+    def __init__(
+        self,
+        *,
+        partition: Callable[[], Partition],
+        clock: Clock,
+        vault: Vault,
+        assigner: Assigner,
+        on_alarm: Callable[[str, str], None],
+    ) -> None:
+        self._partition = partition
+        self._clock = clock
+        self._vault = vault
+        self._assigner = assigner
+        self._on_alarm = on_alarm
+        self.seats: dict[str, Seat] = {}
+        self._jobs: set[asyncio.Task[None]] = set()
+        self._loading: set[Pair] = set()  # attempts whose arguments are being loaded
+        self._closing = False
+        self.fenced = 0  # reports that came too late
+
+    @property
+    def _books(self) -> Books:
+        return self._partition().books
+
+    @property
+    def _state(self) -> State:
+        return self._partition().machine.state
+
+    def start(self) -> None:
+        """Every worker that the state knows has its loss clock started anew."""
+        now_ms = self._clock.mono_ms()
+        for worker in self._state.workers.values():
+            self.seats.setdefault(worker.id, Seat(worker.id, "", now_ms))
+        self._spawn(self._watch())
+
+    async def close(self) -> None:
+        self._closing = True
+        for seat in self.seats.values():
+            seat.wake()
+        replies = [seat.reply for seat in self.seats.values() if seat.reply is not None]
+        for job in [*self._jobs, *replies]:
+            if not job.done():
+                job.cancel()
+        await asyncio.gather(*self._jobs, *replies, return_exceptions=True)
+
+    # ---- calls
+
+    async def exchange(self, call: Call, peer: str = "") -> Reply:
+        seat = self._seat_for(call)
+        if isinstance(seat, Reply):
+            return seat
+        seat.heard_ms, seat.closed_ms, seat.peer = self._clock.mono_ms(), 0, peer
+        if call.seq == seat.seq and seat.reply is not None and not _broken(seat.reply):
+            return await asyncio.shield(seat.reply)
+        if call.seq < seat.seq:
+            return Reply(call.seq, refused="this call was answered before a later one; its answer is gone")
+        seat.wake()  # an older call that still waits ends now
+        before, seat.seq = seat.reply, call.seq
+        seat.reply = asyncio.get_running_loop().create_task(self._answer(seat, call, before))
+        return await asyncio.shield(seat.reply)
+
+    def _seat_for(self, call: Call) -> Seat | Reply:
+        seat = self.seats.get(call.worker)
+        if seat is not None and seat.session == call.session:
+            return seat
+        if call.profile is None or call.held is None:
+            return Reply(call.seq, resync=True)
+        if seat is not None and seat.session and not seat.closed_ms:
+            idle_ms = self._clock.mono_ms() - seat.heard_ms
+            return Reply(
+                call.seq,
+                refused=f"a worker named {call.worker!r} is here already, heard {idle_ms} ms ago; choose another name",
+            )
+        seat = self.seats[call.worker] = Seat(call.worker, call.session, self._clock.mono_ms())
+        return seat
+
+    async def _answer(self, seat: Seat, call: Call, before: "asyncio.Task[Reply] | None") -> Reply:
+        if before is not None:
+            await asyncio.wait([before])  # mail goes out in the order of the calls
+        inputs, payloads, places = await self._inputs_of(seat, call)
+        fenced: tuple[Pair, ...] = ()
+        if inputs:
+            letter = self._partition().ask(inputs, payloads)
+            await letter.done
+            refused = [answer for place, answer in letter.answers.items() if answer.code and place not in places]
+            if refused:
+                return Reply(call.seq, refused=refused[0].message)
+            late = [places[place] for place, answer in sorted(letter.answers.items()) if answer.code == "fenced"]
+            self.fenced += len(late)
+            fenced = tuple((report.task, report.attempt) for report in late)
+        if call.goodbye:
+            self.seats.pop(seat.worker, None)
+            return Reply(call.seq, fenced=fenced)
+        if call.held is not None:
+            self._reconcile(seat, call)
+        elif not inputs and not seat.mail and not seat.stops:
+            await self._until_mail(seat, call)
+        return self._reply(seat, call, fenced)
+
+    async def _until_mail(self, seat: Seat, call: Call) -> None:
+        if self._closing or seat.seq != call.seq or not call.wait_ms:
+            return
+        seat.woken = asyncio.get_running_loop().create_future()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(min(call.wait_ms, WAIT_MS_MAX) / 1000):
+                await seat.woken
+        seat.woken = None
+
+    def _reply(self, seat: Seat, call: Call, fenced: tuple[Pair, ...]) -> Reply:
+        mail, seat.mail = seat.mail, []
+        stops, seat.stops = seat.stops, []
+        fresh = {spec.id: spec for _, spec in mail if spec.id not in seat.specs}
+        seat.specs.update(dict.fromkeys(fresh))
+        return Reply(call.seq, tuple(work for work, _ in mail), tuple(fresh.values()), tuple(stops), fenced)
+
+    def _reconcile(self, seat: Seat, call: Call) -> None:
+        """What is assigned and not held is offered again; what is held and not assigned is to be stopped."""
+        held = dict.fromkeys(call.held or ())
+        seat.specs.clear()
+        number = self._state.worker_numbers.get(seat.worker)
+        tasks = self._state.workers[number].tasks if number is not None else {}
+        on_its_way = {(work.task, work.attempt) for work, _ in seat.mail} | self._loading
+        for _, task in sorted(tasks.items()):
+            pair = (task.number, task.attempt)
+            # What was dispatched in a tick that still commits is delivered when that is durable.
+            if task.dispatched <= self._partition().durable_tick and pair not in held and pair not in on_its_way:
+                self.deliver(self._assigner.order(task))
+        assigned = {(task.number, task.attempt) for task in tasks.values()}
+        seat.stops += [pair for pair in held if pair not in assigned]
+
+    # ---- reports
+
+    async def _inputs_of(self, seat: Seat, call: Call) -> tuple[list[Input], list[Payload], dict[int, Report]]:
+        inputs: list[Input] = []
+        payloads: list[Payload] = []
+        places: dict[int, Report] = {}
+        if call.profile is not None:
+            seat.profile = call.profile
+        for report in call.reports:
+            asked = await self._input_of(report, payloads)
+            if asked is not None:
+                places[len(inputs)] = report
+                inputs.append(asked)
+        if call.goodbye:
+            inputs.append(WorkerLost(seat.worker, clean=True))
+            return inputs, payloads, places
+        offer = _offer(seat, call.credit)
+        if offer != seat.offer:
+            seat.offer = offer
+            inputs.append(offer)
+        return inputs, payloads, places
+
+    async def _input_of(self, report: Report, payloads: list[Payload]) -> Input | None:
+        held = self._books.open.get(report.task)
+        row = held.row if held is not None and held.row.attempt == report.attempt else None
+        match report:
+            case Done():
+                if row is not None:
+                    row.started_worker_ms, row.ended_worker_ms = report.started_ms, report.ended_ms
+                return Succeeded(report.task, report.attempt, await self._value(report.value, payloads))
+            case Broke():
+                if row is not None:
+                    row.started_worker_ms, row.ended_worker_ms = report.started_ms, report.ended_ms
+                    row.exit_code = report.exit_code
+                error, message = _line(report.error, 128) or "Error", _line(report.message, MESSAGE_CHARACTERS_MAX)
+                return Failed(report.task, report.attempt, error, message, report.permanent)
+            case Begun():
+                if row is not None:
+                    row.started_worker_ms = report.started_ms
+                return Started(report.task, report.attempt)
+            case Saved():
+                return Checkpointed(report.task, report.attempt, await self._value(report.value, payloads))
+            case Returned():
+                return HandedBack(report.task, report.attempt)
+            case Progressed():
+                if held is not None and row is not None:
+                    held.progress, held.progress_message = (report.done, report.total), report.message[:500]
+                return None
+
+    async def _value(self, value: bytes | Ref | None, payloads: list[Payload]) -> Value:
+        if not isinstance(value, bytes):
+            return value
+        if len(value) <= VALUE_BYTES_MAX:
+            return self._vault.take(value, payloads)
+        return await self._vault.take_any(value, payloads)
+
+    # ---- what the machine wants done
+
+    def deliver(self, order: Order) -> None:
+        """Work for a worker, once its tick is durable."""
+        try:
+            work = self._assigner.at_once(order)
+        except BadArgument as error:
+            self._refuse(order, str(error))
+            return
+        if work is None:
+            self._loading.add((order.task, order.attempt))
+            self._spawn(self._deliver_later(order))
+            return
+        self._mail(order, work)
+
+    async def _deliver_later(self, order: Order) -> None:
+        try:
+            self._mail(order, await self._assigner.later(order))
+        except BadArgument as error:
+            self._refuse(order, str(error))
+        except Exception as error:
+            self._refuse(order, f"its arguments could not be loaded: {error}")
+        finally:
+            self._loading.discard((order.task, order.attempt))
+
+    def _mail(self, order: Order, work: Work) -> None:
+        held = self._books.open.get(order.task)
+        seat = self.seats.get(order.worker)
+        if seat is None or held is None or held.row.attempt != order.attempt:
+            return  # it ended while its arguments were loaded, or its worker is gone: the machine knows
+        seat.mail.append((work, order.recipe.spec))
+        seat.wake()
+
+    def _refuse(self, order: Order, message: str) -> None:
+        with contextlib.suppress(Exception):
+            self._partition().ask([Failed(order.task, order.attempt, "BadArgument", message, permanent=True)])
+
+    def stop(self, effect: Stop) -> None:
+        worker = self._state.workers.get(effect.worker)
+        seat = self.seats.get(worker.id) if worker is not None else None
+        if seat is None:
+            return
+        seat.mail = [(work, spec) for work, spec in seat.mail if (work.task, work.attempt) != (effect.task, effect.attempt)]
+        seat.stops.append((effect.task, effect.attempt))
+        seat.wake()
+
+    # ---- losses
+
+    def connection_closed(self, peer: str) -> None:
+        now_ms = self._clock.mono_ms()
+        for seat in self.seats.values():
+            if seat.peer == peer and not seat.closed_ms:
+                seat.closed_ms = now_ms
+
+    async def _watch(self) -> None:
+        while not self._closing:
+            await asyncio.sleep(CHECK_S)
+            now_ms = self._clock.mono_ms()
+            for seat in list(self.seats.values()):
+                if now_ms - seat.heard_ms > LOST_AFTER_MS:
+                    self._lose(seat, "silent")
+                elif seat.closed_ms and now_ms - seat.closed_ms > CLOSED_AFTER_MS:
+                    self._lose(seat, "its connection closed")
+
+    def _lose(self, seat: Seat, cause: str) -> None:
+        self.seats.pop(seat.worker, None)
+        seat.wake()
+        self._on_alarm("worker_lost", f"{seat.worker}: {cause}")
+        with contextlib.suppress(Exception):
+            self._partition().ask([WorkerLost(seat.worker)])
+
+    def _spawn(self, job: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(job)
+        self._jobs.add(task)
+        task.add_done_callback(self._jobs.discard)
+
+
+def _offer(seat: Seat, credit: int) -> Offer:
+    profile = seat.profile
+    return Offer(
+        seat.worker,
+        credit,
+        profile.queues,
+        profile.labels,
+        profile.slots,
+        profile.cpu_milli,
+        profile.memory_mb,
+        profile.gpu,
+    )
+
+
+def _broken(reply: "asyncio.Task[Reply]") -> bool:
+    return reply.done() and (reply.cancelled() or reply.exception() is not None)
+
+
+def _line(text: str, characters_max: int) -> str:
+    """What a worker says goes into the journal: valid Unicode, and not too much of it."""
+    return text[:characters_max].encode("utf-8", "replace").decode()
+

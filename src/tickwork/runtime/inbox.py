@@ -1,0 +1,81 @@
+"""What waits for the next tick, in the order in which it came.
+
+Whoever asks gets one future for all inputs of one call; it is done when the last of them is durable.
+"""
+
+import asyncio
+from collections import deque
+
+import msgspec
+
+from tickwork.core.effects import Answer
+from tickwork.core.inputs import Input
+from tickwork.ports.store import Payload
+
+INPUTS_PER_TICK_MAX = 2_000  # inputs may use half of a tick's 5,000 changes, and most make one or two
+BYTES_PER_TICK_MAX = 16 * 1024 * 1024
+
+
+class Letter(msgspec.Struct, eq=False):
+    """The inputs of one call. `answers` has what the machine said about some of them, by place."""
+
+    inputs: list[Input]
+    done: "asyncio.Future[None]"
+    payloads: list[Payload] = []
+    facts: bool = False  # some of them need something looked up first
+    weight: int = 0  # bytes, roughly
+    taken: int = 0
+    answers: dict[int, Answer] = msgspec.field(default_factory=dict)
+
+
+class Part(msgspec.Struct):
+    """The inputs of one letter that a tick is given."""
+
+    letter: Letter
+    start: int  # in the letter
+    count: int
+
+
+class Inbox:
+    def __init__(self) -> None:
+        self._letters: deque[Letter] = deque()
+        self.waiting = 0  # inputs
+
+    def __bool__(self) -> bool:
+        return bool(self._letters)
+
+    def add(self, letter: Letter) -> None:
+        self._letters.append(letter)
+        self.waiting += len(letter.inputs)
+
+    def take(self) -> list[Part]:
+        """As much as one tick may have. What the machine leaves comes back by `put_back`."""
+        parts: list[Part] = []
+        inputs = weight = 0
+        while self._letters and inputs < INPUTS_PER_TICK_MAX and weight < BYTES_PER_TICK_MAX:
+            letter = self._letters.popleft()
+            count = min(len(letter.inputs) - letter.taken, INPUTS_PER_TICK_MAX - inputs)
+            parts.append(Part(letter, letter.taken, count))
+            inputs += count
+            weight += letter.weight
+            if letter.taken + count < len(letter.inputs):
+                break  # the rest follows when this part is decided
+        return parts
+
+    def settle(self, parts: list[Part], taken: int) -> list[Letter]:
+        """`taken` inputs were decided upon; the others come first next time. Returns the letters that are through."""
+        self.waiting -= taken
+        through: list[Letter] = []
+        back: list[Letter] = []
+        for part in parts:
+            letter = part.letter
+            used = min(part.count, taken)
+            taken -= used
+            letter.taken += used
+            (through if letter.taken == len(letter.inputs) else back).append(letter)
+        self._letters.extendleft(reversed(back))
+        return through
+
+    def drain(self) -> list[Letter]:
+        letters, self._letters, self.waiting = list(self._letters), deque(), 0
+        return letters

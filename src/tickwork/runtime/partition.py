@@ -1,0 +1,356 @@
+"""One partition at work: take inputs, pick a tick, decide, commit, then act.
+
+A tick is decided once and its bytes are committed until the outcome is known; nothing leaves before its own tick
+is durable. While one tick commits, the next one is decided (never more than that), so load turns into larger
+batches by itself. Rows follow behind. Idle, it waits for an input or for the next due timer, and costs nothing.
+"""
+
+import asyncio
+import contextlib
+import gc
+from collections import deque
+from collections.abc import Callable
+
+import msgspec
+
+from tickwork.core.effects import Answer, Dispatch, Effect
+from tickwork.core.errors import Corrupt, TickworkError, Unavailable
+from tickwork.core.events import Event
+from tickwork.core.inputs import ClockGap, Input
+from tickwork.core.machine import Machine, Outcome
+from tickwork.journal.record import Sealed
+from tickwork.journal.replay import Recorder
+from tickwork.ports.store import Fenced, Head, OutcomeUnknown, Payload, Rows, Store, StoreFull
+from tickwork.runtime.assign import Assigner, Order
+from tickwork.runtime.books import Books
+from tickwork.runtime.facts import Facts
+from tickwork.runtime.inbox import Inbox, Letter, Part
+from tickwork.runtime.timekeeper import Timekeeper
+
+UNDURABLE_MAX = 2  # one tick commits, one is decided
+ROWS_TICKS = 8
+ROWS_S = 0.05
+RETRY_S, RETRY_S_MAX = 0.02, 1.0
+COLLECT_TICKS = 64
+
+
+class Decided(msgspec.Struct, eq=False):
+    """A tick that waits to become durable, and what is to be done then. Without `row`, only rows are written."""
+
+    seq: int
+    row: Sealed | None = None
+    payloads: list[Payload] = []
+    through: list[Letter] = []
+    orders: list[Order] = []
+    effects: list[Effect] = []
+    inputs: list[Input] = []
+    events: list[Event] = []
+    rows: Rows | None = None
+    tick: int = 0
+    head: bytes = b""
+
+
+class Poisoned(TickworkError):
+    """A tick without inputs cannot be decided: a defect of ours, and nobody may go on."""
+
+    code = "poisoned"
+
+
+class Partition:
+    def __init__(
+        self,
+        *,
+        number: int,
+        store: Store,
+        machine: Machine,
+        head: Head,
+        keeper: Timekeeper,
+        books: Books,
+        assigner: Assigner,
+        facts: Facts,
+        on_durable: Callable[[Decided], None],
+        on_alarm: Callable[[str, str], None],
+        own_process: bool,
+    ) -> None:
+        self.number = number
+        self.machine = machine
+        self.epoch = head.epoch
+        self.durable_seq = self.watermark = head.seq
+        self.durable_tick = machine.state.tick
+        self.books = books
+        self.keeper = keeper
+        self.full = False  # the store has no space left
+        self.failed: TickworkError | None = None
+        self._store = store
+        self._facts = facts
+        self._assigner = assigner
+        self._recorder = Recorder(seq=head.seq, head=head.hash)
+        self._inbox = Inbox()
+        self._on_durable = on_durable
+        self._on_alarm = on_alarm
+        self._own_process = own_process
+        self._wake = asyncio.Event()
+        self._undurable: deque[Decided] = deque()
+        self._pending = asyncio.Event()
+        self._room = asyncio.Event()
+        self._stopping = False
+        self._rows_at = 0.0
+        self._since_collect = 0
+        self._tasks: list[asyncio.Task[None]] = []
+
+    # ---- from outside
+
+    def start(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._rows_at = loop.time()
+        self._tasks = [loop.create_task(self._run()), loop.create_task(self._commit_all())]
+
+    async def stop(self) -> None:
+        """Decide and commit what waits, write the rows, then end."""
+        self._stopping = True
+        self._wake.set()
+        for task in self._tasks:
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+
+    def ask(self, inputs: list[Input], payloads: list[Payload] | None = None, *, facts: bool = False) -> Letter:
+        """Hand over inputs; `letter.done` is set when the tick that took the last of them is durable."""
+        if self.failed is not None:
+            raise Unavailable(f"this partition has stopped: {self.failed}", retry_after_ms=5_000)
+        letter = Letter(inputs, asyncio.get_running_loop().create_future(), payloads or [], facts)
+        letter.weight = sum(len(payload.data) for payload in letter.payloads)
+        self._inbox.add(letter)
+        self._wake.set()
+        return letter
+
+    @property
+    def backlog(self) -> int:
+        return self._inbox.waiting
+
+    # ---- deciding
+
+    async def _run(self) -> None:
+        try:
+            while True:
+                await self._until_something_is_due()
+                if self._stopping and not self._inbox:
+                    break
+                await self._until_room()
+                if self.failed is not None:
+                    break
+                if self._inbox or self._timer_due():
+                    await self._tick()
+                self._close_window()
+        except TickworkError as error:
+            self._fail(error)
+        finally:
+            self._stopping = True
+            self._close_window(force=True)
+            self._pending.set()
+
+    async def _until_something_is_due(self) -> None:
+        """An input, a timer, or rows that have waited long enough."""
+        while not self._inbox and not self._stopping and self.failed is None:
+            due = self.machine.next_tick()
+            wait = None if due is None else self.keeper.seconds_until(due)
+            if self.books.unwritten and self.books.writing is None:
+                rows = self._rows_at + ROWS_S - asyncio.get_running_loop().time()
+                wait = rows if wait is None else min(wait, rows)
+            if wait is not None and wait <= 0:
+                return
+            self._wake.clear()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(wait):
+                    await self._wake.wait()
+
+    def _timer_due(self) -> bool:
+        due = self.machine.next_tick()
+        return due is not None and due <= self.keeper.tick()
+
+    async def _until_room(self) -> None:
+        while len(self._undurable) >= UNDURABLE_MAX and self.failed is None:
+            self._room.clear()
+            await self._room.wait()
+
+    async def _next_tick(self) -> int:
+        """Above the last one, and never ahead of real time."""
+        last = self.machine.state.tick
+        while (tick := self.keeper.tick()) <= last:
+            await asyncio.sleep(max(self.keeper.seconds_until(last + 1), 0.0005))
+        return tick
+
+    async def _tick(self) -> None:
+        parts = self._inbox.take()
+        gaps: list[Input] = [ClockGap(gap.from_ms, gap.to_ms, gap.cause) for gap in self.keeper.take_gaps()]
+        inputs = gaps + await self._facts.beside(parts)
+        tick = await self._next_tick()
+        try:
+            outcome = self.machine.apply(tick, inputs)
+        except Exception as error:
+            await self._isolate(parts, error)
+            return
+        self._decided(outcome, parts, inputs, len(gaps))
+
+    def _decided(self, outcome: Outcome, parts: list[Part], inputs: list[Input], gaps: int) -> None:
+        taken = inputs if outcome.taken == len(inputs) else inputs[: outcome.taken]
+        row = self._recorder.row(outcome.tick, taken, outcome.events)
+        self.books.observe(taken, outcome.events)
+        _sort_answers(parts, outcome.effects, gaps)
+        payloads = [payload for part in parts if part.start == 0 for payload in part.letter.payloads]
+        tasks = self.machine.state.tasks
+        self._undurable.append(
+            Decided(
+                seq=row.seq,
+                row=row,
+                payloads=payloads,
+                through=self._inbox.settle(parts, max(0, outcome.taken - gaps)),
+                orders=[self._assigner.order(tasks[e.task]) for e in outcome.effects if type(e) is Dispatch],
+                effects=outcome.effects,
+                inputs=taken,
+                events=outcome.events,
+                tick=outcome.tick,
+            )
+        )
+        self._pending.set()
+        self._collect()
+
+    async def _isolate(self, parts: list[Part], error: Exception) -> None:
+        """A tick that cannot be decided is a defect of ours. The machine is rebuilt from the store, the inputs are
+        tried one by one, and the one at fault is set aside with an alarm."""
+        raise Poisoned(f"a tick could not be decided: {type(error).__name__}: {error}") from error
+
+    def _collect(self) -> None:
+        """Young garbage goes, what survives is never looked at again: a full collection over a million tasks would
+        stop the partition."""
+        self._since_collect += 1
+        if self._own_process and self._since_collect >= COLLECT_TICKS:
+            self._since_collect = 0
+            gc.collect(1)
+            gc.freeze()
+
+    def _close_window(self, *, force: bool = False) -> None:
+        books, now = self.books, asyncio.get_running_loop().time()
+        if not books.unwritten or books.writing is not None or self.failed is not None:
+            return
+        if not force and books.window.ticks < ROWS_TICKS and now - self._rows_at < ROWS_S:
+            return
+        self._rows_at = now
+        rows, last = books.rows(), self._undurable[-1] if self._undurable else None
+        if last is not None and last.rows is None:
+            last.rows, last.head = rows, self._recorder.head
+        else:
+            self._undurable.append(Decided(seq=self._recorder.seq, rows=rows, head=self._recorder.head))
+            self._pending.set()
+
+    # ---- committing
+
+    async def _commit_all(self) -> None:
+        """In order, one after the other, each until its outcome is known."""
+        try:
+            while True:
+                if not self._undurable:
+                    if self._stopping and self._tasks[0].done():
+                        return
+                    self._pending.clear()
+                    await self._pending.wait()
+                    continue
+                decided = self._undurable[0]
+                if decided.row is not None:
+                    await self._commit(decided.row, decided.payloads)
+                    self.durable_seq, self.durable_tick = decided.seq, decided.tick
+                    self._on_durable(decided)
+                    for letter in decided.through:
+                        if not letter.done.done():
+                            letter.done.set_result(None)
+                self._undurable.popleft()
+                self._room.set()
+                if decided.rows is not None:
+                    await self._write_rows(decided)
+        except TickworkError as error:
+            self._fail(error)
+
+    async def _commit(self, row: Sealed, payloads: list[Payload]) -> None:
+        wait = RETRY_S
+        while True:
+            try:
+                await self._store.commit(self.number, row, payloads, epoch=self.epoch)
+            except OutcomeUnknown:
+                if await self._is_committed(row):
+                    break
+            except StoreFull:
+                if not self.full:
+                    self._on_alarm("store_full", "the store has no space left; nothing new is accepted until it has")
+                self.full = True
+            except Unavailable as error:
+                self._on_alarm("store_unavailable", str(error))
+            else:
+                break
+            await asyncio.sleep(wait)
+            wait = min(wait * 2, RETRY_S_MAX)
+        self.full = False
+
+    async def _is_committed(self, row: Sealed) -> bool:
+        """Whether a commit of unknown outcome happened: the head tells."""
+        while True:
+            try:
+                head = await self._store.read_head(self.number)
+                break
+            except Unavailable:
+                await asyncio.sleep(RETRY_S)
+        if head.epoch != self.epoch:
+            raise Fenced(f"partition {self.number} has another owner since epoch {head.epoch}")
+        if (head.seq, head.hash) == (row.seq, row.hash):
+            return True
+        if head.seq == row.seq - 1:
+            return False
+        raise Corrupt(f"partition {self.number} stands at seq {head.seq}, which this owner did not write")
+
+    async def _write_rows(self, decided: Decided) -> None:
+        assert decided.rows is not None
+        wait = RETRY_S
+        while True:
+            try:
+                await self._store.write_rows(
+                    self.number, decided.rows, epoch=self.epoch, through=decided.seq, head=decided.head
+                )
+                break
+            except Unavailable as error:
+                self._on_alarm("rows_late", str(error))
+                await asyncio.sleep(wait)
+                wait = min(wait * 2, RETRY_S_MAX)
+        self.watermark = decided.seq
+        self.books.written()
+        self._wake.set()
+
+    def _fail(self, error: TickworkError) -> None:
+        """Nothing more is decided or written here; whoever waits is told."""
+        if self.failed is not None:
+            return
+        self.failed = error
+        self._on_alarm(error.code, str(error))
+        waiting = [letter for decided in self._undurable for letter in decided.through] + self._inbox.drain()
+        for letter in waiting:
+            if not letter.done.done():
+                letter.done.set_exception(
+                    Unavailable(f"the outcome is not known: {error}; ask again with the same key", retry_after_ms=1_000)
+                )
+        self._undurable.clear()
+        for event in (self._wake, self._pending, self._room):
+            event.set()
+
+
+def _sort_answers(parts: list[Part], effects: list[Effect], gaps: int) -> None:
+    """Give each letter what the machine said about its inputs, by their place in the letter."""
+    answers = [effect for effect in effects if type(effect) is Answer]
+    if not answers:
+        return
+    ends: list[tuple[int, int, Part]] = []
+    place = gaps
+    for part in parts:
+        ends.append((place, place + part.count, part))
+        place += part.count
+    for answer in answers:
+        for begin, end, part in ends:
+            if begin <= answer.input < end:
+                part.letter.answers[part.start + answer.input - begin] = answer
+                break

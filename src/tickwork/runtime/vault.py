@@ -1,0 +1,161 @@
+"""Values on their way in and out: inline, as payloads, as artifacts, gathered from a map's children.
+
+Going in, a value over the inline limit becomes a reference before the machine sees it, and its bytes
+are committed with the row that names them. Coming out, a reference becomes bytes again: from memory where
+it was seen lately, else from the store. Nothing here decides anything.
+"""
+
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+
+from tickwork.core.errors import Corrupt
+from tickwork.core.values import INLINE_BYTES_MAX, Ref, Sealed, Value
+from tickwork.ports.artifacts import Artifacts, digest_of
+from tickwork.ports.exchange import VALUE_BYTES_MAX
+from tickwork.ports.store import Payload, Store
+
+KEPT_BYTES_MAX = 64 * 1024 * 1024
+NIL = b"\xc0"
+ARGUMENTS_STEP = -1  # in the table of children: not a result, but the inputs of a child run
+
+value_encoder = msgspec.msgpack.Encoder(order="sorted")
+value_decoder: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(Value)
+
+
+def encode_value(value: Value) -> bytes:
+    return value_encoder.encode(value)
+
+
+def decode_value(data: bytes) -> Value:
+    value: Value = value_decoder.decode(data)
+    return value
+
+
+def items_in(data: bytes) -> int | None:
+    """The length of a MessagePack list, read from its first bytes; None for anything else."""
+    first = data[0] if data else 0
+    if 0x90 <= first <= 0x9F:
+        return first & 0x0F
+    if first == 0xDC:
+        return int.from_bytes(data[1:3])
+    if first == 0xDD:
+        return int.from_bytes(data[1:5])
+    return None
+
+
+def list_head(count: int) -> bytes:
+    if count < 16:
+        return bytes([0x90 | count])
+    return b"\xdc" + count.to_bytes(2) if count < 1 << 16 else b"\xdd" + count.to_bytes(4)
+
+
+def map_head(count: int) -> bytes:
+    return bytes([0x80 | count]) if count < 16 else b"\xde" + count.to_bytes(2)
+
+
+class Vault:
+    def __init__(self, store: Store, artifacts: Artifacts) -> None:
+        self._store = store
+        self._artifacts = artifacts
+        self._kept: OrderedDict[str, bytes] = OrderedDict()
+        self._kept_bytes = 0
+        self.unwritten_children: Callable[[int, int], dict[int, Value]] = lambda _run, _step: {}
+
+    # ---- in
+
+    def take(self, data: bytes, payloads: list[Payload]) -> Value:
+        """A value of at most `VALUE_BYTES_MAX`; a payload that must be committed with it goes to `payloads`."""
+        if len(data) <= INLINE_BYTES_MAX:
+            return data
+        assert len(data) <= VALUE_BYTES_MAX, "larger values are artifacts"
+        digest = digest_of(data)
+        payloads.append(Payload(digest, data))
+        self._keep(digest, data)
+        return Ref(digest, len(data), items_in(data), "payload")
+
+    async def take_any(self, data: bytes, payloads: list[Payload]) -> Value:
+        if len(data) <= VALUE_BYTES_MAX:
+            return self.take(data, payloads)
+        digest = await self._artifacts.put(data)
+        return Ref(digest, len(data), items_in(data), "artifact")
+
+    # ---- out
+
+    def at_hand(self, value: Value) -> bytes | None:
+        """The bytes of a value where nobody has to be asked for them."""
+        if isinstance(value, bytes):
+            return value
+        if value is None:
+            return NIL
+        return self._kept.get(value.digest) if isinstance(value, Ref) else None
+
+    async def bytes_of(self, value: Value) -> bytes:
+        """The whole value as MessagePack, wherever it lies."""
+        found = self.at_hand(value)
+        if found is not None:
+            return found
+        assert not isinstance(value, Sealed), "subject keys come with a later issue"
+        assert isinstance(value, Ref)
+        if value.place == "gather":
+            return await self._gather(value)
+        if value.place == "arguments":
+            return await self._arguments(value)
+        if value.place == "artifact":
+            data = await self._artifacts.get(value.digest)
+        else:
+            data = (await self._store.read_payloads([value.digest])).get(value.digest)
+        if data is None:
+            raise Corrupt(f"the {value.place} {value.digest} is not there any more")
+        if len(data) <= VALUE_BYTES_MAX:
+            self._keep(value.digest, data)
+        return data
+
+    async def _gather(self, ref: Ref) -> bytes:
+        """The results of a map's children as one list; a child that failed and was tolerated is nil."""
+        run, step = (int(part) for part in ref.digest.split("/"))
+        children: dict[int, Value] = {
+            child: decode_value(data) for child, data in await self._store.read_children(run, step)
+        }
+        children |= self.unwritten_children(run, step)
+        total = ref.items or 0
+        parts = [await self.bytes_of(children.get(child)) for child in range(total)]
+        return b"".join((list_head(total), *parts))
+
+    async def _arguments(self, ref: Ref) -> bytes:
+        """Inputs of a child run that its parent's arguments were too large for; kept apart when it was made."""
+        task, child = (int(part) for part in ref.digest.split("/"))
+        kept = self.unwritten_children(task, ARGUMENTS_STEP).get(child)
+        if kept is None:
+            rows = dict(await self._store.read_children(task, ARGUMENTS_STEP))
+            if child not in rows:
+                raise Corrupt(f"the inputs of child {child} of task {task} are not there")
+            kept = decode_value(rows[child])
+        return await self.bytes_of(kept)
+
+    async def as_artifact(self, data: bytes) -> str:
+        return await self._artifacts.put(data)
+
+    def _keep(self, digest: str, data: bytes) -> None:
+        if digest in self._kept:
+            self._kept.move_to_end(digest)
+            return
+        self._kept[digest] = data
+        self._kept_bytes += len(data)
+        while self._kept_bytes > KEPT_BYTES_MAX:
+            _, dropped = self._kept.popitem(last=False)
+            self._kept_bytes -= len(dropped)
+
+
+def walk(value: Any, steps: Sequence[str]) -> Any:
+    """Follow a reference into a plain value. Raises `LookupError` with the step that is not there."""
+    for step in steps:
+        if isinstance(value, dict) and step in value:
+            value = value[step]
+        elif isinstance(value, list) and step.isdecimal() and int(step) < len(value):
+            value = value[int(step)]
+        else:
+            raise LookupError(step)
+    return value
