@@ -4,7 +4,7 @@ import pytest
 
 from histories import History
 from tickwork.core.machine import Machine
-from tickwork.core.snapshot import capture, decode, digest, encode, restore
+from tickwork.core.snapshot import capture, digest, restore
 from tickwork.journal.record import Sealed
 from tickwork.journal.replay import Recorder, fold, replay
 
@@ -49,13 +49,13 @@ def test_a_machine_restored_from_a_snapshot_goes_on_as_if_nothing_had_happened(s
     history = History(seed)
     history.check = False
     history.run(70)
-    snapshot = decode(encode(capture(history.driver.state)))
+    snapshot = capture(history.driver.state)
     half = len(history.driver.rows)
     history.run(80)
     rows = journal_of(history)
-    restored = Machine(restore(snapshot))
+    restored = Machine(restore(*snapshot))
 
-    assert digest(restored.state) == digest(restore(snapshot))
+    assert digest(restored.state) == digest(restore(*snapshot))
     replay(rows[half:], restored, head=rows[half - 1].hash, seq=half)
     assert digest(restored.state) == digest(history.driver.state)
 
@@ -69,11 +69,11 @@ def test_a_machine_restored_from_a_snapshot_goes_on_as_if_nothing_had_happened(s
 )
 def test_histories_that_once_went_wrong(seed):
     history = History(seed).run(90)
-    snapshot = decode(encode(capture(history.driver.state)))
+    snapshot = capture(history.driver.state)
     half = len(history.driver.rows)
     history.run(60)
     rows = journal_of(history)
-    restored = Machine(restore(snapshot))
+    restored = Machine(restore(*snapshot))
     replay(rows[half:], restored, head=rows[half - 1].hash, seq=half)
 
     assert digest(restored.state) == digest(history.driver.state)

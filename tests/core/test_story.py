@@ -7,7 +7,7 @@ from histories import History
 from tickwork.core import inputs as inp
 from tickwork.core.events import LaneHeld, TaskDispatched, Visited
 from tickwork.core.machine import Machine
-from tickwork.core.snapshot import capture, decode, encode, restore
+from tickwork.core.snapshot import capture, restore
 from tickwork.core.story import Entry, Story, why
 from tickwork.journal.record import GENESIS, Row, unseal
 from tickwork.journal.replay import Recorder
@@ -400,13 +400,13 @@ def test_a_story_from_a_snapshot_ends_like_the_one_from_the_beginning(seed):
     history.check = False
     history.run(40)
     driver = history.driver
-    snapshot, half = decode(encode(capture(driver.state))), len(driver.rows)
+    snapshot, half = capture(driver.state), len(driver.rows)
     live = [(run.tenant.id, run.id) for run in driver.state.runs.values()]
     history.run(40)
     rows = journal_of(driver)
     for name in live[:10]:
         whole = why(rows, *name, settings=driver.settings)
-        later = why(rows[half:], *name, machine=Machine(restore(snapshot)))
+        later = why(rows[half:], *name, machine=Machine(restore(*snapshot)))
 
         assert later.source == whole.source
         assert (later.state, later.ended) == (whole.state, whole.ended)
@@ -422,9 +422,9 @@ def test_a_story_that_begins_at_a_snapshot_does_not_claim_to_know_what_was_befor
     driver = Driver(max_runs_per_tick=1)
     driver.define("flow", task("a"))
     driver.send(*(inp.Submit(BY, T, f"r{number}", "flow") for number in range(2)))
-    snapshot, half = decode(encode(capture(driver.state))), len(driver.rows)
+    snapshot, half = capture(driver.state), len(driver.rows)
     driver.quiet()
-    story = why(journal_of(driver)[half:], T, "r1", machine=Machine(restore(snapshot)))
+    story = why(journal_of(driver)[half:], T, "r1", machine=Machine(restore(*snapshot)))
 
     assert the(story, "started").detail == "nothing has held it back since the first of these rows"
 

@@ -9,7 +9,7 @@ from tickwork.core import events as ev
 from tickwork.core import inputs as inp
 from tickwork.core.errors import Corrupt, ReplayDiffers
 from tickwork.core.machine import Machine
-from tickwork.core.snapshot import capture, decode, digest, encode, restore
+from tickwork.core.snapshot import capture, digest, restore
 from tickwork.journal.record import GENESIS
 from tickwork.journal.replay import Recorder, fold, replay
 
@@ -115,7 +115,7 @@ def test_a_replay_may_begin_at_a_snapshot(way):
     half = len(rows) // 2
     machine = fresh()
     head = replay(rows[:half], machine)
-    later = Machine(restore(decode(encode(capture(machine.state)))))
+    later = Machine(restore(*capture(machine.state)))
 
     assert way(rows[half:], later, head=head, seq=half) == rows[-1].hash
     assert digest(later.state) == digest(lived().driver.state)

@@ -176,7 +176,7 @@ class Tenant(msgspec.Struct, eq=False):
     versions: dict[str, Plan] = msgspec.field(default_factory=dict)  # all of them, by hash
     runs: "Names[Run]" = msgspec.field(default_factory=Names)
     keys: "Names[Run]" = msgspec.field(default_factory=Names)
-    debounced: "dict[tuple[str, str], Run]" = msgspec.field(default_factory=dict)
+    debounced: "dict[tuple[str, str], Run]" = msgspec.field(default_factory=dict)  # those that have not started
     workflow_gauges: dict[str, Gauge] = msgspec.field(default_factory=dict)
     gates: "dict[tuple[str, str], Gate]" = msgspec.field(default_factory=dict)
     waits: "dict[tuple[str, str], dict[int, Task]]" = msgspec.field(default_factory=dict)
@@ -218,7 +218,7 @@ class Budget(msgspec.Struct, eq=False):
         self.booked_ms -= settings.retry_gap_ms * settings.retry_earned_percent // 100
 
 
-class Heard(msgspec.Struct, frozen=True, gc=False):
+class Heard(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """An event that was ingested for a run."""
 
     name: str
@@ -394,7 +394,10 @@ class State(msgspec.Struct, eq=False):
     stirred: list[Blocker] = msgspec.field(default_factory=list)  # blockers that may have room again
     protected: int = 0  # ready tasks of priority at or above settings.shed_below
     inputs: list[Input] = msgspec.field(default_factory=list)  # of this tick; events point into it
-    closed: list[Run] = msgspec.field(default_factory=list)  # ended in this tick; theirs who writes rows
+    # ---- of this tick, for those who write rows
+    closed: list[Run] = msgspec.field(default_factory=list)  # runs that ended
+    ended: list[Task] = msgspec.field(default_factory=list)  # tasks that ended, with their run or before it
+    let_in: list[Run] = msgspec.field(default_factory=list)  # runs to which the end of another gave a place
 
 
 def dominant_units(slots: int, more: tuple[int, int, int], capacity: tuple[int, int, int, int]) -> int:

@@ -35,7 +35,7 @@ def begin_tick(state: State, tick: int, inputs: list[Input]) -> None:
     state.tick = state.stamp = tick
     state.now_ms = state.settings.clock.ms_of(tick)
     state.inputs = inputs
-    state.closed = []
+    state.closed, state.ended, state.let_in = [], [], []
 
 
 def evolve(state: State, event: ev.Event) -> None:

@@ -78,6 +78,8 @@ def _on_run_due(state: State, event: ev.RunDue) -> None:
     run = state.runs[event.run]
     clear_timer(state, Timer.RUN_START, run.number, run.start_at)
     run.start_at = 0
+    if run.debounce:
+        del run.tenant.debounced[run.plan.name, run.debounce]
     want(state, run)
 
 

@@ -133,6 +133,7 @@ def _leave_gate(state: State, run: Run, gate: Gate) -> None:
             follower.gated = False
             gate.holding += 1
             want(state, follower)
+            state.let_in.append(follower)
     if not gate.holding:
         del run.tenant.gates[run.plan.name, gate.key]  # nobody is in line either
 

@@ -353,6 +353,7 @@ def _end_task(state: State, task: Task, cause: int, value: Value, *, wanted: boo
     del block[number]
     if not block:
         del state.tasks.blocks[number >> BLOCK_BITS]
+    state.ended.append(task)
     if task.parent:
         _child_ended(state, task, value)
     else:
@@ -425,6 +426,7 @@ def drop_task(state: State, task: Task) -> None:
         clear_due(state, task)
     task.phase = Phase.CANCELLED
     state.tasks.remove(task.number)
+    state.ended.append(task)
     if task.parent == 0:
         run.phases[task.step.index] = Phase.CANCELLED
         run.unfinished -= 1

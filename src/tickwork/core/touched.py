@@ -1,0 +1,171 @@
+"""Which rows changed: what a store must rewrite so that it holds exactly the snapshot.
+
+After every tick, live or folded, `note` reads its events, and `take` gives the rows as they stand now. A row
+too many costs a write, a row too few is a wrong restart, so each rule here names whatever its event
+may change: also the parent of a child, the run of a task, the tasks of a run that is paused. Three things no
+event names; `evolve` keeps them for the tick: runs that closed, tasks that ended, runs that a gate let in.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import msgspec
+
+from tickwork.core import events as ev
+from tickwork.core.evolve import live_tasks
+from tickwork.core.lifecycle import RunTrigger
+from tickwork.core.model import BLOCK_BITS, State
+from tickwork.core.rows import encode_run, encode_task
+
+PAUSE, RESUME = int(RunTrigger.PAUSE), int(RunTrigger.RESUME)
+
+
+class Changes(msgspec.Struct):
+    """Rows to put in place of what is stored under their number, and numbers of which nothing is left."""
+
+    live_runs: list[tuple[int, bytes]]
+    gone_runs: list[int]
+    live_tasks: list[tuple[int, bytes]]
+    gone_tasks: list[int]
+
+
+class Touched:
+    """Numbers of the rows that may differ from those taken last. Begin it with the state that is stored."""
+
+    __slots__ = ("_new", "runs", "tasks")
+
+    def __init__(self, state: State) -> None:
+        self.runs: set[int] = set()
+        self.tasks: set[int] = set()
+        self._new = state.next_number  # from here on nothing was ever taken
+
+    def note(self, state: State, events: Iterable[ev.Event]) -> None:
+        """Once after each tick, before the next one begins."""
+        rules = RULES
+        for event in events:
+            rule = rules.get(type(event))
+            if rule is not None:
+                rule(self, state, event)
+        for task in state.ended:
+            self.tasks.add(task.number)
+            self.runs.add(task.run.number)
+            if task.parent:
+                self.tasks.add(task.parent)
+        for run in state.closed:
+            self.runs.add(run.number)
+            if run.parent:
+                self.add_task(state, run.parent)
+        for run in state.let_in:
+            self.runs.add(run.number)
+
+    def add_task(self, state: State, number: int) -> None:
+        """A task and its run. Where it ended meanwhile, its run is found with it."""
+        self.tasks.add(number)
+        block = state.tasks.blocks.get(number >> BLOCK_BITS)
+        task = None if block is None else block.get(number)
+        if task is not None:
+            self.runs.add(task.run.number)
+
+    def take(self, state: State) -> Changes:
+        """All of them as they stand now. What came and went since the last time is not mentioned."""
+        runs, tasks, new = sorted(self.runs), sorted(self.tasks), self._new
+        self.runs, self.tasks, self._new = set(), set(), state.next_number
+        live_runs = [run for number in runs if (run := state.runs.get(number)) is not None]
+        live_tasks = [task for number in tasks if (task := state.tasks.get(number)) is not None]
+        return Changes(
+            [(run.number, encode_run(run)) for run in live_runs],
+            [number for number in runs if number < new and number not in state.runs],
+            [(task.number, encode_task(task)) for task in live_tasks],
+            [number for number in tasks if number < new and number not in state.tasks],
+        )
+
+
+def _run(touched: Touched, _state: State, event: Any) -> None:
+    touched.runs.add(event.run)
+
+
+def _runs(touched: Touched, _state: State, event: ev.Visited | ev.Deferred) -> None:
+    touched.runs.update(event.runs)
+
+
+def _moved(touched: Touched, state: State, event: ev.RunMoved) -> None:
+    """A pause takes its tasks out of line, the end of it puts them back."""
+    touched.runs.add(event.run)
+    if event.trigger == PAUSE or event.trigger == RESUME:
+        run = state.runs.get(event.run)
+        if run is not None:
+            touched.tasks.update(task.number for task in live_tasks(state, run))
+
+
+def _scheduled(touched: Touched, _state: State, event: ev.RunScheduled) -> None:
+    if event.run:
+        touched.runs.add(event.run)
+
+
+def _spawned(touched: Touched, _state: State, event: ev.RunSpawned) -> None:
+    touched.runs.add(event.run)
+    touched.tasks.add(event.task)
+
+
+def _step(touched: Touched, _state: State, event: ev.TaskReady | ev.TaskChecking | ev.TaskWaiting) -> None:
+    touched.runs.add(event.run)
+    touched.tasks.add(event.run + event.step)
+
+
+def _task(touched: Touched, state: State, event: Any) -> None:
+    touched.add_task(state, event.task)
+
+
+def _task_alone(touched: Touched, _state: State, event: ev.AttemptStarted | ev.Checkpoint | ev.TurnDelayed) -> None:
+    touched.tasks.add(event.task)
+
+
+def _child(touched: Touched, state: State, event: ev.ChildDispatched | ev.ChildBegun) -> None:
+    touched.tasks.add(event.task)
+    touched.add_task(state, event.parent)
+
+
+RULES: dict[type[Any], Callable[[Touched, State, Any], None]] = {
+    ev.RunSubmitted: _run,
+    ev.RunDebounced: _run,
+    ev.RunScheduled: _scheduled,
+    ev.RunSpawned: _spawned,
+    ev.RunRestored: _run,
+    ev.RunRerun: _run,
+    ev.RunGated: _run,
+    ev.GateTaken: _run,
+    ev.RunMoved: _moved,
+    ev.Visited: _runs,
+    ev.Deferred: _runs,
+    ev.EventKept: _run,
+    ev.SlaReached: _run,
+    ev.RunDue: _run,
+    ev.TaskReady: _step,
+    ev.TaskChecking: _step,
+    ev.TaskWaiting: _step,
+    ev.TaskDispatched: _task,
+    ev.ChildDispatched: _child,
+    ev.ChildBegun: _child,
+    ev.AttemptStarted: _task_alone,
+    ev.Checkpoint: _task_alone,
+    ev.TurnDelayed: _task_alone,
+    ev.TaskRetrying: _task,
+    ev.TaskDue: _task,
+    ev.TaskRequeued: _task,
+    ev.CacheMissed: _task,
+    ev.WaitElapsed: _task,
+    ev.StepEnded: _run,
+    ev.StepReset: _run,
+    ev.StepAccepted: _run,
+}
+
+# The task of each of these has ended, and is found there.
+ENDINGS = frozenset({ev.TaskSucceeded, ev.TaskFailed, ev.TaskAnswered, ev.FanEnded})
+# All that these change is in the header, or in a document.
+HEADER_ONLY = frozenset(
+    {
+        ev.DefinitionPut, ev.TenantPut, ev.QueuePut, ev.LabelLimitPut, ev.PolicyPut, ev.SchedulePut, ev.ScheduleRemoved,
+        ev.ScopePaused, ev.ScopeResumed, ev.InputRefused, ev.Duplicate, ev.StaleReport, ev.GapNoted, ev.PolicyDecided,
+        ev.WorkerOffered, ev.WorkerGone, ev.LaneHeld, ev.RateDue, ev.LoadShed,
+    }
+)  # fmt: skip
