@@ -35,6 +35,7 @@ class RunMore(msgspec.Struct, array_like=True, gc=False):
     schedule: str
     sla_at: int
     sla_next: int
+    parent_run: int
 
 
 class LiveRun(msgspec.Struct, array_like=True, gc=False):
@@ -134,7 +135,7 @@ def _more_of_run(run: Run) -> RunMore | None:
     return RunMore(
         run.priority, run.key, bool(run.key) and run.tenant.keys.get(run.key) is run, run.body, run.debounce,
         None if gate is None else gate.key, run.gated, run.parent, run.child, run.signals, run.deadline,
-        run.resume_at, run.pause_reason, run.scheduled_ms, run.schedule, run.sla_at, run.sla_next,
+        run.resume_at, run.pause_reason, run.scheduled_ms, run.schedule, run.sla_at, run.sla_next, run.parent_run,
     )  # fmt: skip
 
 
@@ -227,6 +228,7 @@ def _add_more_to_run(state: State, run: Run, more: RunMore) -> None:
     run.priority, run.body, run.schedule, run.scheduled_ms = more.priority, more.body, more.schedule, more.scheduled_ms
     run.parent, run.child, run.signals = more.parent, more.child, more.signals
     run.gated, run.pause_reason, run.sla_next = more.gated, more.pause_reason, more.sla_next
+    run.parent_run = more.parent_run
     run.key, run.debounce = more.key, more.debounce
     if more.keyed:
         tenant.keys.add(run.key, run)

@@ -102,7 +102,7 @@ def why(
     Without a machine the rows begin at the first one, under these settings; a machine restored from a snapshot
     stands just before the first row, and is brought to the last.
     """
-    teller = _Teller((machine or Machine(settings=settings)).state, tenant, run_id)
+    teller = Teller((machine or Machine(settings=settings)).state, tenant, run_id)
     for row in rows:
         teller.hear(row)
     return teller.story()
@@ -119,7 +119,7 @@ class _Stay(msgspec.Struct):
     entry: int = -1  # of the hold
 
 
-class _Teller:
+class Teller:
     """Follows one run through the rows."""
 
     def __init__(self, state: State, tenant: str, run_id: str) -> None:
@@ -378,7 +378,7 @@ def source_of(state: State, run: Run) -> Source:
         detail = f"schedule {run.schedule} of {run.by}, due at {instant_text(run.scheduled_ms)}"
     elif kind == "child":
         parent = state.tasks.get(run.parent)
-        of, node = (parent.run.id, _Teller._node(parent)) if parent is not None else ("", "")
+        of, node = (parent.run.id, Teller._node(parent)) if parent is not None else ("", "")
         detail = f"child {run.child} of node {node} of run {of}"
     elif kind == "rerun":
         detail = f"repeats run {of}, asked for by {run.by}"

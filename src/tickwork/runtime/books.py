@@ -16,17 +16,17 @@ from tickwork.core.inputs import Input
 from tickwork.core.lifecycle import AttemptState, Phase, RunState
 from tickwork.core.model import Run, State
 from tickwork.core.plan import Kind
-from tickwork.core.snapshot import encode_header, encode_run, encode_task
-from tickwork.core.touched import touched
+from tickwork.core.snapshot import encode_header
+from tickwork.core.touched import Touched
 from tickwork.core.values import Value
 from tickwork.ports.store import CacheRow, ChildRow, DefinitionRow, Rows, RunRow
-from tickwork.runtime.vault import decode_value, encode_value
+from tickwork.runtime.vault import encode_value
 
 ERROR_CHARACTERS_MAX = 500
 
 
 class Attempt(msgspec.Struct, array_like=True, gc=False):
-    """One attempt, for people. `worker_ms` fields are by the worker's clock."""
+    """One attempt, for people. What ends in `worker_ms` is by the worker's clock."""
 
     task: int
     step: int
@@ -72,8 +72,6 @@ class Window:
     """What changed between two writes of rows."""
 
     def __init__(self) -> None:
-        self.runs: set[int] = set()
-        self.tasks: set[int] = set()
         self.left: dict[tuple[str, str], Left] = {}
         self.left_keys: dict[tuple[str, str], Run] = {}
         self.history: dict[int, list[Attempt]] = {}
@@ -85,13 +83,15 @@ class Window:
 
 
 class Books:
-    def __init__(self, state: State, *, next_number: int = 1) -> None:
+    """Begin them with the state that is stored, before the journal's tail is folded into it."""
+
+    def __init__(self, state: State) -> None:
         self.state = state
+        self._touched = Touched(state)
         self.open: dict[int, Open] = {}
         self._fans: dict[int, dict[int, None]] = {}  # run -> tasks of map children that a worker holds
         self.window = Window()
         self.writing: Window | None = None
-        self._stored_below = next_number  # runs and tasks with lower numbers may have rows
         for task in state.tasks.values():
             if task.worker is not None:
                 self._open(task.number)
@@ -109,7 +109,7 @@ class Books:
                 handler(self, event, inputs, now_ms)
         for run in state.closed:
             self._close(run, now_ms)
-        touched(state, events, window.runs, window.tasks)
+        self._touched.note(state, events)
 
     def _open(self, number: int) -> None:
         task = self.state.tasks[number]
@@ -185,9 +185,9 @@ class Books:
         ]
         rows.cache = list(window.cache.values())
         rows.definitions, rows.reopened = window.definitions, window.reopened
-        _sort_live(window.runs, state.runs.get, encode_run, self._stored_below, rows.live_runs, rows.gone_runs)
-        _sort_live(window.tasks, state.tasks.get, encode_task, self._stored_below, rows.live_tasks, rows.gone_tasks)
-        self._stored_below = state.next_number
+        changes = self._touched.take(state)
+        rows.live_runs, rows.gone_runs = changes.live_runs, changes.gone_runs
+        rows.live_tasks, rows.gone_tasks = changes.live_tasks, changes.gone_tasks
         return rows
 
     def written(self) -> None:
@@ -260,7 +260,7 @@ class Books:
                 found |= window.children.get((run, step), {})
         return found
 
-    def find_cached(self, key: str) -> Value | CacheRow:
+    def find_cached(self, key: str) -> CacheRow | None:
         for window in (self.window, self.writing):
             if window is not None and key in window.cache:
                 return window.cache[key]
@@ -325,22 +325,6 @@ _HANDLERS: dict[type[Any], Callable[[Books, Any, list[Input], int], None]] = {
 }
 
 
-def _sort_live(
-    numbers: Iterable[int],
-    find: Callable[[int], Any],
-    encode: Callable[[Any], bytes],
-    stored_below: int,
-    live: list[tuple[int, bytes]],
-    gone: list[int],
-) -> None:
-    for number in numbers:
-        thing = find(number)
-        if thing is not None:
-            live.append((number, encode(thing)))
-        elif number < stored_below:
-            gone.append(number)
-
-
 def error_of(run: Run, history: Iterable[Attempt]) -> str:
     """In one line: the first node that failed, and why, as far as this window knows."""
     if run.state == RunState.CANCELLED:
@@ -350,6 +334,3 @@ def error_of(run: Run, history: Iterable[Attempt]) -> str:
         if run.phases[step.index] == Phase.FAILED:
             return f"{step.id}: {said.get(step.index, 'failed')}"[:ERROR_CHARACTERS_MAX]
     return "the run took too long"
-
-
-__all__ = ["Attempt", "Books", "Left", "Open", "attempts_decoder", "decode_value", "error_of"]

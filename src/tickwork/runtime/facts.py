@@ -10,7 +10,6 @@ import msgspec
 
 from tickwork.core.evolve import record_of_run
 from tickwork.core.inputs import Cancel, Input, Known, Pause, Resolve, Resume, RunRecord, Submit, Terms
-from tickwork.core.machine import Machine
 from tickwork.ports.store import RunRow, Store
 from tickwork.runtime.books import Books
 from tickwork.runtime.inbox import Part
@@ -19,9 +18,8 @@ record_decoder = msgspec.msgpack.Decoder(RunRecord)
 
 
 class Facts:
-    def __init__(self, store: Store, machine: Machine, books: Books) -> None:
+    def __init__(self, store: Store, books: Books) -> None:
         self._store = store
-        self._machine = machine
         self._books = books
 
     async def beside(self, parts: list[Part]) -> list[Input]:

@@ -10,7 +10,6 @@ import contextlib
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-
 from tickwork.core.effects import Stop
 from tickwork.core.inputs import (
     Checkpointed,
@@ -307,7 +306,9 @@ class Floor:
         seat = self.seats.get(worker.id) if worker is not None else None
         if seat is None:
             return
-        seat.mail = [(work, spec) for work, spec in seat.mail if (work.task, work.attempt) != (effect.task, effect.attempt)]
+        seat.mail = [
+            (work, spec) for work, spec in seat.mail if (work.task, work.attempt) != (effect.task, effect.attempt)
+        ]
         seat.stops.append((effect.task, effect.attempt))
         seat.wake()
 
@@ -363,4 +364,3 @@ def _broken(reply: "asyncio.Task[Reply]") -> bool:
 def _line(text: str, characters_max: int) -> str:
     """What a worker says goes into the journal: valid Unicode, and not too much of it."""
     return text[:characters_max].encode("utf-8", "replace").decode()
-

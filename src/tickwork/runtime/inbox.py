@@ -48,13 +48,13 @@ class Inbox:
         self._letters.append(letter)
         self.waiting += len(letter.inputs)
 
-    def take(self) -> list[Part]:
-        """As much as one tick may have. What the machine leaves comes back by `put_back`."""
+    def take(self, *, limit: int = INPUTS_PER_TICK_MAX) -> list[Part]:
+        """As much as one tick may have. `settle` says how much of it was decided upon."""
         parts: list[Part] = []
         inputs = weight = 0
-        while self._letters and inputs < INPUTS_PER_TICK_MAX and weight < BYTES_PER_TICK_MAX:
+        while self._letters and inputs < limit and weight < BYTES_PER_TICK_MAX:
             letter = self._letters.popleft()
-            count = min(len(letter.inputs) - letter.taken, INPUTS_PER_TICK_MAX - inputs)
+            count = min(len(letter.inputs) - letter.taken, limit - inputs)
             parts.append(Part(letter, letter.taken, count))
             inputs += count
             weight += letter.weight

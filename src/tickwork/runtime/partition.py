@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import gc
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 import msgspec
 
@@ -70,6 +70,7 @@ class Partition:
         facts: Facts,
         on_durable: Callable[[Decided], None],
         on_alarm: Callable[[str, str], None],
+        rebuild: Callable[[], Awaitable[tuple[Machine, Books]]],
         own_process: bool,
     ) -> None:
         self.number = number
@@ -88,7 +89,9 @@ class Partition:
         self._inbox = Inbox()
         self._on_durable = on_durable
         self._on_alarm = on_alarm
+        self._rebuild = rebuild
         self._own_process = own_process
+        self._one_by_one = 0  # inputs to be tried alone, because one of them cannot be decided
         self._wake = asyncio.Event()
         self._undurable: deque[Decided] = deque()
         self._pending = asyncio.Event()
@@ -180,7 +183,8 @@ class Partition:
         return tick
 
     async def _tick(self) -> None:
-        parts = self._inbox.take()
+        parts = self._inbox.take(limit=1) if self._one_by_one else self._inbox.take()
+        self._one_by_one = max(0, self._one_by_one - 1)
         gaps: list[Input] = [ClockGap(gap.from_ms, gap.to_ms, gap.cause) for gap in self.keeper.take_gaps()]
         inputs = gaps + await self._facts.beside(parts)
         tick = await self._next_tick()
@@ -216,8 +220,27 @@ class Partition:
 
     async def _isolate(self, parts: list[Part], error: Exception) -> None:
         """A tick that cannot be decided is a defect of ours. The machine is rebuilt from the store, the inputs are
-        tried one by one, and the one at fault is set aside with an alarm."""
-        raise Poisoned(f"a tick could not be decided: {type(error).__name__}: {error}") from error
+        tried one by one, and the one at fault is set aside with an alarm. The partition goes on."""
+        reason = f"{type(error).__name__}: {error}"
+        while (self._undurable or self.books.writing is not None) and self.failed is None:
+            await asyncio.sleep(RETRY_S)
+        if self.failed is not None:
+            return
+        self.machine, self.books = await self._rebuild()
+        self._facts = Facts(self._store, self.books)
+        count = sum(part.count for part in parts)
+        if count == 0:
+            raise Poisoned(f"a tick without inputs could not be decided: {reason}") from error
+        if count > 1:
+            self._inbox.settle(parts, 0)
+            self._one_by_one = count
+            return
+        letter = parts[0].letter
+        asked = letter.inputs[letter.taken]
+        self._on_alarm("quarantined", f"a {type(asked).__name__} was set aside: {reason}")
+        letter.answers[letter.taken] = Answer(0, "", "quarantined", "this request cannot be decided; it is set aside")
+        for through in self._inbox.settle(parts, 1):
+            through.done.set_result(None)
 
     def _collect(self) -> None:
         """Young garbage goes, what survives is never looked at again: a full collection over a million tasks would

@@ -1,0 +1,26 @@
+"""How states, times and numbers are said to people and programs; one place, so that all say the same."""
+
+from tickwork.core.lifecycle import AttemptState, Phase, RunState
+from tickwork.core.timetext import instant_text
+
+RUN_STATES = {int(state): state.name.lower() for state in RunState}
+TASK_STATES = {int(phase): phase.name.lower() for phase in Phase}
+ATTEMPT_STATES = {
+    int(AttemptState.ASSIGNED): "assigned",
+    int(AttemptState.STARTED): "running",
+    int(AttemptState.SUCCEEDED): "succeeded",
+    int(AttemptState.FAILED): "failed",
+    int(AttemptState.TIMED_OUT): "timed_out",
+    int(AttemptState.LOST): "lost",
+    int(AttemptState.HANDED_BACK): "handed_back",
+    int(AttemptState.CANCELLED): "cancelled",
+}
+STATE_NUMBERS = {name: number for number, name in RUN_STATES.items()}
+
+
+def instant(ms: int) -> str:
+    return instant_text(ms)
+
+
+def instant_or_none(ms: int) -> str | None:
+    return instant_text(ms) if ms else None
