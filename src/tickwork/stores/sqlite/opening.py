@@ -17,6 +17,8 @@ VERSION_MIN = 3_051_003  # earlier ones can lose committed pages when a checkpoi
 APPLICATION_ID = 0x7469636B
 FULL_CHECK_BYTES_MAX = 256 * 1024 * 1024
 BUSY_MS = 5_000  # only for the moments in which the last user of a WAL tidies up
+# One thread uses a connection at a time, so SQLite need not take a mutex per call.
+FLAGS = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE | apsw.SQLITE_OPEN_NOMUTEX
 CACHE_KIB = 64 * 1024
 NETWORK = frozenset(
     ["9p", "afs", "ceph", "cifs", "fuse.ceph", "fuse.glusterfs", "fuse.gcsfuse", "fuse.rclone", "fuse.s3fs",
@@ -78,7 +80,7 @@ def _unescaped(text: str) -> str:
 
 
 def connect(path: Path, synchronous: str) -> apsw.Connection:
-    connection = apsw.Connection(str(path))
+    connection = apsw.Connection(str(path), flags=FLAGS)
     connection.set_busy_timeout(BUSY_MS)
     connection.pragma("synchronous", synchronous)
     connection.pragma("cache_size", -CACHE_KIB)

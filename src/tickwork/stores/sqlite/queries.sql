@@ -67,20 +67,20 @@ on conflict (tenant, hash, partition_id) do update set
 
 -- name: read_run
 -- One ended run by its number.
-select number, id, tenant, workflow, definition, state, source, by, submitted_ms, started_ms, ended_ms, key, error,
+select place, id, tenant, workflow, definition, state, source, by, submitted_ms, started_ms, ended_ms, key, error,
        schedule, record, output, attempts, checksum
-  from runs where partition_id = ? and number = ?;
+  from runs where place = ?;
 
 -- name: drop_run
 -- It is live again.
-delete from runs where partition_id = ? and number = ?;
+delete from runs where place = ?;
 
 -- name: put_run
--- Not `insert or replace`: that would also delete another run with this id, and nobody would know.
-insert into runs (partition_id, number, id, tenant, workflow, definition, state, source, by, submitted_ms, started_ms,
+-- Several at once. Not `insert or replace`: that would also delete another run with this id, and nobody would know.
+insert into runs (place, id, tenant, workflow, definition, state, source, by, submitted_ms, started_ms,
                   ended_ms, key, error, schedule, record, output, attempts, checksum)
-values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
-on conflict (partition_id, number) do update set
+values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+on conflict (place) do update set
     id = excluded.id, tenant = excluded.tenant, workflow = excluded.workflow, definition = excluded.definition,
     state = excluded.state, source = excluded.source, by = excluded.by, submitted_ms = excluded.submitted_ms,
     started_ms = excluded.started_ms, ended_ms = excluded.ended_ms, key = excluded.key, error = excluded.error,
@@ -127,49 +127,54 @@ select data, checksum from payloads where digest = ?;
 
 -- name: find_run_by_id
 -- At most one: ids are unique in a tenant.
-select number, id, tenant, workflow, definition, state, source, by, submitted_ms, started_ms, ended_ms, key, error,
+select place, id, tenant, workflow, definition, state, source, by, submitted_ms, started_ms, ended_ms, key, error,
        schedule, record, output, attempts, checksum
   from runs where tenant = ? and id = ?;
 
 -- name: find_run_by_key
 -- The latest under a submit key.
-select number, id, tenant, workflow, definition, state, source, by, submitted_ms, started_ms, ended_ms, key, error,
+select place, id, tenant, workflow, definition, state, source, by, submitted_ms, started_ms, ended_ms, key, error,
        schedule, record, output, attempts, checksum
-  from runs where tenant = ? and key = ? and key <> '' order by number desc limit 1;
+  from runs where tenant = ? and key = ? and key <> '' order by place desc limit 1;
 
--- name: list_runs
--- A tenant's ended runs, newest first.
-select number, id, tenant, workflow, definition, state, source, by, submitted_ms, started_ms, ended_ms, key, error,
-       schedule, record, output, attempts, checksum
-  from runs indexed by runs_by_number
- where tenant = :tenant and number < :before
- order by number desc limit :limit;
+-- name: read_partitions
+-- All that there are; runs of one tenant may lie in several.
+select id from partitions order by id;
+
+-- name: read_states
+-- The states that a tenant's ended runs are in: one step through the index for each, however many runs there are.
+with recursive found (state) as (
+    select min(state) from runs where tenant = :tenant
+    union all
+    select (select min(state) from runs where tenant = :tenant and state > found.state) from found where state is not null
+)
+select state from found where state is not null;
 
 -- name: list_runs_by_state
--- Of one state; the caller merges several. Also of one workflow or schedule where those are named.
-select number, id, tenant, workflow, definition, state, source, by, submitted_ms, started_ms, ended_ms, key, error,
+-- Of one state in one partition, newest first; the caller merges several. Also of one workflow or schedule where those are named.
+select place, id, tenant, workflow, definition, state, source, by, submitted_ms, started_ms, ended_ms, key, error,
        schedule, record, output, attempts, checksum
   from runs indexed by runs_by_state
- where tenant = :tenant and state = :state and number < :before
+ where tenant = :tenant and state = :state and place > :first and place < :before
    and (:workflow = '' or workflow = :workflow) and (:schedule = '' or schedule = :schedule)
- order by number desc limit :limit;
+ order by place desc limit :limit;
 
 -- name: list_runs_by_workflow
 -- Of one workflow, in any state.
-select number, id, tenant, workflow, definition, state, source, by, submitted_ms, started_ms, ended_ms, key, error,
+select place, id, tenant, workflow, definition, state, source, by, submitted_ms, started_ms, ended_ms, key, error,
        schedule, record, output, attempts, checksum
   from runs indexed by runs_by_workflow
- where tenant = :tenant and workflow = :workflow and number < :before
- order by number desc limit :limit;
+ where tenant = :tenant and workflow = :workflow and place > :first and place < :before
+ order by place desc limit :limit;
 
 -- name: list_runs_by_schedule
 -- Of one schedule, in any state; also of one workflow where that is named.
-select number, id, tenant, workflow, definition, state, source, by, submitted_ms, started_ms, ended_ms, key, error,
+select place, id, tenant, workflow, definition, state, source, by, submitted_ms, started_ms, ended_ms, key, error,
        schedule, record, output, attempts, checksum
   from runs indexed by runs_by_schedule
- where tenant = :tenant and schedule = :schedule and schedule <> '' and number < :before
+ where tenant = :tenant and schedule = :schedule and schedule <> '' and place > :first and place < :before
    and (:workflow = '' or workflow = :workflow)
- order by number desc limit :limit;
+ order by place desc limit :limit;
 
 -- name: count_runs
 -- Read from the index alone.
@@ -181,9 +186,9 @@ select data, checksum from attempts where run = ? order by place;
 
 -- name: read_last_attempts
 -- Those that a run's own row holds: they come last.
-select number, id, tenant, workflow, definition, state, source, by, submitted_ms, started_ms, ended_ms, key, error,
+select place, id, tenant, workflow, definition, state, source, by, submitted_ms, started_ms, ended_ms, key, error,
        schedule, record, output, attempts, checksum
-  from runs where partition_id in (select id from partitions) and number = ?;
+  from runs where place in (select id << 44 | ? from partitions);
 
 -- name: read_children
 -- Results of a map's children, by child.

@@ -16,9 +16,9 @@ from tickwork.journal.record import Sealed
 from tickwork.ports.store import CacheRow, DefinitionRow, Head, Loaded, LogChunk, RunFilter, RunRow
 from tickwork.stores.sqlite import checksums
 from tickwork.stores.sqlite.statements import queries
-from tickwork.stores.sqlite.writing import explained, run_row
+from tickwork.stores.sqlite.writing import NUMBER_MAX, PLACE_BITS, explained, run_row
 
-NUMBER_MAX = 2**63 - 1
+LIMIT_MAX = 2**63 - 1
 _NO_PARTITION = Head(0)
 
 
@@ -60,7 +60,7 @@ class Reader:
     def load(self, partition: int) -> Loaded:
         head, watermark_hash = self._head(partition)
         settings, header = self._machine(partition)
-        tail = self.journal(partition, head.watermark, NUMBER_MAX)
+        tail = self.journal(partition, head.watermark, LIMIT_MAX)
         self._vouch(partition, head, watermark_hash, tail)
         return Loaded(
             head,
@@ -133,17 +133,27 @@ class Reader:
         return list(found.values())
 
     def list_runs(self, wanted: RunFilter) -> list[RunRow]:
-        fields = {"tenant": wanted.tenant, "before": wanted.before or NUMBER_MAX, "limit": max(wanted.limit, 0)}
-        named = fields | {"workflow": wanted.workflow, "schedule": wanted.schedule}
-        if wanted.states:
-            # SQLite would sort all of several states; merged here, each gives no more than is wanted.
-            each = [self._listed("list_runs_by_state", named | {"state": s}) for s in dict.fromkeys(wanted.states)]
-            return list(islice(merge(*each, key=lambda row: -row.number), max(wanted.limit, 0)))
-        if wanted.schedule:
-            return self._listed("list_runs_by_schedule", named)
-        if wanted.workflow:
-            return self._listed("list_runs_by_workflow", named)
-        return self._listed("list_runs", fields)
+        fields: dict[str, str | int] = {
+            "tenant": wanted.tenant,
+            "workflow": wanted.workflow,
+            "schedule": wanted.schedule,
+        }
+        fields["limit"] = max(wanted.limit, 0)
+        # SQLite would sort all of several states or partitions; merged here, each gives no more than is wanted.
+        each = [
+            self._listed(name, fields | which | _places(partition, wanted.before))
+            for name, which in self._ways(wanted)
+            for (partition,) in self._rows("read_partitions")
+        ]
+        return list(islice(merge(*each, key=lambda row: -row.number), max(wanted.limit, 0)))
+
+    def _ways(self, wanted: RunFilter) -> list[tuple[str, dict[str, int]]]:
+        if not wanted.states and wanted.schedule:
+            return [("list_runs_by_schedule", {})]
+        if not wanted.states and wanted.workflow:
+            return [("list_runs_by_workflow", {})]
+        states = wanted.states or [state for (state,) in self._rows("read_states", wanted.tenant)]
+        return [("list_runs_by_state", {"state": state}) for state in dict.fromkeys(states)]
 
     def _listed(self, name: str, fields: dict[str, Any]) -> list[RunRow]:
         return [run_row(found) for found in self.connection.execute(self._sql[name], fields)]
@@ -182,3 +192,9 @@ class Reader:
 
     def log_chunks(self, task: int, attempt: int, after: int) -> list[LogChunk]:
         return [LogChunk(*found) for found in self._rows("read_log_chunks", task, attempt, after)]
+
+
+def _places(partition: int, before: int) -> dict[str, int]:
+    """Where in a partition to look: between these two, both left out."""
+    base = partition << PLACE_BITS
+    return {"first": base - 1, "before": base + (before or NUMBER_MAX)}

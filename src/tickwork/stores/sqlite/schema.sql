@@ -65,8 +65,7 @@ create table definitions (
 ) strict;
 
 create table runs (
-    partition_id integer not null,
-    number integer not null,
+    place integer primary key,  -- partition << 44 | number: the newest of a partition is last, in every index too
     id text not null,
     tenant text not null,
     workflow text not null,
@@ -83,15 +82,13 @@ create table runs (
     record blob not null,
     output blob not null,
     attempts blob not null,
-    checksum integer not null,
-    primary key (partition_id, number)
+    checksum integer not null
 ) strict;
 create unique index runs_by_id on runs (tenant, id);
-create index runs_by_number on runs (tenant, number);
-create index runs_by_state on runs (tenant, state, number);
-create index runs_by_workflow on runs (tenant, workflow, number);
-create index runs_by_key on runs (tenant, key, number) where key <> '';
-create index runs_by_schedule on runs (tenant, schedule, number) where schedule <> '';
+create index runs_by_state on runs (tenant, state);
+create index runs_by_workflow on runs (tenant, workflow);
+create index runs_by_key on runs (tenant, key) where key <> '';
+create index runs_by_schedule on runs (tenant, schedule) where schedule <> '';
 
 create table attempts (  -- in the order in which they were written
     place integer primary key,

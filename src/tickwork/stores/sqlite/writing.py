@@ -6,8 +6,10 @@ knows; the one exception is a full disk, which SQLite notices before the frame t
 """
 
 import errno
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from itertools import chain
 from typing import Any, TypeVar
 
 import apsw
@@ -21,6 +23,10 @@ from tickwork.stores.sqlite.statements import queries
 
 T = TypeVar("T")
 RETRY_MS = 1_000
+_VALUES = re.compile(r"values (\([?, ]+\))")
+PLACE_BITS = 44  # of a run's number, below its partition
+NUMBER_MAX = (1 << PLACE_BITS) - 1
+RUNS_AT_ONCE = 32  # rows in one statement; more make it longer to bind than it saves
 Failpoints = Mapping[str, Callable[[], object]]
 
 
@@ -30,6 +36,7 @@ class Writer:
         self.suspect = False  # a commit's outcome is not known: to be opened anew before anybody reads
         self._failpoints = failpoints
         self._sql = queries()
+        self._put_many_runs = _repeated(self._sql["put_run"], RUNS_AT_ONCE)
 
     def claim(self, partition: int, owner: str, settings: bytes) -> Head:
         def work() -> Head:
@@ -135,7 +142,7 @@ class Writer:
         self.hit("mid_rows")
         for number in rows.reopened:
             self._reopen(partition, number)
-        self._many("put_run", [(partition, *astuple(row), checksums.of_row(row)) for row in rows.runs])
+        self._put_runs(partition, rows.runs)
         self._write_beside(partition, rows)
 
     def _write_live(self, partition: int, rows: Rows) -> None:
@@ -146,13 +153,21 @@ class Writer:
         self._many("put_live_task", [(partition, number, data, of(number, data)) for number, data in rows.live_tasks])
 
     def _reopen(self, partition: int, number: int) -> None:
-        found = self.connection.execute(self._sql["read_run"], (partition, number)).fetchone()
+        found = self.connection.execute(self._sql["read_run"], (partition << PLACE_BITS | number,)).fetchone()
         if found is None:
             return
         attempts = run_row(found).attempts
         if attempts:
             self._one("add_attempts", partition, number, attempts, checksums.of_bytes(number, attempts))
-        self._one("drop_run", partition, number)
+        self._one("drop_run", partition << PLACE_BITS | number)
+
+    def _put_runs(self, partition: int, runs: list[RunRow]) -> None:
+        base, of_row = partition << PLACE_BITS, checksums.of_row
+        bindings = [(base + row.number, *astuple(row)[1:], of_row(row)) for row in runs]
+        full = len(bindings) - len(bindings) % RUNS_AT_ONCE
+        for at in range(0, full, RUNS_AT_ONCE):
+            self.connection.execute(self._put_many_runs, tuple(chain.from_iterable(bindings[at : at + RUNS_AT_ONCE])))
+        self._many("put_run", bindings[full:])
 
     def _write_beside(self, partition: int, rows: Rows) -> None:
         of, of_row = checksums.of_bytes, checksums.of_row
@@ -167,8 +182,13 @@ class Writer:
         self._many("put_cache", [(c.key, c.value, c.kept_ms, of_row(c)) for c in rows.cache])
 
 
+def _repeated(insert: str, times: int) -> str:
+    head, values, tail = _VALUES.split(insert)
+    return head + "values " + ", ".join([values] * times) + tail
+
+
 def run_row(found: tuple[Any, ...]) -> RunRow:
-    row = RunRow(*found[:-1])
+    row = RunRow(found[0] & NUMBER_MAX, *found[1:-1])
     checksums.require(found[-1] == checksums.of_row(row), f"the row of run {row.number}")
     return row
 

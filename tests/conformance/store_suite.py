@@ -1,0 +1,428 @@
+"""What every store promises. An adapter's test class inherits these and provides `reopen` and `store`."""
+
+import msgspec
+import pytest
+
+from tickwork.core.errors import Corrupt, Unavailable
+from tickwork.journal.record import GENESIS, Row, Sealed, seal
+from tickwork.ports.store import (
+    CacheRow,
+    ChildRow,
+    DefinitionRow,
+    Fenced,
+    Head,
+    LogChunk,
+    Payload,
+    Rows,
+    RunFilter,
+    RunRow,
+)
+
+P = 3
+COMPLETED, FAILED, CANCELLED = 4, 5, 6
+
+
+def rows_of_journal(count: int, *, before: bytes = GENESIS, first: int = 1) -> list[Sealed]:
+    rows = []
+    for seq in range(first, first + count):
+        rows.append(seal(Row(seq, seq * 10, "rules", [], []), before))
+        before = rows[-1].hash
+    return rows
+
+
+J = rows_of_journal(6)
+
+
+def run(number: int, **changes) -> RunRow:
+    row = RunRow(
+        number,
+        f"run-{number}",
+        "acme",
+        "flow",
+        "d1",
+        COMPLETED,
+        "api",
+        "ann",
+        1,
+        2,
+        3,
+        "",
+        "",
+        "",
+        b"record",
+        b"out",
+        b"",
+    )
+    return msgspec.structs.replace(row, **changes)
+
+
+async def committed(store, count: int, *, epoch: int, partition: int = P) -> None:
+    head = await store.read_head(partition)
+    for row in J[head.seq : head.seq + count]:
+        await store.commit(partition, row, [], epoch=epoch)
+
+
+async def written(store, rows: Rows, *, epoch: int = 1, through: int = 0, partition: int = P) -> None:
+    await store.write_rows(
+        partition, rows, epoch=epoch, through=through, head=J[through - 1].hash if through else GENESIS
+    )
+
+
+async def claimed(store, owner: str = "n1") -> int:
+    return (await store.claim(P, owner=owner, settings=b"settings")).epoch
+
+
+async def everything(store, partition: int = P):
+    return await store.load(partition)
+
+
+class StoreSuite:
+    # ---- claims and fences
+
+    @pytest.mark.proves("I3")
+    async def test_every_claim_has_a_higher_epoch_also_after_a_restart(self, store, reopen):
+        epochs = [await claimed(store), await claimed(store, "n2")]
+        store = await reopen()
+        epochs.append(await claimed(store))
+
+        assert epochs == [1, 2, 3]
+
+    async def test_partitions_have_epochs_and_journals_of_their_own(self, store):
+        await claimed(store)
+        other = await store.claim(P + 1, owner="n1", settings=b"other")
+        await committed(store, 2, epoch=1)
+
+        assert other == Head(1)
+        assert await store.read_head(P + 1) == Head(1)
+        assert (await store.load(P + 1)).settings == b"other"
+
+    async def test_an_unknown_partition_has_an_empty_head(self, store):
+        assert await store.read_head(99) == Head(0)
+        assert (await store.load(99)).tail == []
+
+    async def test_settings_count_for_a_new_partition_only(self, store):
+        await store.claim(P, owner="n1", settings=b"first")
+        await store.claim(P, owner="n2", settings=b"second")
+
+        assert (await store.load(P)).settings == b"first"
+
+    async def test_a_claim_tells_where_the_partition_stands(self, store):
+        await claimed(store)
+        await committed(store, 3, epoch=1)
+        await written(store, Rows(header=b"h"), through=2)
+
+        assert await store.claim(P, owner="n2", settings=b"") == Head(2, 3, J[2].tick, J[2].hash, 2)
+
+    @pytest.mark.proves("I1", "I2")
+    async def test_a_replaced_writer_cannot_append(self, store):
+        old = await claimed(store)
+        await claimed(store, "n2")
+
+        with pytest.raises(Fenced):
+            await store.commit(P, J[0], [Payload("d", b"x")], epoch=old)
+        assert await store.read_head(P) == Head(2)
+        assert await store.read_payloads(["d"]) == {}
+
+    @pytest.mark.proves("I2")
+    async def test_a_replaced_writer_cannot_write_rows(self, store):
+        old = await claimed(store)
+        await committed(store, 1, epoch=old)
+        await claimed(store, "n2")
+
+        with pytest.raises(Fenced):
+            await written(store, Rows(header=b"h", runs=[run(1)], live_runs=[(2, b"x")]), epoch=old, through=1)
+        assert (await everything(store)).header == b""
+        assert await store.find_runs("acme", ids=["run-1"]) == []
+
+    async def test_an_epoch_that_nobody_was_given_is_fenced(self, store):
+        await claimed(store)
+
+        with pytest.raises(Fenced):
+            await store.commit(P, J[0], [], epoch=7)
+        with pytest.raises(Fenced):
+            await written(store, Rows(), epoch=7)
+
+    async def test_nobody_commits_to_a_partition_without_a_claim(self, store):
+        with pytest.raises(Fenced):
+            await store.commit(P, J[0], [], epoch=0)
+        with pytest.raises(Fenced):
+            await store.commit(P, J[0], [], epoch=1)
+
+    @pytest.mark.proves("I1")
+    @pytest.mark.parametrize("seq", [0, 1, 2, 4])
+    async def test_only_the_next_seq_is_taken(self, store, seq):
+        await claimed(store)
+        await committed(store, 2, epoch=1)
+
+        with pytest.raises(Fenced):
+            await store.commit(P, Sealed(seq, 99, b"h" * 32, b"data"), [Payload("d", b"x")], epoch=1)
+        assert await store.read_head(P) == Head(1, 2, J[1].tick, J[1].hash)
+        assert await store.journal(P, after=0, limit=9) == J[:2]
+        assert await store.read_payloads(["d"]) == {}
+
+    async def test_rows_are_never_ahead_of_the_journal_nor_behind_the_watermark(self, store):
+        await claimed(store)
+        await committed(store, 3, epoch=1)
+        await written(store, Rows(header=b"2"), through=2)
+
+        for through in (1, 4):
+            with pytest.raises(Fenced):
+                await written(store, Rows(header=b"wrong"), through=through)
+        assert (await everything(store)).header == b"2"
+
+    # ---- the journal
+
+    @pytest.mark.proves("I12")
+    async def test_what_was_committed_is_there_after_a_restart(self, store, reopen):
+        await claimed(store)
+        for row in J[:3]:
+            await store.commit(P, row, [Payload(f"d{row.seq}", b"x" * row.seq)], epoch=1)
+        store = await reopen()
+
+        assert await store.read_head(P) == Head(1, 3, J[2].tick, J[2].hash)
+        assert await store.journal(P, after=0, limit=99) == J[:3]
+        assert await store.read_payloads(["d1", "d3", "none"]) == {"d1": b"x", "d3": b"xxx"}
+
+    async def test_a_payload_is_stored_once_under_its_digest(self, store):
+        await claimed(store)
+        await store.commit(P, J[0], [Payload("d", b"x"), Payload("d", b"x")], epoch=1)
+        await store.commit(P, J[1], [Payload("d", b"x")], epoch=1)
+
+        assert await store.read_payloads(["d", "d"]) == {"d": b"x"}
+
+    @pytest.mark.proves("I1")
+    @pytest.mark.parametrize(("after", "limit", "seqs"), [(0, 2, [1, 2]), (2, 9, [3, 4, 5]), (5, 9, []), (0, 0, [])])
+    async def test_the_journal_is_read_in_order_without_a_gap(self, store, after, limit, seqs):
+        await claimed(store)
+        await committed(store, 5, epoch=1)
+
+        assert [row.seq for row in await store.journal(P, after=after, limit=limit)] == seqs
+
+    async def test_a_load_is_the_rows_at_the_watermark_and_the_journal_behind_it(self, store, reopen):
+        await claimed(store)
+        await committed(store, 5, epoch=1)
+        live = Rows(header=b"head", live_runs=[(9, b"nine"), (7, b"seven")], live_tasks=[(8, b"task")])
+        await written(store, live, through=3)
+        store = await reopen()
+        loaded = await everything(store)
+
+        assert loaded.head == Head(1, 5, J[4].tick, J[4].hash, 3)
+        assert (loaded.settings, loaded.header, loaded.watermark_hash) == (b"settings", b"head", J[2].hash)
+        assert (loaded.live_runs, loaded.live_tasks) == ([b"seven", b"nine"], [b"task"])
+        assert loaded.tail == J[3:5]
+
+    async def test_a_partition_without_rows_is_loaded_from_its_journal(self, store):
+        await claimed(store)
+        await committed(store, 2, epoch=1)
+        loaded = await everything(store)
+
+        assert (loaded.header, loaded.watermark_hash, loaded.tail) == (b"", GENESIS, J[:2])
+
+    # ---- rows
+
+    async def test_live_rows_are_replaced_and_go(self, store):
+        await claimed(store)
+        await written(store, Rows(live_runs=[(1, b"a"), (2, b"b")], live_tasks=[(3, b"c"), (4, b"d")]))
+        await written(store, Rows(live_runs=[(1, b"A")], gone_runs=[2], live_tasks=[(4, b"D")], gone_tasks=[3, 77]))
+        loaded = await everything(store)
+
+        assert (loaded.live_runs, loaded.live_tasks) == ([b"A"], [b"D"])
+
+    async def test_rows_without_a_header_leave_it_as_it_was(self, store):
+        await claimed(store)
+        await written(store, Rows(header=b"h"))
+        await written(store, Rows(live_runs=[(1, b"a")]))
+
+        assert (await everything(store)).header == b"h"
+
+    async def test_partitions_do_not_see_each_others_rows(self, store):
+        await claimed(store)
+        await store.claim(P + 1, owner="n1", settings=b"")
+        await written(store, Rows(header=b"h", live_runs=[(1, b"a")], live_tasks=[(2, b"b")]))
+        await written(store, Rows(header=b"H", live_runs=[(1, b"A")], gone_tasks=[2]), partition=P + 1)
+
+        assert ((await everything(store)).live_runs, (await everything(store)).live_tasks) == ([b"a"], [b"b"])
+        assert (await everything(store, P + 1)).live_runs == [b"A"]
+
+    @pytest.mark.proves("I2")
+    async def test_rows_that_mix_up_two_runs_change_nothing(self, store):
+        await claimed(store)
+        await committed(store, 1, epoch=1)
+        await written(store, Rows(runs=[run(1)]))
+        mixed = Rows(header=b"h", live_runs=[(5, b"x")], runs=[run(2), run(3, id="run-1")], attempts=[(1, b"a")])
+
+        with pytest.raises(Corrupt):
+            await written(store, mixed, through=1)
+        loaded = await everything(store)
+        assert (loaded.head.watermark, loaded.header, loaded.live_runs) == (0, b"", [])
+        assert [row.number for row in await store.list_runs(RunFilter("acme"))] == [1]
+        assert await store.read_attempts(1) == []
+
+    async def test_an_ended_run_is_read_as_it_was_written(self, store, reopen):
+        await claimed(store)
+        row = run(7, key="k", error="boom", schedule="s", state=FAILED, attempts=b"att", output=b"", by="zoë")
+        await written(store, Rows(runs=[row]))
+        store = await reopen()
+
+        assert await store.find_runs("acme", ids=["run-7"]) == [row]
+
+    async def test_many_runs_are_written_at_once(self, store):
+        await claimed(store)
+        rows = [run(number) for number in range(1, 101)]
+        await written(store, Rows(runs=rows))
+
+        assert await store.list_runs(RunFilter("acme", limit=200)) == rows[::-1]
+
+    async def test_a_run_that_ends_again_has_one_row_and_all_its_attempts(self, store, reopen):
+        await claimed(store)
+        await written(store, Rows(runs=[run(1, state=FAILED, attempts=b"first")]))
+        await written(store, Rows(reopened=[1], live_runs=[(1, b"live")], attempts=[(1, b"second")]))
+        reopened = await store.find_runs("acme", ids=["run-1"]), await store.read_attempts(1)
+        await written(store, Rows(gone_runs=[1], runs=[run(1, attempts=b"third")]))
+        store = await reopen()
+
+        assert reopened == ([], [b"first", b"second"])
+        assert await store.read_attempts(1) == [b"first", b"second", b"third"]
+        assert await store.count_runs("acme") == {COMPLETED: 1}
+
+    async def test_a_run_may_be_reopened_and_end_in_one_write(self, store):
+        await claimed(store)
+        await written(store, Rows(runs=[run(1, state=FAILED, attempts=b"first")]))
+        await written(store, Rows(reopened=[1], attempts=[(1, b"second")], runs=[run(1, attempts=b"third")]))
+
+        assert await store.read_attempts(1) == [b"first", b"second", b"third"]
+        assert await store.find_runs("acme", ids=["run-1"]) == [run(1, attempts=b"third")]
+
+    async def test_reopening_a_run_without_a_row_changes_nothing(self, store):
+        await claimed(store)
+        await written(store, Rows(reopened=[5]))
+
+        assert await store.read_attempts(5) == []
+
+    # ---- what people ask for
+
+    async def test_runs_are_found_by_id_and_by_key_in_their_tenant(self, store):
+        await claimed(store)
+        rows = [run(1, key="k"), run(2, key="k"), run(3), run(4, id="run-1", tenant="other", key="k")]
+        await written(store, Rows(runs=rows))
+        found = await store.find_runs("acme", ids=["run-1", "run-3", "none"], keys=["k", "", "none"])
+
+        assert sorted(row.number for row in found) == [1, 2, 3]
+        assert [row.number for row in await store.find_runs("other", keys=["k"])] == [4]
+        assert await store.find_runs("nobody", ids=["run-1"], keys=["k"]) == []
+
+    async def test_a_run_found_by_id_and_by_key_is_told_once(self, store):
+        await claimed(store)
+        await written(store, Rows(runs=[run(1, key="k")]))
+
+        assert await store.find_runs("acme", ids=["run-1", "run-1"], keys=["k"]) == [run(1, key="k")]
+
+    @pytest.mark.parametrize(
+        ("wanted", "numbers"),
+        [
+            ({}, [8, 7, 6, 5, 4, 3, 2, 1]),
+            ({"limit": 3}, [8, 7, 6]),
+            ({"limit": 3, "before": 6}, [5, 4, 3]),
+            ({"limit": 0}, []),
+            ({"before": 1}, []),
+            ({"workflow": "b"}, [8, 6, 4, 2]),
+            ({"states": (FAILED,)}, [6, 3]),
+            ({"states": (FAILED, COMPLETED), "limit": 4}, [8, 7, 6, 5]),
+            ({"states": (FAILED, FAILED)}, [6, 3]),
+            ({"states": (CANCELLED,)}, []),
+            ({"workflow": "b", "states": (FAILED,)}, [6]),
+            ({"schedule": "s"}, [4, 1]),
+            ({"schedule": "s", "workflow": "b"}, [4]),
+            ({"schedule": "s", "states": (FAILED,)}, []),
+            ({"schedule": "s", "before": 4}, [1]),
+            ({"workflow": "none"}, []),
+        ],
+    )
+    async def test_runs_are_listed_newest_first_by_what_is_wanted(self, store, wanted, numbers):
+        await claimed(store)
+        rows = [
+            run(
+                n,
+                workflow="b" if n % 2 == 0 else "a",
+                state=FAILED if n % 3 == 0 else COMPLETED,
+                schedule="s" if n % 3 == 1 and n < 7 else "",
+            )
+            for n in range(1, 9)
+        ]
+        await written(store, Rows(runs=[*rows, run(9, tenant="other")]))
+
+        assert [row.number for row in await store.list_runs(RunFilter("acme", **wanted))] == numbers
+
+    async def test_paging_through_a_list_meets_every_run_once(self, store):
+        await claimed(store)
+        await store.claim(P + 1, owner="n", settings=b"")
+        await written(store, Rows(runs=[run(n, state=4 + n % 3) for n in range(1, 20)]))
+        await written(store, Rows(runs=[run(n) for n in range(30, 40)]), partition=P + 1)
+        met, before = [], 0
+        while page := await store.list_runs(RunFilter("acme", before=before, limit=4)):
+            met += [row.number for row in page]
+            before = page[-1].number
+
+        assert met == [*range(39, 29, -1), *range(19, 0, -1)]
+
+    async def test_ended_runs_are_counted_by_state(self, store):
+        await claimed(store)
+        await written(store, Rows(runs=[run(1), run(2, state=FAILED), run(3), run(4, tenant="other")]))
+
+        assert await store.count_runs("acme") == {COMPLETED: 2, FAILED: 1}
+        assert await store.count_runs("nobody") == {}
+
+    async def test_attempts_are_read_oldest_first(self, store):
+        await claimed(store)
+        await written(store, Rows(attempts=[(1, b"a"), (2, b"x"), (1, b"b")]))
+        await written(store, Rows(attempts=[(1, b"c")], runs=[run(1, attempts=b"d"), run(2)]))
+
+        assert await store.read_attempts(1) == [b"a", b"b", b"c", b"d"]
+        assert await store.read_attempts(2) == [b"x"]
+        assert await store.read_attempts(3) == []
+
+    async def test_children_are_read_by_child(self, store):
+        await claimed(store)
+        await written(
+            store, Rows(children=[ChildRow(1, 2, 10, b"ten"), ChildRow(1, 2, 9, b"?"), ChildRow(1, 3, 0, b"")])
+        )
+        await written(store, Rows(children=[ChildRow(1, 2, 9, b"nine")]))
+
+        assert await store.read_children(1, 2) == [(9, b"nine"), (10, b"ten")]
+        assert await store.read_children(1, 3) == [(0, b"")]
+        assert await store.read_children(2, 2) == []
+
+    async def test_the_cache_has_the_latest_value(self, store):
+        await claimed(store)
+        await written(store, Rows(cache=[CacheRow("acme/a", b"1", 5), CacheRow("acme/b", b"2", 6)]))
+        await written(store, Rows(cache=[CacheRow("acme/a", b"3", 7)]))
+
+        assert await store.read_cache(["acme/a", "acme/none"]) == {"acme/a": CacheRow("acme/a", b"3", 7)}
+
+    async def test_definitions_are_read_by_tenant_and_hash_and_loaded_with_their_partition(self, store):
+        await claimed(store)
+        row = DefinitionRow("h1", "acme", "flow", b"doc", 5)
+        await written(store, Rows(definitions=[row, DefinitionRow("h0", "other", "flow", b"doc0", 6)]))
+
+        assert await store.read_definition("acme", "h1") == row
+        assert await store.read_definition("acme", "h0") is None
+        assert (await everything(store)).documents == [("h0", b"doc0"), ("h1", b"doc")]
+        assert (await store.load(P + 1)).documents == []
+
+    async def test_repeating_a_log_chunk_changes_nothing(self, store, reopen):
+        first = LogChunk(1, 1, 0, 0, 10, 100, "d0", 5)
+        second = LogChunk(1, 1, 1, 10, 10, 100, "d1", 6)
+        await store.add_log_chunks([second, first])
+        await store.add_log_chunks([msgspec.structs.replace(first, digest="other"), LogChunk(1, 2, 0, 0, 1, 1, "x", 7)])
+        store = await reopen()
+
+        assert await store.read_log_chunks(1, 1) == [first, second]
+        assert await store.read_log_chunks(1, 1, after=0) == [second]
+        assert await store.read_log_chunks(9, 1) == []
+
+    async def test_a_closed_store_says_so(self, store):
+        await store.close()
+        await store.close()
+
+        with pytest.raises(Unavailable):
+            await store.read_head(P)

@@ -1,0 +1,46 @@
+"""The promises of the store port, on every adapter."""
+
+import pytest
+import pytest_asyncio
+
+from conformance.store_suite import StoreSuite
+from tickwork.stores.memory import MemoryDisk, MemoryStore
+from tickwork.stores.sqlite import SqliteStore
+
+
+class _Reopening:
+    @pytest_asyncio.fixture
+    async def opened(self, make):
+        stores = []
+
+        async def reopen():
+            for store in stores:
+                await store.close()
+            stores.append(make())
+            await stores[-1].open()
+            return stores[-1]
+
+        yield reopen
+        for store in stores:
+            await store.close()
+
+    @pytest_asyncio.fixture
+    async def store(self, opened):
+        return await opened()
+
+    @pytest.fixture
+    def reopen(self, opened):
+        return opened
+
+
+class TestMemory(_Reopening, StoreSuite):
+    @pytest.fixture
+    def make(self):
+        disk = MemoryDisk()
+        return lambda: MemoryStore(disk)
+
+
+class TestSqlite(_Reopening, StoreSuite):
+    @pytest.fixture
+    def make(self, tmp_path):
+        return lambda: SqliteStore(tmp_path / "store.db")
