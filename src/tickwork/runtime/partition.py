@@ -18,6 +18,7 @@ from tickwork.core.errors import Corrupt, TickworkError, Unavailable
 from tickwork.core.events import Event
 from tickwork.core.inputs import ClockGap, Input
 from tickwork.core.machine import Machine, Outcome
+from tickwork.core.touched import Touched
 from tickwork.journal.record import Sealed
 from tickwork.journal.replay import Recorder
 from tickwork.ports.store import Fenced, Head, OutcomeUnknown, Payload, Rows, Store, StoreFull
@@ -48,6 +49,7 @@ class Decided(msgspec.Struct, eq=False):
     rows: Rows | None = None
     tick: int = 0
     head: bytes = b""
+    changed: frozenset[int] = frozenset()  # runs, where somebody watches
 
 
 class Poisoned(TickworkError):
@@ -81,6 +83,7 @@ class Partition:
         self.books = books
         self.keeper = keeper
         self.full = False  # the store has no space left
+        self.watched = False  # somebody wants to know which runs change
         self.failed: TickworkError | None = None
         self._store = store
         self._facts = facts
@@ -96,6 +99,7 @@ class Partition:
         self._undurable: deque[Decided] = deque()
         self._pending = asyncio.Event()
         self._room = asyncio.Event()
+        self._committed = asyncio.Event()
         self._stopping = False
         self._rows_at = 0.0
         self._since_collect = 0
@@ -129,6 +133,15 @@ class Partition:
     @property
     def backlog(self) -> int:
         return self._inbox.waiting
+
+    @property
+    def decided_seq(self) -> int:
+        """What views are built from; at most two ticks ahead of `durable_seq`."""
+        return self._recorder.seq
+
+    async def next_commit(self) -> None:
+        committed = self._committed
+        await committed.wait()
 
     # ---- deciding
 
@@ -213,10 +226,16 @@ class Partition:
                 inputs=taken,
                 events=outcome.events,
                 tick=outcome.tick,
+                changed=self._changed(outcome.events) if self.watched else frozenset(),
             )
         )
         self._pending.set()
         self._collect()
+
+    def _changed(self, events: list[Event]) -> frozenset[int]:
+        noted = Touched(self.machine.state)
+        noted.note(self.machine.state, events)
+        return frozenset(noted.runs)
 
     async def _isolate(self, parts: list[Part], error: Exception) -> None:
         """A tick that cannot be decided is a defect of ours. The machine is rebuilt from the store, the inputs are
@@ -287,6 +306,8 @@ class Partition:
                             letter.done.set_result(None)
                 self._undurable.popleft()
                 self._room.set()
+                committed, self._committed = self._committed, asyncio.Event()
+                committed.set()
                 if decided.rows is not None:
                     await self._write_rows(decided)
         except TickworkError as error:
@@ -358,7 +379,7 @@ class Partition:
                     Unavailable(f"the outcome is not known: {error}; ask again with the same key", retry_after_ms=1_000)
                 )
         self._undurable.clear()
-        for event in (self._wake, self._pending, self._room):
+        for event in (self._wake, self._pending, self._room, self._committed):
             event.set()
 
 

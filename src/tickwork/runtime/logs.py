@@ -1,0 +1,75 @@
+"""Logs: chunks of lines into the artifact store, one index row each; never through tick or journal.
+
+A chunk is JSON lines `[at_ms, stream, text]` as the worker sent them. Index rows are collected for a moment and
+written together. Whoever follows a log is woken when they are readable.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import msgspec
+
+from tickwork.core.errors import Refused
+from tickwork.ports.artifacts import Artifacts
+from tickwork.ports.clock import Clock
+from tickwork.ports.store import LogChunk, Store
+
+CHUNK_BYTES_MAX = 1024 * 1024
+GATHER_S = 0.1
+
+Line = tuple[int, str, str]  # at_ms, stream, text
+_lines = msgspec.json.Decoder(Line)
+
+
+class Logs:
+    def __init__(self, store: Store, artifacts: Artifacts, clock: Clock) -> None:
+        self._store = store
+        self._artifacts = artifacts
+        self._clock = clock
+        self._chunks: list[LogChunk] = []
+        self._writer: asyncio.Task[None] | None = None
+        self._grown = asyncio.Event()
+
+    async def append(self, task: int, attempt: int, *, chunk: int, first: int, data: bytes) -> None:
+        """Durable when it returns."""
+        if len(data) > CHUNK_BYTES_MAX:
+            raise Refused("log_chunk_too_large", f"a chunk of a log has at most {CHUNK_BYTES_MAX} bytes; send several")
+        lines = parse(data)
+        digest = await self._artifacts.put(data)
+        row = LogChunk(task, attempt, chunk, first, len(lines), len(data), digest, self._clock.wall_ms())
+        self._chunks.append(row)
+        if self._writer is None:
+            self._writer = asyncio.get_running_loop().create_task(self._write())
+        await asyncio.shield(self._writer)
+
+    async def _write(self) -> None:
+        try:
+            await asyncio.sleep(GATHER_S)
+        finally:
+            chunks, self._chunks, self._writer = self._chunks, [], None
+        await self._store.add_log_chunks(chunks)
+        grown, self._grown = self._grown, asyncio.Event()
+        grown.set()
+
+    async def read(self, task: int, attempt: int, *, after: int = -1) -> AsyncIterator[tuple[int, list[Line]]]:
+        """Chunks behind `after`, each with its number."""
+        for row in await self._store.read_log_chunks(task, attempt, after=after):
+            data = await self._artifacts.get(row.digest)
+            lines = parse(data) if data is not None else [(row.written_ms, "log", "[these lines are gone]")]
+            yield row.chunk, lines
+
+    async def more(self, timeout_s: float) -> None:
+        """Until some log has grown, or for so long."""
+        grown = self._grown
+        try:
+            async with asyncio.timeout(timeout_s):
+                await grown.wait()
+        except TimeoutError:
+            return
+
+
+def parse(data: bytes) -> list[Line]:
+    try:
+        return [_lines.decode(line) for line in data.splitlines() if line]
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise Refused("bad_log_chunk", f'a log chunk is JSON lines [at_ms, "stream", "text"]: {error}') from None

@@ -1,0 +1,105 @@
+"""The machine this runs on: its clocks, its chance, its folder of artifacts. Adapters of the ports."""
+
+import asyncio
+import os
+import secrets
+import time
+import uuid
+from pathlib import Path
+
+from tickwork.core.errors import Corrupt
+from tickwork.ports.artifacts import digest_of
+from tickwork.ports.store import StoreFull
+
+_COUNTER_MAX = 0xFFF
+_VARIANTS = {digit: "89ab"[int(digit, 16) & 3] for digit in "0123456789abcdef"}
+
+
+class SystemClock:
+    def wall_ms(self) -> int:
+        return time.time_ns() // 1_000_000
+
+    def mono_ms(self) -> int:
+        return time.monotonic_ns() // 1_000_000
+
+
+class SystemIds:
+    """UUID version 7: 48 bits of time, then a counter that never goes back, then chance."""
+
+    def __init__(self) -> None:
+        self._last_ms = 0
+        self._counter = 0
+        self._head = ""
+        self._chance = ""
+
+    def new(self) -> str:
+        now_ms = time.time_ns() // 1_000_000
+        if now_ms > self._last_ms:
+            self._begin(now_ms)
+        elif self._counter == _COUNTER_MAX:
+            self._begin(self._last_ms + 1)
+        else:
+            self._counter += 1
+        if len(self._chance) < 16:
+            self._chance = os.urandom(4096).hex()
+        chance, self._chance = self._chance[:15], self._chance[15:]
+        return f"{self._head}-7{self._counter:03x}-{_VARIANTS[chance[0]]}{chance[1:4]}-{chance[3:]}"
+
+    def _begin(self, ms: int) -> None:
+        text = f"{ms:012x}"
+        self._last_ms, self._counter, self._head = ms, 0, f"{text[:8]}-{text[8:]}"
+
+    def token(self) -> str:
+        return secrets.token_urlsafe(32)
+
+
+class FolderArtifacts:
+    """One file per artifact, named by its digest. A file appears whole or not at all."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    async def put(self, data: bytes) -> str:
+        digest = digest_of(data)
+        await asyncio.to_thread(self._write, digest, data)
+        return digest
+
+    async def get(self, digest: str) -> bytes | None:
+        data = await asyncio.to_thread(self._read, digest)
+        if data is not None and digest_of(data) != digest:
+            raise Corrupt(f"artifact {digest} is damaged: its bytes do not match its name")
+        return data
+
+    def _path(self, digest: str) -> Path:
+        return self._folder / digest[:2] / digest[2:]
+
+    def _write(self, digest: str, data: bytes) -> None:
+        path = self._path(digest)
+        if path.exists():
+            return
+        draft = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with draft.open("wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            draft.replace(path)
+            _sync_folder(path.parent)
+        except OSError as error:
+            draft.unlink(missing_ok=True)
+            raise StoreFull(f"an artifact could not be written: {error.strerror}", retry_after_ms=5_000) from error
+
+    def _read(self, digest: str) -> bytes | None:
+        try:
+            return self._path(digest).read_bytes()
+        except FileNotFoundError:
+            return None
+
+
+def _sync_folder(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,3 @@
+"""The version, for those who must not import anything else."""
+
+VERSION = "0.1.0"
