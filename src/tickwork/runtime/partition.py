@@ -274,8 +274,8 @@ class Partition:
         books, now = self.books, asyncio.get_running_loop().time()
         if not books.unwritten or books.writing is not None or self.failed is not None:
             return
-        if not force and books.window.ticks < ROWS_TICKS and now - self._rows_at < ROWS_S:
-            return
+        if not force and books.window.ticks < ROWS_TICKS and (self._inbox or now - self._rows_at < ROWS_S):
+            return  # under load only every few ticks: what ends meanwhile is written once
         self._rows_at = now
         rows, last = books.rows(), self._undurable[-1] if self._undurable else None
         if last is not None and last.rows is None:
