@@ -1,0 +1,245 @@
+"""The store in memory: for tests, and for simulated nodes that crash and come back.
+
+What is durable lives in a `MemoryDisk`, which outlives the stores opened over it; any number of them may share one,
+as nodes share a database, and the fence keeps them apart. Each method checks first and changes afterwards,
+so that it happens whole or not at all.
+"""
+
+from bisect import bisect_left, insort
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from itertools import islice
+
+import msgspec
+
+from tickwork.core.errors import Corrupt, Unavailable
+from tickwork.journal.record import GENESIS, Sealed
+from tickwork.ports.store import (
+    CacheRow,
+    DefinitionRow,
+    Fenced,
+    Head,
+    Loaded,
+    LogChunk,
+    Payload,
+    Rows,
+    RunFilter,
+    RunRow,
+)
+
+Place = tuple[int, int]  # a run's number and partition: in this order, so that places sort by age
+
+
+class Partition(msgspec.Struct):
+    """What is durable of one partition."""
+
+    settings: bytes
+    head: Head
+    owner: str
+    header: bytes = b""
+    watermark_hash: bytes = GENESIS
+    journal: list[Sealed] = []
+    epochs: list[int] = []  # of the journal's rows
+    documents: dict[str, bytes] = {}
+    live_runs: dict[int, bytes] = {}
+    live_tasks: dict[int, bytes] = {}
+
+
+class MemoryDisk:
+    """What survives a crash."""
+
+    def __init__(self) -> None:
+        self.partitions: dict[int, Partition] = {}
+        self.payloads: dict[str, bytes] = {}
+        self.definitions: dict[tuple[str, str], DefinitionRow] = {}
+        self.runs: dict[Place, RunRow] = {}
+        self.ids: dict[tuple[str, str], Place] = {}
+        self.keys: dict[tuple[str, str], list[Place]] = defaultdict(list)
+        self.tenants: dict[str, list[Place]] = defaultdict(list)
+        self.attempts: dict[int, list[bytes]] = defaultdict(list)
+        self.children: dict[tuple[int, int], dict[int, bytes]] = defaultdict(dict)
+        self.cache: dict[str, CacheRow] = {}
+        self.log_chunks: dict[tuple[int, int], dict[int, LogChunk]] = defaultdict(dict)
+
+    def add_run(self, place: Place, row: RunRow) -> None:
+        self.drop_run(place)
+        self.runs[place] = row
+        self.ids[row.tenant, row.id] = place
+        insort(self.tenants[row.tenant], place)
+        if row.key:
+            insort(self.keys[row.tenant, row.key], place)
+
+    def drop_run(self, place: Place) -> RunRow | None:
+        if (row := self.runs.pop(place, None)) is not None:
+            del self.ids[row.tenant, row.id]
+            self.tenants[row.tenant].remove(place)
+            if row.key:
+                self.keys[row.tenant, row.key].remove(place)
+        return row
+
+
+class MemoryStore:
+    def __init__(self, disk: MemoryDisk) -> None:
+        self._held = disk
+        self._open = False
+
+    async def open(self) -> None:
+        self._open = True
+
+    async def close(self) -> None:
+        self._open = False
+
+    @property
+    def _disk(self) -> MemoryDisk:
+        if not self._open:
+            raise Unavailable("the store is closed", retry_after_ms=1_000)
+        return self._held
+
+    # ---- the truth
+
+    async def claim(self, partition: int, *, owner: str, settings: bytes) -> Head:
+        found = self._disk.partitions.get(partition)
+        if found is None:
+            found = self._disk.partitions[partition] = Partition(settings, Head(0), owner)
+        found.head = msgspec.structs.replace(found.head, epoch=found.head.epoch + 1)
+        found.owner = owner
+        return found.head
+
+    async def read_head(self, partition: int) -> Head:
+        found = self._disk.partitions.get(partition)
+        return found.head if found else Head(0)
+
+    async def commit(self, partition: int, row: Sealed, payloads: Sequence[Payload], *, epoch: int) -> None:
+        disk = self._disk
+        found = disk.partitions.get(partition)
+        if found is None or (found.head.epoch, found.head.seq) != (epoch, row.seq - 1):
+            raise Fenced(f"partition {partition}: epoch {epoch} may not write seq {row.seq}: another owner came first")
+        found.head = Head(epoch, row.seq, row.tick, row.hash, found.head.watermark)
+        found.journal.append(row)
+        found.epochs.append(epoch)
+        for payload in payloads:
+            disk.payloads.setdefault(payload.digest, payload.data)
+
+    async def write_rows(self, partition: int, rows: Rows, *, epoch: int, through: int, head: bytes) -> None:
+        disk = self._disk
+        found = disk.partitions.get(partition)
+        if found is None or found.head.epoch != epoch or not found.head.watermark <= through <= found.head.seq:
+            raise Fenced(f"partition {partition}: epoch {epoch} may not write rows through seq {through}")
+        _require_new_ids(disk, partition, rows)
+        found.head = msgspec.structs.replace(found.head, watermark=through)
+        found.watermark_hash = head
+        found.header = rows.header or found.header
+        _write_live(found, rows)
+        _write_ended(disk, partition, rows)
+
+    async def load(self, partition: int) -> Loaded:
+        found = self._disk.partitions.get(partition)
+        if found is None:
+            return Loaded(Head(0), b"", b"", GENESIS, [], [], [], [])
+        return Loaded(
+            found.head,
+            found.settings,
+            found.header,
+            found.watermark_hash,
+            sorted(found.documents.items()),
+            [found.live_runs[number] for number in sorted(found.live_runs)],
+            [found.live_tasks[number] for number in sorted(found.live_tasks)],
+            found.journal[found.head.watermark :],
+        )
+
+    async def journal(self, partition: int, *, after: int, limit: int) -> list[Sealed]:
+        found = self._disk.partitions.get(partition)
+        return found.journal[after : after + limit] if found else []
+
+    async def read_payloads(self, digests: Sequence[str]) -> dict[str, bytes]:
+        payloads = self._disk.payloads
+        return {digest: payloads[digest] for digest in digests if digest in payloads}
+
+    # ---- what people ask for
+
+    async def find_runs(self, tenant: str, *, ids: Sequence[str] = (), keys: Sequence[str] = ()) -> list[RunRow]:
+        disk = self._disk
+        places = [disk.ids[tenant, one] for one in ids if (tenant, one) in disk.ids]
+        places += [found[-1] for key in keys if (found := disk.keys.get((tenant, key)))]
+        return [disk.runs[place] for place in dict.fromkeys(places)]
+
+    async def list_runs(self, wanted: RunFilter) -> list[RunRow]:
+        return list(islice(_wanted(self._disk, wanted), max(wanted.limit, 0)))
+
+    async def count_runs(self, tenant: str) -> dict[int, int]:
+        disk = self._disk
+        return dict(Counter(disk.runs[place].state for place in disk.tenants.get(tenant, ())))
+
+    async def read_attempts(self, run: int) -> list[bytes]:
+        disk = self._disk
+        last = [disk.runs[run, partition].attempts for partition in disk.partitions if (run, partition) in disk.runs]
+        return [*disk.attempts.get(run, ()), *filter(None, last)]
+
+    async def read_children(self, run: int, step: int) -> list[tuple[int, bytes]]:
+        return sorted(self._disk.children.get((run, step), {}).items())
+
+    async def read_cache(self, keys: Sequence[str]) -> dict[str, CacheRow]:
+        cache = self._disk.cache
+        return {key: cache[key] for key in keys if key in cache}
+
+    async def read_definition(self, tenant: str, digest: str) -> DefinitionRow | None:
+        return self._disk.definitions.get((tenant, digest))
+
+    async def add_log_chunks(self, chunks: Sequence[LogChunk]) -> None:
+        for chunk in chunks:
+            self._disk.log_chunks[chunk.task, chunk.attempt].setdefault(chunk.chunk, chunk)
+
+    async def read_log_chunks(self, task: int, attempt: int, *, after: int = -1) -> list[LogChunk]:
+        found = self._disk.log_chunks.get((task, attempt), {})
+        return [found[number] for number in sorted(found) if number > after]
+
+
+def _require_new_ids(disk: MemoryDisk, partition: int, rows: Rows) -> None:
+    """An id names one run for good. Before anything is changed, because afterwards is too late."""
+    ids: dict[tuple[str, str], Place] = {}
+    reopened = frozenset(rows.reopened)
+    for row in rows.runs:
+        place = (row.number, partition)
+        stored = disk.ids.get((row.tenant, row.id), place)
+        if stored[1] == partition and stored[0] in reopened:
+            stored = place
+        if stored != place or ids.setdefault((row.tenant, row.id), place) != place:
+            raise Corrupt(f"run id {row.id} of {row.tenant} names two runs: two histories were mixed")
+
+
+def _write_live(found: Partition, rows: Rows) -> None:
+    for number in rows.gone_runs:
+        found.live_runs.pop(number, None)
+    found.live_runs.update(rows.live_runs)
+    for number in rows.gone_tasks:
+        found.live_tasks.pop(number, None)
+    found.live_tasks.update(rows.live_tasks)
+    found.documents.update((row.hash, row.document) for row in rows.definitions)
+
+
+def _write_ended(disk: MemoryDisk, partition: int, rows: Rows) -> None:
+    for number in rows.reopened:
+        row = disk.drop_run((number, partition))
+        if row is not None and row.attempts:
+            disk.attempts[number].append(row.attempts)
+    for row in rows.runs:
+        disk.add_run((row.number, partition), row)
+    for run, data in rows.attempts:
+        disk.attempts[run].append(data)
+    for definition in rows.definitions:
+        disk.definitions[definition.tenant, definition.hash] = definition
+    for child in rows.children:
+        disk.children[child.run, child.step][child.child] = child.value
+    for kept in rows.cache:
+        disk.cache[kept.key] = kept
+
+
+def _wanted(disk: MemoryDisk, wanted: RunFilter) -> Iterator[RunRow]:
+    places = disk.tenants.get(wanted.tenant, [])
+    end = bisect_left(places, (wanted.before, -1)) if wanted.before else len(places)
+    for at in range(end - 1, -1, -1):
+        row = disk.runs[places[at]]
+        if wanted.states and row.state not in wanted.states:
+            continue
+        if wanted.workflow in ("", row.workflow) and wanted.schedule in ("", row.schedule):
+            yield row

@@ -1,0 +1,172 @@
+"""From a path to a database that may be used, or to words that say why not.
+
+Nothing is repaired here: a file that is damaged, foreign, newer than this program or on a file system that cannot
+lock is left as it is, for a person to look at.
+"""
+
+import os
+from pathlib import Path
+
+import apsw
+
+from tickwork.ports.store import StoreUnusable
+from tickwork.stores.sqlite.lock import FileLock
+from tickwork.stores.sqlite.statements import migrations, schema
+
+VERSION_MIN = 3_051_003  # earlier ones can lose committed pages when a checkpoint meets a restart of the WAL
+APPLICATION_ID = 0x7469636B
+FULL_CHECK_BYTES_MAX = 256 * 1024 * 1024
+BUSY_MS = 5_000  # only for the moments in which the last user of a WAL tidies up
+# One thread uses a connection at a time, so SQLite need not take a mutex per call.
+FLAGS = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE | apsw.SQLITE_OPEN_NOMUTEX
+CACHE_KIB = 64 * 1024
+NETWORK = frozenset(
+    ["9p", "afs", "ceph", "cifs", "fuse.ceph", "fuse.glusterfs", "fuse.gcsfuse", "fuse.rclone", "fuse.s3fs",
+     "fuse.sshfs", "gfs2", "glusterfs", "lustre", "ncpfs", "nfs", "nfs4", "ocfs2", "smb2", "smb3", "smbfs"]
+)  # fmt: skip
+
+
+def require_version(number: int = apsw.SQLITE_VERSION_NUMBER) -> None:
+    if number < VERSION_MIN:
+        raise StoreUnusable(
+            f"SQLite {number // 1_000_000}.{number // 1000 % 1000}.{number % 1000} can lose data: "
+            "install a newer apsw, which brings SQLite 3.51.3 or later"
+        )
+
+
+def prepare_place(path: Path, *, network_allowed: bool) -> FileLock:
+    """A folder that can hold the file, nothing else under its name, and nobody else in it."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if path.exists() and not path.is_file():
+            raise StoreUnusable(f"{path} is not a file: name a file for the database")
+        _refuse_network(path, allowed=network_allowed)
+        return FileLock.take(path.with_name(f"{path.name}.lock"))
+    except OSError as error:
+        raise StoreUnusable(
+            f"{path.parent} cannot hold the database ({_reason(error)}): name a folder that this user may write"
+        ) from None
+
+
+def _refuse_network(path: Path, *, allowed: bool) -> None:
+    kind = file_system(path.parent, Path("/proc/self/mountinfo"))
+    if kind in NETWORK and not allowed:
+        raise StoreUnusable(
+            f"{path} is on a network file system ({kind}), where SQLite's locks cannot be trusted: "
+            "use a local disk, or allow it explicitly if only one machine ever mounts it"
+        )
+
+
+def file_system(folder: Path, mountinfo: Path) -> str:
+    """The type of the mount that holds this folder; empty where it cannot be known."""
+    try:
+        lines = mountinfo.read_text(errors="surrogateescape").splitlines()
+    except OSError:
+        return ""
+    place, best, kind = folder.resolve(), -1, ""
+    for line in lines:
+        mount, _, source = line.partition(" - ")
+        point = Path(_unescaped(mount.split(" ")[4]))
+        # A later mount on the same point hides the earlier one.
+        if place.is_relative_to(point) and len(point.parts) >= best:
+            best, kind = len(point.parts), source.split(" ")[0]
+    return kind
+
+
+def _unescaped(text: str) -> str:
+    for code, plain in (("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")):
+        text = text.replace(code, plain)
+    return text
+
+
+def connect(path: Path, synchronous: str) -> apsw.Connection:
+    connection = apsw.Connection(str(path), flags=FLAGS)
+    connection.set_busy_timeout(BUSY_MS)
+    connection.pragma("synchronous", synchronous)
+    connection.pragma("cache_size", -CACHE_KIB)
+    connection.wal_autocheckpoint(0)  # the checkpointer's business: nobody's commit is to wait for it
+    return connection
+
+
+def bring_up(path: Path, synchronous: str) -> apsw.Connection:
+    """The writer's connection: checked, and its schema up to date."""
+    try:
+        size = os.path.getsize(path) if path.exists() else 0
+        connection = connect(path, synchronous)
+        try:
+            _check(connection, path, size)
+            if connection.pragma("journal_mode", "wal") != "wal":
+                raise StoreUnusable(f"{path}: this place cannot hold a write-ahead log: use a local disk")
+            _migrate(connection, path)
+        except BaseException:
+            connection.close()
+            raise
+    except apsw.Error as error:
+        raise StoreUnusable(_advice(path, error)) from error
+    except OSError as error:
+        raise StoreUnusable(f"{path} cannot be opened: {_reason(error)}") from None
+    return connection
+
+
+def _check(connection: apsw.Connection, path: Path, size: int) -> None:
+    # A full check reads every page: a second for this much, minutes for a large file. Above the bound only the
+    # header, the schema and one row of each table are read here; the rest is vouched for by checksums and
+    # by the hash chain when it is used.
+    if size <= FULL_CHECK_BYTES_MAX:
+        found = str(connection.execute("pragma quick_check(1)").get)
+    else:
+        found = _glance(connection, path, size)
+    if found != "ok":
+        raise StoreUnusable(f"{path} is damaged ({found}): bring back a backup; keep this file for a closer look")
+
+
+def _glance(connection: apsw.Connection, path: Path, size: int) -> str:
+    for (name,) in connection.execute("select name from sqlite_schema where type = 'table'").fetchall():
+        connection.execute(f'select * from "{name}" limit 1').fetchall()  # noqa: S608 - a name from the schema itself
+    # With a log beside it, the file may rightly be shorter than the database.
+    expected = connection.pragma("page_count") * connection.pragma("page_size")
+    return "it is cut off" if expected > size and not Path(f"{path}-wal").exists() else "ok"
+
+
+def _migrate(connection: apsw.Connection, path: Path) -> None:
+    known = migrations()
+    connection.execute("begin immediate")
+    try:
+        version = connection.pragma("user_version")
+        ours = connection.pragma("application_id")
+        empty = not connection.execute("select 1 from sqlite_schema limit 1").fetchall()
+        if not empty and ours != APPLICATION_ID:
+            raise StoreUnusable(f"{path} is a database of another program: name another file")
+        if version > len(known):
+            raise StoreUnusable(
+                f"{path} has schema {version}, this program knows {len(known)}: run the newer program that wrote it"
+            )
+        if empty:
+            connection.execute(schema())
+            connection.pragma("application_id", APPLICATION_ID)
+        for migration in known[version:] if not empty else ():
+            connection.execute(migration.sql)
+        if version != len(known):
+            connection.pragma("user_version", len(known))
+    except BaseException:
+        connection.execute("rollback")
+        raise
+    connection.execute("commit")
+
+
+def _advice(path: Path, error: apsw.Error) -> str:
+    match error:
+        case apsw.NotADBError():
+            return f"{path} is no SQLite database, or its header is damaged: name another file, or bring back a backup"
+        case apsw.CorruptError():
+            return f"{path} is damaged ({error}): bring back a backup; keep this file for a closer look"
+        case apsw.ReadOnlyError() | apsw.CantOpenError() | apsw.PermissionsError():
+            return f"{path} cannot be written: give this user the right to write the file and its folder"
+        case apsw.FullError():
+            return f"{path}: no space is left to open the database: free some"
+        case _:
+            return f"{path} cannot be used: {error}"
+
+
+def _reason(error: OSError) -> str:
+    return (error.strerror or str(error)).lower()

@@ -1,0 +1,213 @@
+-- name: claim_new
+-- A partition that nobody had before.
+insert into partitions (id, epoch, owner, seq, tick, hash, watermark, watermark_hash, checksum)
+values (:id, :epoch, :owner, 0, 0, :genesis, 0, :genesis, :checksum);
+
+-- name: claim_again
+-- Every earlier epoch is fenced from here on.
+update partitions set epoch = :epoch, owner = :owner, checksum = :checksum where id = :id;
+
+-- name: add_machine
+-- The settings that a partition was created with.
+insert into machines (partition_id, settings, settings_checksum, header, header_checksum)
+values (:id, :settings, :settings_checksum, x'', :header_checksum);
+
+-- name: read_head
+-- Where a partition stands.
+select epoch, seq, tick, hash, watermark, watermark_hash, checksum from partitions where id = ?;
+
+-- name: read_machine
+-- What is kept once per partition.
+select settings, settings_checksum, header, header_checksum from machines where partition_id = ?;
+
+-- name: advance_head
+-- First statement of every commit. No row changed: fenced, or somebody else was first.
+update partitions set seq = ?, tick = ?, hash = ? where id = ? and epoch = ? and seq = ?;
+
+-- name: add_journal_row
+-- A seq is written once; a second one breaks the primary key.
+insert into journal (partition_id, seq, epoch, tick, hash, data) values (?, ?, ?, ?, ?, ?);
+
+-- name: add_payload
+-- A digest names its bytes, so the first writer wins.
+insert into payloads (digest, data, checksum) values (?, ?, ?) on conflict do nothing;
+
+-- name: advance_watermark
+-- First statement of every write of rows. No row changed: fenced, or these rows are not the next.
+update partitions set watermark = :through, watermark_hash = :head
+ where id = :id and epoch = :epoch and seq >= :through and watermark <= :through;
+
+-- name: put_header
+-- The rest of the machine, as it stands now.
+update machines set header = ?, header_checksum = ? where partition_id = ?;
+
+-- name: drop_live_run
+-- It ended, or moved to `runs`.
+delete from live_runs where partition_id = ? and number = ?;
+
+-- name: put_live_run
+-- As it stands now.
+insert into live_runs (partition_id, number, data, checksum) values (?, ?, ?, ?)
+on conflict (partition_id, number) do update set data = excluded.data, checksum = excluded.checksum;
+
+-- name: drop_live_task
+-- It ended.
+delete from live_tasks where partition_id = ? and number = ?;
+
+-- name: put_live_task
+-- As it stands now.
+insert into live_tasks (partition_id, number, data, checksum) values (?, ?, ?, ?)
+on conflict (partition_id, number) do update set data = excluded.data, checksum = excluded.checksum;
+
+-- name: put_definition
+-- A hash names its document; the name and time of the last put count.
+insert into definitions (tenant, hash, partition_id, name, document, put_ms, checksum) values (?, ?, ?, ?, ?, ?, ?)
+on conflict (tenant, hash, partition_id) do update set
+    name = excluded.name, document = excluded.document, put_ms = excluded.put_ms, checksum = excluded.checksum;
+
+-- name: read_run
+-- One ended run by its number.
+select place, id, tenant, workflow, definition, state, source, by, submitted_ms, started_ms, ended_ms, key, error,
+       schedule, record, output, attempts, checksum
+  from runs where place = ?;
+
+-- name: drop_run
+-- It is live again.
+delete from runs where place = ?;
+
+-- name: put_run
+-- Several at once. Not `insert or replace`: that would also delete another run with this id, and nobody would know.
+insert into runs (place, id, tenant, workflow, definition, state, source, by, submitted_ms, started_ms,
+                  ended_ms, key, error, schedule, record, output, attempts, checksum)
+values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+on conflict (place) do update set
+    id = excluded.id, tenant = excluded.tenant, workflow = excluded.workflow, definition = excluded.definition,
+    state = excluded.state, source = excluded.source, by = excluded.by, submitted_ms = excluded.submitted_ms,
+    started_ms = excluded.started_ms, ended_ms = excluded.ended_ms, key = excluded.key, error = excluded.error,
+    schedule = excluded.schedule, record = excluded.record, output = excluded.output, attempts = excluded.attempts,
+    checksum = excluded.checksum;
+
+-- name: add_attempts
+-- Attempts of one run, behind those that are there.
+insert into attempts (partition_id, run, data, checksum) values (?, ?, ?, ?);
+
+-- name: put_child
+-- The result of one child of a map.
+insert into children (run, step, child, partition_id, value, checksum) values (?, ?, ?, ?, ?, ?)
+on conflict (run, step, child, partition_id) do update set value = excluded.value, checksum = excluded.checksum;
+
+-- name: put_cache
+-- The latest value under a key.
+insert into cache (key, value, kept_ms, checksum) values (?, ?, ?, ?)
+on conflict (key) do update set value = excluded.value, kept_ms = excluded.kept_ms, checksum = excluded.checksum;
+
+-- name: read_journal
+-- Committed rows behind a seq, in order.
+select seq, tick, hash, data from journal where partition_id = ? and seq > ? order by seq limit ?;
+
+-- name: read_last_row
+-- The row that the head must agree with.
+select seq, tick, hash, epoch from journal where partition_id = ? order by seq desc limit 1;
+
+-- name: read_documents
+-- Every definition that a partition has, once.
+select hash, document, checksum, tenant, name, put_ms from definitions where partition_id = ? order by hash;
+
+-- name: read_live_runs
+-- Unfinished runs at the watermark.
+select number, data, checksum from live_runs where partition_id = ? order by number;
+
+-- name: read_live_tasks
+-- Unfinished tasks at the watermark.
+select number, data, checksum from live_tasks where partition_id = ? order by number;
+
+-- name: read_payload
+-- The bytes of a digest.
+select data, checksum from payloads where digest = ?;
+
+-- name: find_run_by_id
+-- At most one: ids are unique in a tenant.
+select place, id, tenant, workflow, definition, state, source, by, submitted_ms, started_ms, ended_ms, key, error,
+       schedule, record, output, attempts, checksum
+  from runs where tenant = ? and id = ?;
+
+-- name: find_run_by_key
+-- The latest under a submit key.
+select place, id, tenant, workflow, definition, state, source, by, submitted_ms, started_ms, ended_ms, key, error,
+       schedule, record, output, attempts, checksum
+  from runs where tenant = ? and key = ? and key <> '' order by place desc limit 1;
+
+-- name: read_partitions
+-- All that there are; runs of one tenant may lie in several.
+select id from partitions order by id;
+
+-- name: read_states
+-- The states that a tenant's ended runs are in: one step through the index for each, however many runs there are.
+with recursive found (state) as (
+    select min(state) from runs where tenant = :tenant
+    union all
+    select (select min(state) from runs where tenant = :tenant and state > found.state) from found where state is not null
+)
+select state from found where state is not null;
+
+-- name: list_runs_by_state
+-- Of one state in one partition, newest first; the caller merges several. Also of one workflow or schedule where those are named.
+select place, id, tenant, workflow, definition, state, source, by, submitted_ms, started_ms, ended_ms, key, error,
+       schedule, record, output, attempts, checksum
+  from runs indexed by runs_by_state
+ where tenant = :tenant and state = :state and place > :first and place < :before
+   and (:workflow = '' or workflow = :workflow) and (:schedule = '' or schedule = :schedule)
+ order by place desc limit :limit;
+
+-- name: list_runs_by_workflow
+-- Of one workflow, in any state.
+select place, id, tenant, workflow, definition, state, source, by, submitted_ms, started_ms, ended_ms, key, error,
+       schedule, record, output, attempts, checksum
+  from runs indexed by runs_by_workflow
+ where tenant = :tenant and workflow = :workflow and place > :first and place < :before
+ order by place desc limit :limit;
+
+-- name: list_runs_by_schedule
+-- Of one schedule, in any state; also of one workflow where that is named.
+select place, id, tenant, workflow, definition, state, source, by, submitted_ms, started_ms, ended_ms, key, error,
+       schedule, record, output, attempts, checksum
+  from runs indexed by runs_by_schedule
+ where tenant = :tenant and schedule = :schedule and schedule <> '' and place > :first and place < :before
+   and (:workflow = '' or workflow = :workflow)
+ order by place desc limit :limit;
+
+-- name: count_runs
+-- Read from the index alone.
+select state, count(*) from runs indexed by runs_by_state where tenant = ? group by state;
+
+-- name: read_attempts
+-- Oldest first.
+select data, checksum from attempts where run = ? order by place;
+
+-- name: read_last_attempts
+-- Those that a run's own row holds: they come last.
+select place, id, tenant, workflow, definition, state, source, by, submitted_ms, started_ms, ended_ms, key, error,
+       schedule, record, output, attempts, checksum
+  from runs where place in (select id << 44 | ? from partitions);
+
+-- name: read_children
+-- Results of a map's children, by child.
+select child, value, checksum from children where run = ? and step = ? order by child;
+
+-- name: read_cache
+-- The value under a key.
+select key, value, kept_ms, checksum from cache where key = ?;
+
+-- name: read_definition
+-- A tenant's definition by its hash.
+select hash, tenant, name, document, put_ms, checksum from definitions where tenant = ? and hash = ? limit 1;
+
+-- name: add_log_chunk
+-- Repeating a chunk changes nothing.
+insert into log_chunks (task, attempt, chunk, first, lines, size, digest, written_ms) values (?, ?, ?, ?, ?, ?, ?, ?)
+on conflict do nothing;
+
+-- name: read_log_chunks
+-- Where the pieces of an attempt's log lie, in order.
+select task, attempt, chunk, first, lines, size, digest, written_ms
+  from log_chunks where task = ? and attempt = ? and chunk > ? order by chunk;

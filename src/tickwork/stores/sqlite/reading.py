@@ -1,0 +1,200 @@
+"""Everything that only reads, on the reader's thread and connection.
+
+What recovery builds on is checked against its checksum and against the journal before it is handed out:
+a machine that goes on from a damaged row would seal the damage into the chain.
+"""
+
+from collections.abc import Sequence
+from heapq import merge
+from itertools import islice
+from typing import Any
+
+import apsw
+
+from tickwork.core.errors import Corrupt
+from tickwork.journal.record import Sealed
+from tickwork.ports.store import CacheRow, DefinitionRow, Head, Loaded, LogChunk, RunFilter, RunRow
+from tickwork.stores.sqlite import checksums
+from tickwork.stores.sqlite.statements import queries
+from tickwork.stores.sqlite.writing import NUMBER_MAX, PLACE_BITS, explained, run_row
+
+LIMIT_MAX = 2**63 - 1
+_NO_PARTITION = Head(0)
+
+
+class Reader:
+    """Each method sees one moment: several statements are inside one read transaction."""
+
+    def __init__(self, connection: apsw.Connection) -> None:
+        self.connection = connection
+        self._sql = queries()
+
+    def read(self, name: str, *args: Any) -> Any:
+        """Runs a method of this class. The way in for the thread, so that errors are translated in one place."""
+        try:
+            self.connection.execute("begin")
+            try:
+                return getattr(self, name)(*args)
+            finally:
+                if self.connection.in_transaction:
+                    self.connection.execute("commit")
+        except apsw.Error as error:
+            raise explained(error, system_errno=self.connection.system_errno) from error
+
+    def _rows(self, name: str, *bindings: Any) -> list[Any]:
+        return self.connection.execute(self._sql[name], bindings).fetchall()
+
+    # ---- the truth
+
+    def head(self, partition: int) -> Head:
+        return self._head(partition)[0]
+
+    def _head(self, partition: int) -> tuple[Head, bytes]:
+        found = self._rows("read_head", partition)
+        if not found:
+            return _NO_PARTITION, _NO_PARTITION.hash
+        epoch, seq, tick, hash_, watermark, watermark_hash, checksum = found[0]
+        checksums.require(checksum == checksums.of_epoch(partition, epoch), f"the epoch of partition {partition}")
+        return Head(epoch, seq, tick, hash_, watermark), watermark_hash
+
+    def load(self, partition: int) -> Loaded:
+        head, watermark_hash = self._head(partition)
+        settings, header = self._machine(partition)
+        tail = self.journal(partition, head.watermark, LIMIT_MAX)
+        self._vouch(partition, head, watermark_hash, tail)
+        return Loaded(
+            head,
+            settings,
+            header,
+            watermark_hash,
+            self._documents(partition),
+            self._live("read_live_runs", partition),
+            self._live("read_live_tasks", partition),
+            tail,
+        )
+
+    def _machine(self, partition: int) -> tuple[bytes, bytes]:
+        found = self._rows("read_machine", partition)
+        if not found:
+            return b"", b""
+        settings, settings_checksum, header, header_checksum = found[0]
+        of = checksums.of_bytes
+        checksums.require(settings_checksum == of(0, settings), f"the settings of partition {partition}")
+        checksums.require(header_checksum == of(0, header), f"the header of partition {partition}")
+        return settings, header
+
+    def _vouch(self, partition: int, head: Head, watermark_hash: bytes, tail: list[Sealed]) -> None:
+        """The head is what the journal ends with, the tail reaches from the watermark to it."""
+        found = self._rows("read_last_row", partition)
+        seq, tick, hash_, epoch = found[0] if found else (0, 0, Head(0).hash, 0)
+        agrees = (seq, tick, hash_) == (head.seq, head.tick, head.hash) and epoch <= head.epoch
+        checksums.require(agrees, f"the head of partition {partition}")
+        whole = len(tail) == head.seq - head.watermark and (tail != [] or watermark_hash == head.hash)
+        checksums.require(whole, f"the watermark of partition {partition}")
+
+    def _live(self, name: str, partition: int) -> list[bytes]:
+        of = checksums.of_bytes
+        found = []
+        for number, data, checksum in self.connection.execute(self._sql[name], (partition,)):
+            if of(number, data) != checksum:
+                checksums.require(False, f"the row of {number} in {name.removeprefix('read_')}")
+            found.append(data)
+        return found
+
+    def _documents(self, partition: int) -> list[tuple[str, bytes]]:
+        documents: dict[str, bytes] = {}
+        for digest, document, checksum, tenant, name, put_ms in self._rows("read_documents", partition):
+            row = DefinitionRow(digest, tenant, name, document, put_ms)
+            checksums.require(checksum == checksums.of_row(row), f"the definition {digest}")
+            documents[digest] = document
+        return list(documents.items())
+
+    def journal(self, partition: int, after: int, limit: int) -> list[Sealed]:
+        rows = [Sealed(*found) for found in self._rows("read_journal", partition, after, limit)]
+        if rows and (rows[0].seq != after + 1 or rows[-1].seq != after + len(rows)):
+            raise Corrupt(f"the journal of partition {partition} has a gap behind seq {after}: bring back a backup")
+        return rows
+
+    def payloads(self, digests: Sequence[str]) -> dict[str, bytes]:
+        found = {}
+        for digest in digests:
+            for data, checksum in self._rows("read_payload", digest):
+                checksums.require(checksum == checksums.of_bytes(0, data), f"the payload {digest}")
+                found[digest] = data
+        return found
+
+    # ---- what people ask for
+
+    def find_runs(self, tenant: str, ids: Sequence[str], keys: Sequence[str]) -> list[RunRow]:
+        found: dict[str, RunRow] = {}
+        for name, wanted in (("find_run_by_id", ids), ("find_run_by_key", keys)):
+            for one in dict.fromkeys(wanted):
+                found |= {row.id: row for row in map(run_row, self._rows(name, tenant, one))}
+        return list(found.values())
+
+    def list_runs(self, wanted: RunFilter) -> list[RunRow]:
+        fields: dict[str, str | int] = {
+            "tenant": wanted.tenant,
+            "workflow": wanted.workflow,
+            "schedule": wanted.schedule,
+        }
+        fields["limit"] = max(wanted.limit, 0)
+        # SQLite would sort all of several states or partitions; merged here, each gives no more than is wanted.
+        each = [
+            self._listed(name, fields | which | _places(partition, wanted.before))
+            for name, which in self._ways(wanted)
+            for (partition,) in self._rows("read_partitions")
+        ]
+        return list(islice(merge(*each, key=lambda row: -row.number), max(wanted.limit, 0)))
+
+    def _ways(self, wanted: RunFilter) -> list[tuple[str, dict[str, int]]]:
+        if not wanted.states and wanted.schedule:
+            return [("list_runs_by_schedule", {})]
+        if not wanted.states and wanted.workflow:
+            return [("list_runs_by_workflow", {})]
+        states = wanted.states or [state for (state,) in self._rows("read_states", wanted.tenant)]
+        return [("list_runs_by_state", {"state": state}) for state in dict.fromkeys(states)]
+
+    def _listed(self, name: str, fields: dict[str, Any]) -> list[RunRow]:
+        return [run_row(found) for found in self.connection.execute(self._sql[name], fields)]
+
+    def count_runs(self, tenant: str) -> dict[int, int]:
+        return dict(self._rows("count_runs", tenant))
+
+    def attempts(self, run: int) -> list[bytes]:
+        found = self._rows("read_attempts", run)
+        for data, checksum in found:
+            checksums.require(checksum == checksums.of_bytes(run, data), f"an attempt of run {run}")
+        last = [run_row(row).attempts for row in self._rows("read_last_attempts", run)]
+        return [data for data, _ in found] + [data for data in last if data]
+
+    def children(self, run: int, step: int) -> list[tuple[int, bytes]]:
+        found = self._rows("read_children", run, step)
+        for child, value, checksum in found:
+            checksums.require(checksum == checksums.of_bytes(child, value), f"child {child} of run {run}")
+        return [(child, value) for child, value, _ in found]
+
+    def cache(self, keys: Sequence[str]) -> dict[str, CacheRow]:
+        found = {}
+        for key in keys:
+            for *fields, checksum in self._rows("read_cache", key):
+                row = CacheRow(*fields)
+                checksums.require(checksum == checksums.of_row(row), "a cached value")
+                found[key] = row
+        return found
+
+    def definition(self, tenant: str, digest: str) -> DefinitionRow | None:
+        for *fields, checksum in self._rows("read_definition", tenant, digest):
+            row = DefinitionRow(*fields)
+            checksums.require(checksum == checksums.of_row(row), f"the definition {digest}")
+            return row
+        return None
+
+    def log_chunks(self, task: int, attempt: int, after: int) -> list[LogChunk]:
+        return [LogChunk(*found) for found in self._rows("read_log_chunks", task, attempt, after)]
+
+
+def _places(partition: int, before: int) -> dict[str, int]:
+    """Where in a partition to look: between these two, both left out."""
+    base = partition << PLACE_BITS
+    return {"first": base - 1, "before": base + (before or NUMBER_MAX)}

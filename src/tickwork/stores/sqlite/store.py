@@ -1,0 +1,111 @@
+"""The store port over one SQLite file.
+
+Nothing here decides anything: which thread does it is in `connections`, what a transaction does in
+`writing` and `reading`, and its words are in `queries.sql`.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal, cast
+
+from tickwork.core.errors import Unavailable
+from tickwork.journal.record import Sealed
+from tickwork.ports.store import CacheRow, DefinitionRow, Head, Loaded, LogChunk, Payload, Rows, RunFilter, RunRow
+from tickwork.stores.sqlite import opening
+from tickwork.stores.sqlite.connections import Connections
+from tickwork.stores.sqlite.writing import RETRY_MS, Failpoints
+
+
+class SqliteStore:
+    """`network_allowed` lets the file lie on a network file system. `synchronous` below FULL loses acknowledged
+    commits when the power goes: OFF is for tests, NORMAL only where somebody chose it knowing that.
+    `failpoints` are called at named steps; crash tests end the process in them."""
+
+    def __init__(
+        self,
+        path: Path | str,
+        *,
+        network_allowed: bool = False,
+        synchronous: Literal["FULL", "NORMAL", "OFF"] = "FULL",
+        failpoints: Failpoints | None = None,
+    ) -> None:
+        self.path = Path(path).absolute()
+        self._network_allowed = network_allowed
+        self._synchronous = synchronous
+        self._failpoints: Failpoints = failpoints or {}
+        self._opened: Connections | None = None
+
+    async def open(self) -> None:
+        assert self._opened is None, "a store is opened once"
+        opening.require_version()
+        lock = opening.prepare_place(self.path, network_allowed=self._network_allowed)
+        connections = Connections(self.path, lock, synchronous=self._synchronous, failpoints=self._failpoints)
+        try:
+            await connections.connect()
+        except BaseException:
+            await connections.close()
+            raise
+        self._opened = connections
+
+    async def close(self) -> None:
+        connections, self._opened = self._opened, None
+        if connections is not None:
+            await connections.close()
+
+    @property
+    def _connections(self) -> Connections:
+        if self._opened is None:
+            raise Unavailable("the store is closed", retry_after_ms=RETRY_MS)
+        return self._opened
+
+    # ---- the truth
+
+    async def claim(self, partition: int, *, owner: str, settings: bytes) -> Head:
+        return cast("Head", await self._connections.write("claim", partition, owner, settings))
+
+    async def read_head(self, partition: int) -> Head:
+        return cast("Head", await self._connections.read("head", partition))
+
+    async def commit(self, partition: int, row: Sealed, payloads: Sequence[Payload], *, epoch: int) -> None:
+        await self._connections.write("commit", partition, row, payloads, epoch)
+
+    async def write_rows(self, partition: int, rows: Rows, *, epoch: int, through: int, head: bytes) -> None:
+        await self._connections.write("write_rows", partition, rows, epoch, through, head)
+
+    async def load(self, partition: int) -> Loaded:
+        return cast("Loaded", await self._connections.read("load", partition))
+
+    async def journal(self, partition: int, *, after: int, limit: int) -> list[Sealed]:
+        return cast("list[Sealed]", await self._connections.read("journal", partition, after, limit))
+
+    async def read_payloads(self, digests: Sequence[str]) -> dict[str, bytes]:
+        return cast("dict[str, bytes]", await self._connections.read("payloads", digests))
+
+    # ---- what people ask for
+
+    async def find_runs(self, tenant: str, *, ids: Sequence[str] = (), keys: Sequence[str] = ()) -> list[RunRow]:
+        return cast("list[RunRow]", await self._connections.read("find_runs", tenant, ids, keys))
+
+    async def list_runs(self, wanted: RunFilter) -> list[RunRow]:
+        return cast("list[RunRow]", await self._connections.read("list_runs", wanted))
+
+    async def count_runs(self, tenant: str) -> dict[int, int]:
+        return cast("dict[int, int]", await self._connections.read("count_runs", tenant))
+
+    async def read_attempts(self, run: int) -> list[bytes]:
+        return cast("list[bytes]", await self._connections.read("attempts", run))
+
+    async def read_children(self, run: int, step: int) -> list[tuple[int, bytes]]:
+        return cast("list[tuple[int, bytes]]", await self._connections.read("children", run, step))
+
+    async def read_cache(self, keys: Sequence[str]) -> dict[str, CacheRow]:
+        return cast("dict[str, CacheRow]", await self._connections.read("cache", keys))
+
+    async def read_definition(self, tenant: str, digest: str) -> DefinitionRow | None:
+        return cast("DefinitionRow | None", await self._connections.read("definition", tenant, digest))
+
+    async def add_log_chunks(self, chunks: Sequence[LogChunk]) -> None:
+        await self._connections.write("add_log_chunks", chunks)
+
+    async def read_log_chunks(self, task: int, attempt: int, *, after: int = -1) -> list[LogChunk]:
+        return cast("list[LogChunk]", await self._connections.read("log_chunks", task, attempt, after))

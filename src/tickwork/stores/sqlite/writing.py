@@ -1,0 +1,212 @@
+"""Everything that changes the database, on the writer's thread and connection.
+
+Each method is one transaction that takes the write lock at once and begins with the fence. An error before
+the commit statement means that nothing happened. An error of the commit statement itself means that nobody
+knows; the one exception is a full disk, which SQLite notices before the frame that would make it count is whole.
+"""
+
+import errno
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from itertools import chain
+from typing import Any, TypeVar
+
+import apsw
+from msgspec.structs import astuple
+
+from tickwork.core.errors import Corrupt, TickworkError, Unavailable
+from tickwork.journal.record import GENESIS, Sealed
+from tickwork.ports.store import Fenced, Head, LogChunk, OutcomeUnknown, Payload, Rows, RunRow, StoreFull
+from tickwork.stores.sqlite import checksums
+from tickwork.stores.sqlite.statements import queries
+
+T = TypeVar("T")
+RETRY_MS = 1_000
+_VALUES = re.compile(r"values (\([?, ]+\))")
+PLACE_BITS = 44  # of a run's number, below its partition
+NUMBER_MAX = (1 << PLACE_BITS) - 1
+RUNS_AT_ONCE = 32  # rows in one statement; more make it longer to bind than it saves
+Failpoints = Mapping[str, Callable[[], object]]
+
+
+class Writer:
+    def __init__(self, connection: apsw.Connection, failpoints: Failpoints) -> None:
+        self.connection = connection
+        self.suspect = False  # a commit's outcome is not known: to be opened anew before anybody reads
+        self._failpoints = failpoints
+        self._sql = queries()
+        self._put_many_runs = _repeated(self._sql["put_run"], RUNS_AT_ONCE)
+
+    def claim(self, partition: int, owner: str, settings: bytes) -> Head:
+        def work() -> Head:
+            head = self._claim(partition, owner, settings)
+            self.hit("claim")
+            return head
+
+        return self._transaction(work)
+
+    def commit(self, partition: int, row: Sealed, payloads: Sequence[Payload], epoch: int) -> None:
+        self.hit("before_commit")
+        self._transaction(lambda: self._commit(partition, row, payloads, epoch))
+
+    def write_rows(self, partition: int, rows: Rows, epoch: int, through: int, head: bytes) -> None:
+        self.hit("before_rows")
+        self._transaction(lambda: self._write_rows(partition, rows, epoch, through, head))
+        self.hit("after_rows")
+
+    def add_log_chunks(self, chunks: Sequence[LogChunk]) -> None:
+        self._transaction(lambda: self._many("add_log_chunk", map(astuple, chunks)))
+
+    # ---- transactions
+
+    def _transaction(self, work: Callable[[], T]) -> T:
+        if self.suspect:
+            raise Unavailable("the store is being opened anew", retry_after_ms=RETRY_MS)
+        try:
+            self.connection.execute("begin immediate")
+            result = work()
+            self.hit("before_commit_statement")
+        except apsw.Error as error:
+            system_errno = self.connection.system_errno  # before the rollback, which sets it anew
+            self._roll_back()
+            raise explained(error, system_errno=system_errno) from error
+        except BaseException:
+            self._roll_back()
+            raise
+        try:
+            self.connection.execute("commit")
+            self.hit("after_commit")
+        except apsw.FullError as error:
+            self._roll_back()
+            raise _full() from error
+        except apsw.Error as error:
+            self.suspect = True
+            self._roll_back()
+            raise OutcomeUnknown(
+                f"the disk answered the commit with an error ({error}): read the head to learn what is stored",
+                retry_after_ms=0,
+            ) from error
+        return result
+
+    def _roll_back(self) -> None:
+        if self.connection.in_transaction:
+            with suppress(apsw.Error):  # a rollback in the WAL only forgets; what went wrong is already on its way up
+                self.connection.execute("rollback")
+
+    def hit(self, failpoint: str) -> None:
+        if (deed := self._failpoints.get(failpoint)) is not None:
+            deed()
+
+    def _one(self, name: str, *bindings: Any) -> int:
+        self.connection.execute(self._sql[name], bindings)
+        return self.connection.changes()
+
+    def _many(self, name: str, bindings: Iterable[tuple[Any, ...]]) -> None:
+        self.connection.executemany(self._sql[name], bindings)
+
+    # ---- what they do
+
+    def _claim(self, partition: int, owner: str, settings: bytes) -> Head:
+        found = self.connection.execute(self._sql["read_head"], (partition,)).fetchone()
+        if found is None:
+            fields = {"id": partition, "epoch": 1, "owner": owner, "genesis": GENESIS}
+            fields["checksum"] = checksums.of_epoch(partition, 1)
+            self.connection.execute(self._sql["claim_new"], fields)
+            self._one("add_machine", partition, settings, checksums.of_bytes(0, settings), checksums.of_bytes(0, b""))
+            return Head(1)
+        epoch, seq, tick, hash_, watermark, _, checksum = found
+        checksums.require(checksum == checksums.of_epoch(partition, epoch), f"the epoch of partition {partition}")
+        fields = {"id": partition, "epoch": epoch + 1, "owner": owner}
+        fields["checksum"] = checksums.of_epoch(partition, epoch + 1)
+        self.connection.execute(self._sql["claim_again"], fields)
+        return Head(epoch + 1, seq, tick, hash_, watermark)
+
+    def _commit(self, partition: int, row: Sealed, payloads: Sequence[Payload], epoch: int) -> None:
+        if not self._one("advance_head", row.seq, row.tick, row.hash, partition, epoch, row.seq - 1):
+            raise Fenced(f"partition {partition}: epoch {epoch} may not write seq {row.seq}: another owner came first")
+        self.hit("after_head")
+        self._one("add_journal_row", partition, row.seq, epoch, row.tick, row.hash, row.data)
+        self.hit("after_journal")
+        if payloads:
+            self._many("add_payload", [(p.digest, p.data, checksums.of_bytes(0, p.data)) for p in payloads])
+
+    def _write_rows(self, partition: int, rows: Rows, epoch: int, through: int, head: bytes) -> None:
+        fields = {"id": partition, "epoch": epoch, "through": through, "head": head}
+        self.connection.execute(self._sql["advance_watermark"], fields)
+        if not self.connection.changes():
+            raise Fenced(f"partition {partition}: epoch {epoch} may not write rows through seq {through}")
+        if rows.header:
+            self._one("put_header", rows.header, checksums.of_bytes(0, rows.header), partition)
+        self._write_live(partition, rows)
+        self.hit("mid_rows")
+        for number in rows.reopened:
+            self._reopen(partition, number)
+        self._put_runs(partition, rows.runs)
+        self._write_beside(partition, rows)
+
+    def _write_live(self, partition: int, rows: Rows) -> None:
+        of = checksums.of_bytes
+        self._many("drop_live_run", [(partition, number) for number in rows.gone_runs])
+        self._many("put_live_run", [(partition, number, data, of(number, data)) for number, data in rows.live_runs])
+        self._many("drop_live_task", [(partition, number) for number in rows.gone_tasks])
+        self._many("put_live_task", [(partition, number, data, of(number, data)) for number, data in rows.live_tasks])
+
+    def _reopen(self, partition: int, number: int) -> None:
+        found = self.connection.execute(self._sql["read_run"], (partition << PLACE_BITS | number,)).fetchone()
+        if found is None:
+            return
+        attempts = run_row(found).attempts
+        if attempts:
+            self._one("add_attempts", partition, number, attempts, checksums.of_bytes(number, attempts))
+        self._one("drop_run", partition << PLACE_BITS | number)
+
+    def _put_runs(self, partition: int, runs: list[RunRow]) -> None:
+        base, of_row = partition << PLACE_BITS, checksums.of_row
+        bindings = [(base + row.number, *astuple(row)[1:], of_row(row)) for row in runs]
+        full = len(bindings) - len(bindings) % RUNS_AT_ONCE
+        for at in range(0, full, RUNS_AT_ONCE):
+            self.connection.execute(self._put_many_runs, tuple(chain.from_iterable(bindings[at : at + RUNS_AT_ONCE])))
+        self._many("put_run", bindings[full:])
+
+    def _write_beside(self, partition: int, rows: Rows) -> None:
+        of, of_row = checksums.of_bytes, checksums.of_row
+        self._many("add_attempts", [(partition, run, data, of(run, data)) for run, data in rows.attempts])
+        self._many(
+            "put_definition",
+            [(d.tenant, d.hash, partition, d.name, d.document, d.put_ms, of_row(d)) for d in rows.definitions],
+        )
+        self._many(
+            "put_child", [(c.run, c.step, c.child, partition, c.value, of(c.child, c.value)) for c in rows.children]
+        )
+        self._many("put_cache", [(c.key, c.value, c.kept_ms, of_row(c)) for c in rows.cache])
+
+
+def _repeated(insert: str, times: int) -> str:
+    head, values, tail = _VALUES.split(insert)
+    return head + "values " + ", ".join([values] * times) + tail
+
+
+def run_row(found: tuple[Any, ...]) -> RunRow:
+    row = RunRow(found[0] & NUMBER_MAX, *found[1:-1])
+    checksums.require(found[-1] == checksums.of_row(row), f"the row of run {row.number}")
+    return row
+
+
+def explained(error: apsw.Error, *, system_errno: int = 0) -> TickworkError:
+    """An error outside the commit statement: it changed nothing."""
+    match error:
+        case apsw.FullError():
+            return _full()
+        case apsw.IOError() if system_errno == errno.ENOSPC:  # the shared index of the WAL could not grow
+            return _full()
+        case apsw.CorruptError() | apsw.NotADBError():
+            return Corrupt(f"the database is damaged ({error}): stop, and bring back a backup")
+        case apsw.ConstraintError():
+            return Corrupt(f"the database holds something else already ({error}): two histories were mixed")
+        case _:
+            return Unavailable(f"the database cannot be reached ({error}): try again", retry_after_ms=RETRY_MS)
+
+
+def _full() -> StoreFull:
+    return StoreFull("no space is left on the disk of the database: free some", retry_after_ms=RETRY_MS)
