@@ -46,6 +46,15 @@ class Faults:
         }  # each class is off in half of the seeds
         return cls(**drawn)  # type: ignore[arg-type]  # shares are floats and events integers, as in MOST
 
+    @classmethod
+    def of(cls, text: str) -> Self:
+        """From what `str` gave: `drop=0.05,pauses=3`, or nothing at all."""
+        pairs = [pair.split("=") for pair in text.split(",") if pair]
+        return cls(**{name: int(value) if value.isdigit() else float(value) for name, value in pairs})  # type: ignore[arg-type]  # as in `draw`
+
+    def __str__(self) -> str:
+        return ",".join(f"{name}={value}" for name, value in self.named().items())
+
     def without(self, *names: str) -> Self:
         return replace(self, **dict.fromkeys(names, 0))
 

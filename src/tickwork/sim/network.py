@@ -31,8 +31,8 @@ class Service(Protocol):
 class Connection:
     """From a client to a server. `peer` is its name at the server; every connection has another one."""
 
-    def __init__(self, net: "Net", number: int, client: Host, server: Host) -> None:
-        self.net = net
+    def __init__(self, net: "Net", number: int, client: Host, server: Host, port: str) -> None:
+        self.net, self.number, self.port = net, number, port
         self.peer = f"{client.name}#{number}"
         self.client, self.server = client, server
         self.client_process, self.server_process = client.process, server.process
@@ -77,32 +77,32 @@ class Net:
         self.world = world
         self.chance = world.chance.stream("net")
         self.cut: dict[tuple[str, str], int] = {}  # (from, to) -> how many cuts are on this path
-        self._services: dict[str, tuple[object, Service]] = {}  # host -> its process, who listens
+        self._services: dict[tuple[str, str], tuple[object, Service]] = {}  # host, port -> its process, who listens
         self._connections: dict[int, Connection] = {}
         self._numbers = 0
         world.on_crash(self._crashed)
 
-    def listen(self, host: Host, service: Service) -> None:
+    def listen(self, host: Host, service: Service, *, port: str = "") -> None:
         """Until the process ends or `silence`."""
-        self._services[host.name] = (host.process, service)
+        self._services[host.name, port] = (host.process, service)
 
-    def silence(self, host: Host) -> None:
-        self._services.pop(host.name, None)
+    def silence(self, host: Host, *, port: str = "") -> None:
+        self._services.pop((host.name, port), None)
 
-    async def connect(self, client: Host, server: str) -> Connection:
+    async def connect(self, client: Host, server: str, *, port: str = "") -> Connection:
         """Raises `Unavailable` where nobody listens; where the path is cut it says so only after a while."""
         await self._travel(client.name, server)
         await self._travel(server, client.name)
-        if self._service(server) is None:
+        if self._service(server, port) is None:
             raise Unavailable(f"nobody listens on {server}: try again", retry_after_ms=RETRY_AFTER_MS)
         self._numbers += 1
-        made = Connection(self, self._numbers, client, self.world.hosts[server])
+        made = Connection(self, self._numbers, client, self.world.hosts[server], port)
         self._connections[self._numbers] = made
         return made
 
-    async def request(self, client: Host, server: str, data: bytes) -> bytes:
+    async def request(self, client: Host, server: str, data: bytes, *, port: str = "") -> bytes:
         """One request on a connection of its own."""
-        connection = await self.connect(client, server)
+        connection = await self.connect(client, server, port=port)
         try:
             return await connection.request(data)
         finally:
@@ -143,7 +143,7 @@ class Net:
 
     def _arrive(self, connection: Connection, data: bytes, answered: bool) -> None:
         server = connection.server
-        service = self._service(server.name)
+        service = self._service(server.name, connection.port)
         if connection.server_process is not server.process or service is None:
             self._after_ns(self._delay_ns(), connection.fail)  # refused by whoever is there now
             return
@@ -177,17 +177,18 @@ class Net:
 
     def _tell_server(self, connection: Connection) -> None:
         server = connection.server
-        self._connections.pop(int(connection.peer.rpartition("#")[2]), None)
+        self._connections.pop(connection.number, None)
         if connection.told or connection.server_process is not server.process or not server.up:
             return
         connection.told = True
-        service = self._service(server.name)
+        service = self._service(server.name, connection.port)
         if service is not None and connection.reached:
             self.world.note(server.name, "hears the end of", connection.peer)
             server.spawn(_tell(service.closed, connection.peer), name=f"ends {connection.peer}")
 
     def _crashed(self, host: Host, told: bool) -> None:
-        self._services.pop(host.name, None)
+        for place in [place for place in self._services if place[0] == host.name]:
+            del self._services[place]
         for connection in list(self._connections.values()):
             if connection.client_process is host.process:
                 connection.open = False
@@ -230,9 +231,9 @@ class Net:
     def _after_ns(self, delay_ns: int, what: Callable[..., object], *args: object) -> None:
         self.world.at_ns(self.world.loop.now_ns + delay_ns, what, *args)
 
-    def _service(self, name: str) -> Service | None:
+    def _service(self, name: str, port: str) -> Service | None:
         host = self.world.hosts.get(name)
-        found = self._services.get(name)
+        found = self._services.get((name, port))
         if host is None or found is None or found[0] is not host.process or not host.up:
             return None
         return found[1]
