@@ -2,9 +2,9 @@
 
 import msgspec
 import pytest
+
 from driver import Driver
 from histories import History
-
 from tickwork.core import inputs as inp
 from tickwork.core.errors import Corrupt
 from tickwork.core.inputs import Input
@@ -112,7 +112,7 @@ async def test_its_next_thousand_ticks_are_the_same_byte_for_byte(seed):
 
 
 async def test_a_journal_that_does_not_end_at_the_head_is_refused():
-    history, store = await stored(1, 20)
+    history, _ = await stored(1, 20)
     damaged = MemoryStore(MemoryDisk())
     await damaged.open()
     settings = msgspec.msgpack.encode(history.driver.state.settings)

@@ -198,9 +198,10 @@ class Partition:
     async def _tick(self) -> None:
         parts = self._inbox.take(limit=1) if self._one_by_one else self._inbox.take()
         self._one_by_one = max(0, self._one_by_one - 1)
-        gaps: list[Input] = [ClockGap(gap.from_ms, gap.to_ms, gap.cause) for gap in self.keeper.take_gaps()]
-        inputs = gaps + await self._facts.beside(parts)
+        asked = await self._facts.beside(parts)
         tick = await self._next_tick()
+        gaps: list[Input] = [ClockGap(gap.from_ms, gap.to_ms, gap.cause) for gap in self.keeper.take_gaps()]
+        inputs = gaps + asked if gaps else asked
         try:
             outcome = self.machine.apply(tick, inputs)
         except Exception as error:
