@@ -132,10 +132,14 @@ select place, id, tenant, workflow, definition, state, source, by, submitted_ms,
   from runs where tenant = ? and id = ?;
 
 -- name: find_run_by_key
--- The latest under a submit key.
+-- The latest under a submit key in each partition; the caller takes the latest of all.
 select place, id, tenant, workflow, definition, state, source, by, submitted_ms, started_ms, ended_ms, key, error,
        schedule, record, output, attempts, checksum
-  from runs where tenant = ? and key = ? and key <> '' order by place desc limit 1;
+  from runs
+ where place in (select (select max(place) from runs
+                          where tenant = :tenant and key = :key and key <> ''
+                            and place between partitions.id << 44 and (partitions.id << 44) + 17592186044415)
+                   from partitions);
 
 -- name: read_partitions
 -- All that there are; runs of one tenant may lie in several.

@@ -71,8 +71,10 @@ class Writer:
             system_errno = self.connection.system_errno  # before the rollback, which sets it anew
             self._roll_back()
             raise explained(error, system_errno=system_errno) from error
-        except BaseException:
+        except BaseException as error:
             self._roll_back()
+            if isinstance(error, UnicodeDecodeError):
+                raise Corrupt("a text in the database was damaged on disk: stop, and bring back a backup") from None
             raise
         try:
             self.connection.execute("commit")
