@@ -256,6 +256,22 @@ async def test_after_an_unknown_outcome_the_head_tells(tmp_path):
         assert await store.journal(0, after=0, limit=9) == J[:2]
 
 
+async def test_a_disk_that_keeps_failing_is_tried_again_until_it_answers(tmp_path, monkeypatch):
+    failing, connect = {}, opening.connect
+    async with opened(tmp_path / "s.db", failpoints=failing) as store:
+        await store.claim(0, owner="n", settings=b"")
+        failing["after_commit"] = once(apsw.IOError("IOError: disk I/O error"))
+        with pytest.raises(OutcomeUnknown):
+            await store.commit(0, J[0], [], epoch=1)
+        refuse_once = once(apsw.CantOpenError("CantOpenError: unable to open database file"))
+        monkeypatch.setattr(opening, "connect", lambda *a, **k: refuse_once() or connect(*a, **k))
+        with pytest.raises(Unavailable):
+            await store.read_head(0)
+
+        assert (await store.read_head(0)).seq == 1
+        await store.commit(0, J[1], [], epoch=1)
+
+
 async def test_an_error_before_the_commit_statement_changes_nothing(tmp_path):
     failing = {}
     async with opened(tmp_path / "s.db", failpoints=failing) as store:

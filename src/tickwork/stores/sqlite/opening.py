@@ -20,6 +20,7 @@ BUSY_MS = 5_000  # only for the moments in which the last user of a WAL tidies u
 # One thread uses a connection at a time, so SQLite need not take a mutex per call.
 FLAGS = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE | apsw.SQLITE_OPEN_NOMUTEX
 CACHE_KIB = 64 * 1024
+READER_CACHE_KIB = 16 * 1024
 NETWORK = frozenset(
     ["9p", "afs", "ceph", "cifs", "fuse.ceph", "fuse.glusterfs", "fuse.gcsfuse", "fuse.rclone", "fuse.s3fs",
      "fuse.sshfs", "gfs2", "glusterfs", "lustre", "ncpfs", "nfs", "nfs4", "ocfs2", "smb2", "smb3", "smbfs"]
@@ -79,11 +80,17 @@ def _unescaped(text: str) -> str:
     return text
 
 
-def connect(path: Path, synchronous: str) -> apsw.Connection:
+def connect_reader(path: Path, synchronous: str) -> apsw.Connection:
+    connection = connect(path, synchronous, cache_kib=READER_CACHE_KIB)
+    connection.pragma("query_only", True)
+    return connection
+
+
+def connect(path: Path, synchronous: str, *, cache_kib: int = CACHE_KIB) -> apsw.Connection:
     connection = apsw.Connection(str(path), flags=FLAGS)
     connection.set_busy_timeout(BUSY_MS)
     connection.pragma("synchronous", synchronous)
-    connection.pragma("cache_size", -CACHE_KIB)
+    connection.pragma("cache_size", -cache_kib)
     connection.wal_autocheckpoint(0)  # the checkpointer's business: nobody's commit is to wait for it
     return connection
 
