@@ -156,7 +156,7 @@ def run_of_record(tenant: Tenant, plan: Plan, record: RunRecord) -> Run:
         record.source,
         record.submitted,
         phases,
-        None if len(counts) == 1 else (bytearray(counts) if max(counts) < 256 else counts),
+        None if len(counts) == 1 else (bytearray(counts) if isinstance(plan.parent_counts, bytes) else counts),
         sum(phase not in ENDED for phase in phases),
     )
     run.state, run.started, run.priority = record.state, record.started, record.priority
