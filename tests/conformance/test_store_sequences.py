@@ -34,9 +34,9 @@ class Sequence:
         unclaimed = [partition for partition in PARTITIONS if not self.epoch[partition]]
         if unclaimed and self._often():
             return "claim", self._claim(unclaimed[0])
-        name = self.random.choices(["claim", "commit", "write_rows", "log", "reopen", "read"], [2, 6, 6, 1, 1, 3], k=1)[
-            0
-        ]
+        name = self.random.choices(
+            ["claim", "commit", "write_rows", "log", "reopen", "crash", "read"], [4, 12, 12, 2, 1, 1, 6], k=1
+        )[0]
         return name, getattr(self, f"_{name}")(self.random.choice(PARTITIONS))
 
     def learn(self, name, arguments, answer) -> None:
@@ -103,6 +103,9 @@ class Sequence:
         return {"chunks": [LogChunk(n % 2, 1, n, n, 1, self._small(), "d", 5) for n in self._some()]}
 
     def _reopen(self, _partition):
+        return {}
+
+    def _crash(self, _partition):
         return {}
 
     def _read(self, partition):
@@ -181,6 +184,14 @@ class Pair:
         for store in self.stores:
             await store.close()
 
+    async def crash(self):
+        """The files go on as they lay there before the closing, the log not yet moved into the database."""
+        names = [self.path.name, f"{self.path.name}-wal"]
+        left = {name: (self.path.parent / name).read_bytes() for name in names}
+        await self.close()
+        for name in names:
+            (self.path.parent / name).write_bytes(left[name])
+
 
 async def compare(seed: int, folder) -> None:
     sequence, pair, done = Sequence(seed), Pair(folder), []
@@ -189,8 +200,8 @@ async def compare(seed: int, folder) -> None:
         for _ in range(STEPS):
             name, arguments = sequence.step()
             done.append((name, arguments))
-            if name == "reopen":
-                await pair.close()
+            if name in ("reopen", "crash"):
+                await (pair.close() if name == "reopen" else pair.crash())
                 await pair.open()
                 continue
             memory, sqlite = [await answer(store, name, arguments) for store in pair.stores]

@@ -6,6 +6,7 @@ lock is left as it is, for a person to look at.
 
 import os
 from pathlib import Path
+from typing import Any
 
 import apsw
 
@@ -106,6 +107,7 @@ def bring_up(path: Path, synchronous: str) -> apsw.Connection:
             if connection.pragma("journal_mode", "wal") != "wal":
                 raise StoreUnusable(f"{path}: this place cannot hold a write-ahead log: use a local disk")
             _migrate(connection)
+            _require_shape(connection, path)
         except BaseException:
             connection.close()
             raise
@@ -173,6 +175,30 @@ def _migrate(connection: apsw.Connection) -> None:
         connection.execute("rollback")
         raise
     connection.execute("commit")
+
+
+def _require_shape(connection: apsw.Connection, path: Path) -> None:
+    """The schema is text inside the file: one damaged letter renames a column, and no check of pages sees it."""
+    fresh = apsw.Connection(":memory:")
+    fresh.execute(schema())
+    same = shape(fresh) == shape(connection)
+    fresh.close()
+    if not same:
+        raise StoreUnusable(f"{path} is damaged (its schema): bring back a backup; keep this file for a closer look")
+
+
+def shape(connection: apsw.Connection) -> dict[str, list[Any]]:
+    """Tables with their columns and keys, indexes with their columns and conditions; not how the SQL is spelled."""
+    found: dict[str, list[Any]] = {}
+    for name, table, sql in connection.execute(
+        "select name, tbl_name, coalesce(sql, '') from sqlite_schema where name not like 'sqlite_stat%'"
+    ).fetchall():
+        pragma = "table_xinfo" if name == table else "index_xinfo"
+        columns = connection.execute(f'pragma {pragma}("{name}")').fetchall()
+        found[str(name)] = [table, columns, str(sql).partition(" where ")[2]]
+    for name, *flags in connection.execute("select name, wr, strict from pragma_table_list where schema = 'main'"):
+        found.setdefault(str(name), []).append(flags)
+    return found
 
 
 def _advice(path: Path, error: apsw.Error) -> str:

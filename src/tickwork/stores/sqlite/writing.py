@@ -202,7 +202,7 @@ def explained(error: apsw.Error, *, system_errno: int = 0) -> TickworkError:
             return _full()
         case apsw.IOError() if system_errno == errno.ENOSPC:  # the shared index of the WAL could not grow
             return _full()
-        case apsw.CorruptError() | apsw.NotADBError():
+        case apsw.CorruptError() | apsw.NotADBError() | apsw.SQLError():  # of the last: its schema is not ours
             return Corrupt(f"the database is damaged ({error}): stop, and bring back a backup")
         case apsw.ConstraintError():
             return Corrupt(f"the database holds something else already ({error}): two histories were mixed")
