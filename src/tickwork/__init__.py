@@ -3,9 +3,73 @@
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tickwork.sdk.surface import Context, StepsChanged, Task, Unsendable, context, instance, task
+    from tickwork.sdk.surface import (
+        Conflict,
+        Context,
+        InvalidDefinition,
+        Node,
+        Refused,
+        Schedule,
+        StepsChanged,
+        Task,
+        TickworkError,
+        Unavailable,
+        Unsendable,
+        Workflow,
+        approval,
+        branch,
+        cel,
+        context,
+        cron,
+        event,
+        every,
+        http,
+        index,
+        instance,
+        item,
+        iteration,
+        node,
+        previous,
+        repeat,
+        shell,
+        task,
+        wait,
+        workflow,
+    )
 
-__all__ = ["Context", "StepsChanged", "Task", "Unsendable", "context", "instance", "task"]
+__all__ = [
+    "Conflict",
+    "Context",
+    "InvalidDefinition",
+    "Node",
+    "Refused",
+    "Schedule",
+    "StepsChanged",
+    "Task",
+    "TickworkError",
+    "Unavailable",
+    "Unsendable",
+    "Workflow",
+    "approval",
+    "branch",
+    "cel",
+    "context",
+    "cron",
+    "event",
+    "every",
+    "http",
+    "index",
+    "instance",
+    "item",
+    "iteration",
+    "node",
+    "previous",
+    "repeat",
+    "shell",
+    "task",
+    "wait",
+    "workflow",
+]
 
 
 def __getattr__(name: str) -> Any:
@@ -15,3 +79,7 @@ def __getattr__(name: str) -> Any:
     from tickwork.sdk import surface
 
     return getattr(surface, name)
+
+
+def __dir__() -> list[str]:
+    return [*globals(), *__all__]

@@ -1,34 +1,11 @@
 """From a file to an application: what is found, under which names, and what a broken file says."""
 
-import sys
-
 import pytest
 
 from tickwork.core.errors import Refused
 from tickwork.sdk.context import Context, running
 from tickwork.sdk.registry import load_app
 from tickwork.sdk.values import encode
-
-
-@pytest.fixture
-def app(tmp_path, monkeypatch):
-    """Writes files, loads the first, and forgets all of them afterwards."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", [*sys.path])
-    known = set(sys.modules)
-
-    def write(text, target="app.py", **others):
-        (tmp_path / "app.py").write_text("import tickwork as tw\n" + text)
-        for name, content in others.items():
-            path = tmp_path / name.replace("__", "/")
-            path.parent.mkdir(exist_ok=True)
-            path.with_suffix(".py").write_text(content)
-        return load_app(target)
-
-    yield write
-    for name in set(sys.modules) - known:
-        if not name.startswith("tickwork"):
-            del sys.modules[name]
 
 
 def run(app, name, **args):
@@ -40,7 +17,7 @@ def run(app, name, **args):
 def test_tasks_are_known_by_module_and_function(app):
     found = app("@tw.task\ndef fetch(day: str) -> str: return day\n\n@tw.task(name='x')\ndef other(): ...\n")
 
-    assert sorted(found.handlers) == ["app.fetch", "x"]
+    assert sorted(found.handlers) == ["app.fetch", "tickwork.value", "x"]
     assert run(found, "app.fetch", day="mon") == "mon"
 
 
@@ -48,7 +25,7 @@ def test_a_task_of_an_imported_module_comes_along(app):
     lib = "import tickwork as tw\n@tw.task\ndef deep(): return 1\n"
     found = app("import lib\n@tw.task\ndef fetch(): ...\n", lib=lib)
 
-    assert sorted(found.handlers) == ["app.fetch", "lib.deep"]
+    assert sorted(found.handlers) == ["app.fetch", "lib.deep", "tickwork.value"]
 
 
 @pytest.mark.parametrize("target", ["pack.flows", "pack/flows.py"])

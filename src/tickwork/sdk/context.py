@@ -5,7 +5,6 @@ an attempt that comes later gets the result instead of the call. What a step ret
 recorded value, also the first time, so a retry sees nothing new.
 """
 
-import asyncio
 import inspect
 import threading
 from collections.abc import Awaitable, Callable, Iterator
@@ -307,7 +306,12 @@ class Context:
         if self._channel is None:
             return
         save_async = getattr(self._channel, "save_async", None)
-        await (save_async(data) if save_async else asyncio.to_thread(self._channel.save, data))
+        if save_async is not None:
+            await save_async(data)
+            return
+        import asyncio  # here, because it is large and most tasks are not asynchronous
+
+        await asyncio.to_thread(self._channel.save, data)
 
 
 def context() -> Context:

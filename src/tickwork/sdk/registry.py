@@ -6,7 +6,6 @@ as `python app.py` would; whatever it decorates meanwhile, or holds under a name
 
 import importlib.util
 import sys
-import traceback
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,8 +13,10 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from tickwork.core.errors import Refused, TickworkError
+from tickwork.sdk.build import VALUE_HANDLER
 from tickwork.sdk.context import Context
 from tickwork.sdk.declared import DECLARED, INSTANCES
+from tickwork.sdk.places import raised_at
 from tickwork.sdk.tasks import BoundTask, Executor, Task
 from tickwork.sdk.values import EMPTY_MAP, Codec
 
@@ -76,7 +77,7 @@ class App:
         workflows = self.workflows.values()
         return Catalog(
             documents=tuple(one.document() for one in workflows),
-            schedules=tuple(one.timetable() for one in workflows if one.schedule is not None),
+            schedules=tuple(table for one in workflows for table in one.timetables()),
             handlers=tuple(sorted(self.handlers)),
         )
 
@@ -97,6 +98,7 @@ def app_of(module: ModuleType, declared: list[Any] | None = None) -> App:
     from tickwork.sdk.workflows import Workflow
 
     app = App(module)
+    app.handlers[VALUE_HANDLER] = Handler(VALUE_HANDLER, _value, False, "thread", Codec.of(_value))
     found = [*(declared or ()), *_of_module(module), *_held(module)]
     for thing in found:
         if isinstance(thing, Workflow):
@@ -104,9 +106,25 @@ def app_of(module: ModuleType, declared: list[Any] | None = None) -> App:
         else:
             _add_task(app, thing)
     for target_name, target in INSTANCES.items():
-        for one in _methods(target):
-            _add_handler(app, one.task, one.owner, f"{one.task.name}@{target_name}")
+        _add_instance(app, target_name, target)
     return app
+
+
+def _value(value: Any) -> Any:
+    """What a node of its own makes of several values: the value they are together."""
+    return value
+
+
+def _add_instance(app: App, name: str, target: Any) -> None:
+    from tickwork.sdk.workflows import Workflow
+
+    for kind in type(target).__mro__:
+        for attribute, thing in vars(kind).items():
+            own = getattr(type(target), attribute, None) is thing  # not replaced by a class nearer to it
+            if own and isinstance(thing, Task) and thing.kind == "instance":
+                _add_handler(app, thing, target, f"{thing.name}@{name}")
+            elif own and isinstance(thing, Workflow) and thing.kind == "instance":
+                _add_workflow(app, thing.bound(target))
 
 
 def _names_part(target: str) -> bool:
@@ -172,10 +190,8 @@ def _failed(where: str, error: BaseException) -> Refused:
         return Refused(
             "app_failed", f"{where} is not valid Python: {error.msg}, {error.filename}:{error.lineno}\n    {line}"
         )
-    frames = traceback.extract_tb(error.__traceback__)
-    ours = str(Path(__file__).parents[1])
-    theirs = [one for one in frames if not one.filename.startswith((ours, "<frozen"))]
-    place = f"\n    {theirs[-1].filename}:{theirs[-1].lineno}: {theirs[-1].line}" if theirs else ""
+    place = raised_at(error)
+    shown = f"\n    {place}" if place and "\n    " not in str(error) else ""
     if isinstance(error, SystemExit):
         what = f"it ended the program (exit {error.code}); put that under if __name__ == '__main__'"
     elif isinstance(error, TickworkError):
@@ -184,7 +200,7 @@ def _failed(where: str, error: BaseException) -> Refused:
         what = f"{type(error).__name__}: {error}"
     if isinstance(error, ImportError) and "relative import" in str(error):
         what += "; name it as a module instead: package.module"
-    return Refused("app_failed", f"{where} could not be loaded: {what}{place}")
+    return Refused("app_failed", f"{where} could not be loaded: {what}{shown}")
 
 
 def _of_module(module: ModuleType) -> Iterator[Any]:
@@ -219,14 +235,11 @@ def _part(module: ModuleType, name: str) -> Any:
     return found
 
 
-def _methods(target: Any) -> Iterator[BoundTask[..., Any]]:
-    for kind in type(target).__mro__:
-        for name, thing in vars(kind).items():
-            if isinstance(thing, Task) and thing.kind == "instance" and getattr(type(target), name) is thing:
-                yield BoundTask(thing, target)
-
-
 def _add_workflow(app: App, workflow: "Workflow[..., Any]") -> None:
+    if workflow.kind == "class" and workflow.owner is None and workflow.written_in is not None:
+        workflow = workflow.bound(workflow.written_in)
+    if workflow.kind != "plain" and workflow.owner is None:
+        return  # a method: there is one for each registered object
     known = app.workflows.get(workflow.name)
     if known is workflow:
         return
@@ -242,10 +255,22 @@ def _add_workflow(app: App, workflow: "Workflow[..., Any]") -> None:
 
 def _add_task(app: App, thing: Any) -> None:
     task, owner = (thing.task, thing.owner) if isinstance(thing, BoundTask) else (thing, None)
-    if task.kind == "class":
-        owner = owner or task.owner
-    if task.kind == "plain" or owner is not None:
+    if owner is None and task.looks_like_method():
+        owner = _class_of(task)
+    if owner is not None or not task.looks_like_method():
         _add_handler(app, task, owner, task.handler_name(owner))
+
+
+def _class_of(task: Task[..., Any]) -> type | None:
+    """The class whose method it is, for a class method; found by name where @classmethod stands above @task."""
+    if task.kind != "plain":
+        return task.owner if task.kind == "class" else None
+    found: Any = sys.modules.get(task.function.__module__)
+    *above, last = task.function.__qualname__.split(".")
+    for part in above:
+        found = getattr(found, part, None)
+    bound = getattr(found, last, None)
+    return bound.owner if isinstance(bound, BoundTask) and isinstance(bound.owner, type) else None
 
 
 def _add_handler(app: App, task: Task[..., Any], owner: Any, name: str) -> None:

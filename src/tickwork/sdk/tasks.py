@@ -6,15 +6,21 @@ being built, the same call adds a node instead, and what it returns stands for t
 
 import inspect
 from collections.abc import Callable, Coroutine, Iterable, Mapping
+from dataclasses import dataclass
 from datetime import timedelta
 from functools import update_wrapper
-from typing import Any, Generic, Literal, ParamSpec, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypeVar, cast, overload
 
 from tickwork.core.errors import Refused
 from tickwork.sdk.context import Context, current, running
 from tickwork.sdk.declared import declare, instance_name
 from tickwork.sdk.options import Options, task_options
+from tickwork.sdk.placeholders import as_condition
+from tickwork.sdk.places import at_place
 from tickwork.sdk.values import Codec, place_of
+
+if TYPE_CHECKING:
+    from tickwork.sdk.build import Record
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -22,6 +28,26 @@ T = TypeVar("T")
 
 Duration = str | int | timedelta
 Executor = Literal["process", "thread"]
+
+
+@dataclass(frozen=True, slots=True)
+class Extras:
+    """What one call says of its node."""
+
+    id: str = ""
+    after: Any = ()
+    when: Any = None
+    on: str = ""
+
+    def apply(self, record: "Record") -> None:
+        if self.id:
+            record.rename(self.id)
+        if self.after is not None:
+            record.start_after(self.after)
+        if self.when is not None:
+            record.only_when(as_condition(self.when))
+        if self.on:
+            record.trigger_on(self.on)
 
 
 class Task(Generic[P, R]):
@@ -44,13 +70,14 @@ class Task(Generic[P, R]):
         self.function: Callable[..., Any] = function
         self.place = place_of(function)
         self.options = options
+        self.extras = Extras()
         self.executor: Executor = executor
         self.owner: type | None = None  # the class it is written in
         self._name = name
         self._codec: Codec | None = None
         self.name = name or self._own_name(function)
         update_wrapper(self, function)
-        if not self._looks_like_method():
+        if not self.looks_like_method():
             self.codec  # noqa: B018 - a signature that cannot work is an error where it is written
         declare(self)
 
@@ -77,23 +104,33 @@ class Task(Generic[P, R]):
         """
         return cast("list[R]", self._map(None, over, max_parallel, tolerate, constants))
 
-    def options_with(self, **changes: Any) -> "Task[P, R]":
-        """The same function with other options, for one call: `fetch.options_with(retries=9)(day)`."""
+    def using(
+        self,
+        *,
+        id: str = "",  # noqa: A002 - the word of the document
+        after: Any = (),
+        when: Any = None,
+        on: str = "",
+        **options: Any,
+    ) -> "Task[P, R]":
+        """The same task with other options for one call, and a place in the workflow:
+
+        fetch.using(retries=9, id="first", after=[setup], when=total > 100)(day)
+        """
         changed = Task.__new__(type(self))
         changed.__dict__.update(self.__dict__)
-        changed.options = self.options.replaced(task_options(changes, where=self.name))
+        changed.options = self.options.replaced(at_place(task_options, options, where=self.name))
+        changed.extras = Extras(id, after, when, on)
         return changed
 
     def __set_name__(self, owner: type, name: str) -> None:
         self.owner = owner
-        if self.kind == "plain" and not self._static and self._looks_like_method():
+        if self.kind == "plain" and not self._static and self.looks_like_method():
             self.kind = "instance"
         self._codec = None
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
-        if (
-            isinstance(instance, type) and self.kind != "class" and self._looks_like_method()
-        ):  # @classmethod above @task
+        if isinstance(instance, type) and self.kind != "class" and self.looks_like_method():  # @classmethod above @task
             self.kind, self._codec = "class", None
         if self.kind == "class":
             bound_to = instance if isinstance(instance, type) else owner or type(instance)
@@ -117,7 +154,7 @@ class Task(Generic[P, R]):
             raise Refused("unknown_instance", f'{message}; register it once: tw.instance("a name", the_object)')
         return f"{self.name}@{name}"
 
-    def _looks_like_method(self) -> bool:
+    def looks_like_method(self) -> bool:
         """Written in a class, with a first parameter that nobody passes."""
         if self.kind == "class":
             return True

@@ -131,7 +131,7 @@ class Codec:
         raw = _decode(data)
         if type(raw) is not dict:
             raise BadArguments(f"{self.name}: arguments are a map from name to value, not {type(raw).__name__}")
-        return self.arguments(raw)
+        return self.arguments(joined(raw) if any("." in name for name in raw) else raw)
 
     def result(self, value: Any) -> Any:
         """A plain result as the annotated return type."""
@@ -173,6 +173,13 @@ class Codec:
             raise BadArguments(f"{self.name} has no parameter left for the items of the list")
         return name
 
+    def check_constant(self, name: str, sent: Any) -> None:
+        """Raises `BadArguments` where a plain value is not what the parameter says."""
+        try:
+            self.parameters[name].convert(sent)
+        except Mismatch as mismatch:
+            raise self._wrong(name, sent, mismatch) from None
+
     def _keyword_only(self) -> frozenset[str]:
         found = inspect.signature(self.function).parameters.values()
         return frozenset(one.name for one in found if one.kind is one.KEYWORD_ONLY)
@@ -194,6 +201,33 @@ class Codec:
         return BadArguments(
             f"{self.name}: {name} is declared as {wanted}, but {mismatch}; it came as {shown}", path=name
         )
+
+
+def joined(raw: dict[str, Any]) -> dict[str, Any]:
+    """Arguments that travelled in parts, whole again: `rows.0` and `rows.1` are a list, `row.name` a dict, and of
+    `row.-0` and `row.-1`, the sides of a branch, the one that was taken counts."""
+    tree = _Parts()
+    for name, value in raw.items():
+        *above, last = name.split(".")
+        place = tree
+        for step in above:
+            place = place.setdefault(step, _Parts())
+        place[last] = value
+    return {name: _fold(value) for name, value in tree.items()}
+
+
+class _Parts(dict[str, Any]):
+    pass
+
+
+def _fold(value: Any) -> Any:
+    if type(value) is not _Parts:
+        return value
+    if all(key.startswith("-") for key in value):
+        return next((found for part in value.values() if (found := _fold(part)) is not None), None)
+    if all(key.isdecimal() for key in value):
+        return [_fold(value[key]) for key in sorted(value, key=int)]
+    return {key: _fold(part) for key, part in value.items()}
 
 
 def result_of(function: Callable[..., Any], value: Any) -> Any:
