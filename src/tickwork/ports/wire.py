@@ -98,12 +98,12 @@ class Page(_Model, frozen=True, kw_only=True):
     next: str = ""
 
 
-class Submitted(_Model, frozen=True, kw_only=True):
+class Submitted(_Model, frozen=True, kw_only=True, tag_field="outcome", tag="accepted"):
     id: str
     duplicate: bool = False  # accepted before under the same key or id
 
 
-class Rejected(_Model, frozen=True, kw_only=True):
+class Rejected(_Model, frozen=True, kw_only=True, tag_field="outcome", tag="rejected"):
     code: str
     detail: str
 
@@ -127,6 +127,10 @@ class WorkflowDetail(Workflow, frozen=True, kw_only=True):
     document: Any = None
 
 
+class Workflows(_Model, frozen=True, kw_only=True):
+    workflows: tuple[Workflow, ...]
+
+
 class Schedule(_Model, frozen=True, kw_only=True):
     name: str
     workflow: str
@@ -135,6 +139,10 @@ class Schedule(_Model, frozen=True, kw_only=True):
     next_at: str | None = None
     last_fired_at: str | None = None
     fired: int = 0
+
+
+class Schedules(_Model, frozen=True, kw_only=True):
+    schedules: tuple[Schedule, ...]
 
 
 class Worker(_Model, frozen=True, kw_only=True):
@@ -148,12 +156,20 @@ class Worker(_Model, frozen=True, kw_only=True):
     pid: int = 0
 
 
+class Workers(_Model, frozen=True, kw_only=True):
+    workers: tuple[Worker, ...]
+
+
 class Queue(_Model, frozen=True, kw_only=True):
     name: str
     ready: int = 0
     running: int = 0
     limit: int | None = None
     paused: bool = False
+
+
+class Queues(_Model, frozen=True, kw_only=True):
+    queues: tuple[Queue, ...]
 
 
 class Step(_Model, frozen=True, kw_only=True):

@@ -174,6 +174,10 @@ class Engine:
     def now_ms(self) -> int:
         return self._clock.wall_ms()
 
+    def new_id(self) -> str:
+        """An id that nobody has had: of a run, or of a request in the log."""
+        return self._ids.new()
+
     def _spawn(self, job: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(job)
         self._jobs.add(task)
@@ -282,7 +286,7 @@ class Engine:
         submission = self._timed(submission, tenant)
         inputs: Value = None
         if submission.inputs:
-            data = pack(submission.inputs)
+            data = _packed(submission.inputs, "inputs")
             inputs = data if len(data) <= INLINE_BYTES_MAX else await self._large_inputs(submission, tenant, payloads)
         run_id = submission.id or self._ids.new()
         if not _has_terms(submission):
@@ -595,6 +599,22 @@ class Engine:
             accepting=self.accepting,
         )
 
+    def workflows(self, *, tenant: str = TENANT) -> list[wire.Workflow]:
+        return reads.workflows(self.state, tenant)
+
+    def workflow(self, name: str, *, tenant: str = TENANT) -> wire.WorkflowDetail:
+        """The latest version, with the document that was put."""
+        plan = self._plan(tenant, name)
+        head = next(one for one in reads.workflows(self.state, tenant) if one.name == name)
+        document = msgspec.json.decode(self.state.documents[plan.hash])
+        return wire.WorkflowDetail(**msgspec.structs.asdict(head), document=document)
+
+    def schedules(self, *, tenant: str = TENANT) -> list[wire.Schedule]:
+        return reads.schedules(self.state, tenant)
+
+    def queues(self) -> list[wire.Queue]:
+        return reads.queues(self.state)
+
     def workers(self) -> list[wire.Worker]:
         now_ms, mono_ms = self._clock.wall_ms(), self._clock.mono_ms()
         found: list[wire.Worker] = []
@@ -682,6 +702,14 @@ def _has_terms(submission: wire.Submission) -> bool:
 def _body(submission: wire.Submission) -> str:
     """What a key stands for: the request without id and key."""
     return stable_digest(pack(msgspec.to_builtins(msgspec.structs.replace(submission, id="", key=""))))
+
+
+def _packed(value: Any, path: str) -> bytes:
+    """Decoders let numbers through that MessagePack cannot carry."""
+    try:
+        return pack(value)
+    except (OverflowError, TypeError, ValueError, RecursionError) as error:
+        raise Refused("bad_value", f"this cannot be stored: {error}", path=path) from None
 
 
 def _small(value: Any, path: str) -> Value:

@@ -1,0 +1,1 @@
+"""The public HTTP API: what command line, client, worker and page talk to, with nothing private beside it."""

@@ -1,0 +1,79 @@
+"""The application: the route table behind the guard, on Starlette's router and nothing else of it."""
+
+from collections.abc import Iterable, Sequence
+
+import starlette.routing
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.types import Receive, Scope, Send
+
+from tickwork.api.asked import Asked, Closing, Gone
+from tickwork.api.guard import Guard
+from tickwork.api.messages import Answer, Stream
+from tickwork.api.problems import answer_to, problem
+from tickwork.api.routes import runs, submissions, workers, workflows
+from tickwork.api.table import Route
+from tickwork.runtime.engine import Engine
+
+# The first are looked up first: what is asked most often stands in front.
+TABLE: tuple[Route, ...] = (
+    *workers.ROUTES,
+    *submissions.ROUTES,
+    *runs.ROUTES,
+    *workflows.ROUTES,
+)
+
+
+class Place:
+    """One path with its methods, as an ASGI application of its own."""
+
+    def __init__(self, routes: Sequence[Route], engine: Engine, closing: Closing) -> None:
+        self._routes = {route.method: route for route in routes}
+        if "GET" in self._routes:
+            self._routes["HEAD"] = self._routes["GET"]
+        self._engine = engine
+        self._closing = closing
+        self._allow = ", ".join(sorted(self._routes)).encode()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        answer = await self._answer(scope, receive)
+        if answer is not None:
+            await answer.send(send, body=scope["method"] != "HEAD")
+
+    async def _answer(self, scope: Scope, receive: Receive) -> Answer | Stream | None:
+        route = self._routes.get(scope["method"])
+        if route is None:
+            detail = f"this path answers to {self._allow.decode()}"
+            return problem(405, "method_not_allowed", detail, (b"allow", self._allow))
+        try:
+            answer: Answer | Stream = await route.does(Asked(scope, receive, route, self._engine, self._closing))
+        except Gone:
+            return None
+        except Exception as error:
+            return answer_to(error, self._engine.new_id())
+        return answer
+
+
+def make_app(
+    engine: Engine, *, token: str | None = None, hosts: Iterable[str] = (), closing: Closing | None = None
+) -> Starlette:
+    """`hosts` are further names, beside those of loopback, to which a server without a token answers."""
+    closing = closing if closing is not None else Closing()
+    places: dict[str, list[Route]] = {}
+    for route in TABLE:
+        places.setdefault(route.path, []).append(route)
+    open_paths = frozenset(route.path for route in TABLE if route.open)
+    app = Starlette(
+        routes=[starlette.routing.Route(path, Place(routes, engine, closing)) for path, routes in places.items()],
+        middleware=[Middleware(Guard, token=token, open_paths=open_paths, hosts=tuple(hosts))],
+    )
+    app.router.redirect_slashes = False
+    app.router.default = _nowhere
+    app.state.closing = closing
+    app.state.token = token
+    return app
+
+
+async def _nowhere(scope: Scope, _receive: Receive, send: Send) -> None:
+    answer = problem(404, "unknown_path", f"there is nothing at {scope['path'][:200]!a}")
+    await answer.send(send, body=scope["method"] != "HEAD")

@@ -1,0 +1,282 @@
+"""One request, read strictly: what the table does not name, or names otherwise, is refused with its place.
+
+Small bodies that people write go through the strict JSON reader, which knows duplicate keys and numbers that nobody
+can carry; batches are decoded by msgspec into their models at once.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable
+from typing import Any, TypeVar
+from urllib.parse import unquote_to_bytes
+
+import msgspec
+from starlette.types import Receive, Scope
+
+from tickwork.api.messages import JSON, MSGPACK
+from tickwork.api.problems import HttpRefused
+from tickwork.api.table import Body, Param, Route
+from tickwork.core import strictjson
+from tickwork.core.errors import Refused, Unavailable
+from tickwork.core.names import check_line, check_name
+from tickwork.runtime.engine import Engine
+
+BY_CHARACTERS_MAX = 128
+RUN_ID_CHARACTERS_MAX = 255
+
+T = TypeVar("T")
+
+
+class Closing:
+    """Whether the server ends; long waits and streams end with it."""
+
+    def __init__(self) -> None:
+        self._event = asyncio.Event()
+
+    def set(self) -> None:
+        self._event.set()
+
+    def __bool__(self) -> bool:
+        return self._event.is_set()
+
+    async def wait(self) -> None:
+        await self._event.wait()
+
+
+class Gone(Exception):
+    """The caller hung up: there is nobody to answer."""
+
+
+class Asked:
+    __slots__ = ("_headers", "_receive", "_whole", "closing", "engine", "query", "route", "scope")
+
+    def __init__(self, scope: Scope, receive: Receive, route: Route, engine: Engine, closing: Closing) -> None:
+        self.scope = scope
+        self.route = route
+        self.engine = engine
+        self.closing = closing
+        self._receive = receive
+        self._headers: dict[bytes, bytes] = dict(scope["headers"])
+        self._whole = False
+        self.query: dict[str, Any] = _read_query(route.query, scope["query_string"]) if self._asks() else _EMPTY
+
+    def _asks(self) -> bool:
+        return bool(self.scope["query_string"] or self.route.query)
+
+    # ---- who and where
+
+    def header(self, name: bytes) -> str:
+        value = self._headers.get(name, b"")
+        try:
+            return value.decode("utf-8")
+        except UnicodeDecodeError:
+            raise HttpRefused(400, "bad_header", "a header value is UTF-8", path=f"header.{name.decode()}") from None
+
+    @property
+    def by(self) -> str:
+        """Who asks, as the journal remembers it."""
+        if b"x-tickwork-by" not in self._headers:
+            return "api"
+        said = self.header(b"x-tickwork-by")
+        return check_line(said, path="header.x-tickwork-by", kind="name of who asks", characters_max=BY_CHARACTERS_MAX)
+
+    @property
+    def peer(self) -> str:
+        client = self.scope.get("client")
+        return f"{client[0]}:{client[1]}" if client else ""
+
+    @property
+    def run_id(self) -> str:
+        text = self._part("run")
+        if len(text) > RUN_ID_CHARACTERS_MAX:
+            raise Refused("unknown_run", "there is no such run: an id has at most 255 characters", path="run")
+        return text
+
+    def name(self, part: str, kind: str = "") -> str:
+        return check_name(self._part(part), path=part, kind=kind or part)
+
+    def number(self, part: str) -> int:
+        text = self._part(part)
+        if not (text.isascii() and text.isdigit() and len(text) <= 18):
+            raise Refused(f"unknown_{part}", f"a {part} is a number of at most 18 digits", path=part)
+        return int(text)
+
+    def _part(self, part: str) -> str:
+        text: str = self.scope["path_params"][part]
+        return text
+
+    def wants(self, kind: str) -> bool:
+        """Whether the caller names this kind of answer."""
+        return kind.encode() in self._headers.get(b"accept", b"").lower()
+
+    # ---- bodies
+
+    async def data(self) -> bytes:
+        """The whole body as it came, within its limit."""
+        body = self.route.body
+        assert body is not None, "a route that reads a body says so in the table"
+        said = self._headers.get(b"content-length", b"")
+        if said.isdigit() and (len(said) > 18 or int(said) > body.bytes_max):
+            raise _too_large(body.bytes_max)
+        chunks: list[bytes] = []
+        size = 0
+        while True:
+            message = await self._receive()
+            if message["type"] == "http.disconnect":
+                raise Gone
+            chunk: bytes = message.get("body", b"")
+            size += len(chunk)
+            if size > body.bytes_max:
+                raise _too_large(body.bytes_max)
+            chunks.append(chunk)
+            if not message.get("more_body", False):
+                self._whole = True
+                return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+
+    def kind(self) -> str:
+        """The body's content type, which must be one of those in the table."""
+        body = self.route.body
+        assert body is not None
+        said = self._headers.get(b"content-type", b"").decode("latin-1").lower()
+        kind, _, rest = said.partition(";")
+        kind = kind.strip()
+        if kind not in body.kinds:
+            allowed = " or ".join(body.kinds)
+            raise HttpRefused(415, "content_type", f"send the body as {allowed}, and say so in Content-Type")
+        if kind == JSON and "charset" in rest and "utf-8" not in rest and "utf8" not in rest:
+            raise HttpRefused(415, "content_type", "JSON is sent in UTF-8")
+        return kind
+
+    async def body(self, model: type[T]) -> T:
+        """A small body, read strictly. An absent one has every field's default, where the table allows it."""
+        body = self.route.body
+        assert body is not None and body.model is model, "the table names the model that is read"
+        if body.optional and b"content-type" not in self._headers:
+            data = await self.data()
+            if not data:
+                return model()
+        kind = self.kind()
+        data = await self.data()
+        if body.optional and not data:
+            return model()
+        if kind == MSGPACK:
+            found: T = decoded(data, kind, msgspec.msgpack.Decoder(model))
+            return found
+        value = strictjson.loads(data, bytes_max=body.bytes_max)
+        try:
+            return msgspec.convert(value, model)
+        except msgspec.ValidationError as error:
+            raise invalid(error) from None
+
+    # ---- waiting
+
+    async def while_there(self, deed: Awaitable[T]) -> T:
+        """The deed's result. Raises `Gone` when the caller hangs up first, `Unavailable` when the server ends first."""
+        task = asyncio.ensure_future(deed)
+        gone = asyncio.ensure_future(self.hung_up())
+        ends = asyncio.ensure_future(self.closing.wait())
+        try:
+            await asyncio.wait((task, gone, ends), return_when=asyncio.FIRST_COMPLETED)
+            if task.done():
+                return task.result()
+            if gone.done():
+                raise Gone
+            raise Unavailable("the server is shutting down; ask again in a moment", retry_after_ms=1_000)
+        finally:
+            for one in (task, gone, ends):
+                one.cancel()
+            for one in (task, gone, ends):
+                with contextlib.suppress(asyncio.CancelledError, Exception):
+                    await one
+
+    async def hung_up(self) -> None:
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+
+
+_EMPTY: dict[str, Any] = {}
+
+
+def decoded(data: bytes, kind: str, decoder: Any) -> Any:
+    try:
+        return decoder.decode(data)
+    except msgspec.ValidationError as error:
+        raise invalid(error) from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise HttpRefused(400, "malformed", f"the body is not {kind}: {error}") from None
+    except RecursionError:
+        raise HttpRefused(400, "malformed", "the body nests too deep; make it flatter") from None
+
+
+def invalid(error: msgspec.ValidationError) -> Refused:
+    """`Expected ... - at `$.runs[0].key`` says the place in its own way; a problem has a field for it."""
+    message, _, place = str(error).partition(" - at `")
+    return Refused("invalid_body", message, path=place.rstrip("`").removeprefix("$").removeprefix("."))
+
+
+def _too_large(bytes_max: int) -> HttpRefused:
+    # What was not read cannot be told from the next request, so the connection ends here.
+    return HttpRefused(
+        413,
+        "body_too_large",
+        f"a body has at most {bytes_max} bytes here; send less, or store large values as artifacts",
+        headers=((b"connection", b"close"),),
+    )
+
+
+# ---- query
+
+
+def _read_query(params: tuple[Param, ...], raw: bytes) -> dict[str, Any]:
+    known = {param.name: param for param in params}
+    found: dict[str, list[str]] = {}
+    for pair in raw.split(b"&") if raw else ():
+        left, _, right = pair.partition(b"=")
+        if pair:
+            found.setdefault(_text(left), []).append(_text(right))
+    for name, values in found.items():
+        if name not in known:
+            allowed = ", ".join(known) or "none"
+            raise Refused(
+                "unknown_parameter", f"{name[:100]!a} is not a parameter here; known: {allowed}", path="query"
+            )
+        if len(values) > 1 and not known[name].many:
+            raise Refused("repeated_parameter", "give this parameter once", path=f"query.{name}")
+    return {name: _value(param, found.get(name)) for name, param in known.items()}
+
+
+def _text(raw: bytes) -> str:
+    try:
+        return unquote_to_bytes(raw.replace(b"+", b" ")).decode("utf-8")
+    except UnicodeDecodeError:
+        raise Refused("bad_parameter", "a query is percent-encoded UTF-8", path="query") from None
+
+
+def _value(param: Param, texts: list[str] | None) -> Any:
+    path = f"query.{param.name}"
+    if texts is None:
+        if param.required:
+            raise Refused("missing_parameter", "this parameter is required", path=path)
+        return () if param.many else param.default
+    values = tuple(_one(param, text, path) for text in texts)
+    return values if param.many else values[0]
+
+
+def _one(param: Param, text: str, path: str) -> Any:
+    if param.kind is int:
+        if not (text.isascii() and text.isdigit() and len(text) <= 19 and param.low <= int(text) <= param.high):
+            raise Refused("bad_parameter", f"a whole number from {param.low} to {param.high}", path=path)
+        return int(text)
+    if param.kind is bool:
+        if text not in ("true", "false"):
+            raise Refused("bad_parameter", "true or false", path=path)
+        return text == "true"
+    if len(text) > param.characters_max or "\x00" in text:
+        raise Refused("bad_parameter", f"text of at most {param.characters_max} characters", path=path)
+    if param.choices and text not in param.choices:
+        raise Refused("bad_parameter", f"one of {', '.join(param.choices)}", path=path)
+    return text
+
+
+def batch_body(model: Any) -> Body:
+    return Body(model, (JSON, MSGPACK))

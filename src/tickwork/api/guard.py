@@ -1,0 +1,94 @@
+"""Who may come in, and what every answer carries.
+
+With a token, a request names it. Without one the server is for this machine only: the Host must be a loopback name,
+because a page of a stranger can make a browser resolve its own name to 127.0.0.1, and a request that changes
+something may not come from another origin.
+"""
+
+import hmac
+from collections.abc import Iterable
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from tickwork.api.messages import Answer, Header
+from tickwork.api.problems import problem
+
+LOOPBACK_NAMES = frozenset(("localhost", "127.0.0.1", "[::1]", "::1"))
+SAFE_METHODS = frozenset(("GET", "HEAD", "OPTIONS"))
+HEADERS: tuple[Header, ...] = (
+    (b"x-content-type-options", b"nosniff"),
+    (b"x-frame-options", b"DENY"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cross-origin-opener-policy", b"same-origin"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+    (b"permissions-policy", b"camera=(), geolocation=(), microphone=()"),
+)
+DEFAULTS: tuple[Header, ...] = (
+    (b"cache-control", b"no-store"),
+    (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
+)
+
+
+class Guard:
+    def __init__(self, app: ASGIApp, *, token: str | None, open_paths: frozenset[str], hosts: Iterable[str]) -> None:
+        self._app = app
+        self._token = token.encode() if token is not None else None
+        self._open_paths = open_paths
+        self._hosts = LOOPBACK_NAMES | frozenset(hosts)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+
+        async def send_guarded(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers: list[Header] = message["headers"]
+                given = {name for name, _ in headers}
+                headers.extend(HEADERS)
+                headers.extend(pair for pair in DEFAULTS if pair[0] not in given)
+            await send(message)
+
+        refused = self._refusal(scope)
+        if refused is None:
+            await self._app(scope, receive, send_guarded)
+        else:
+            await refused.send(send_guarded, body=scope["method"] != "HEAD")
+
+    def _refusal(self, scope: Scope) -> Answer | None:
+        headers = dict(scope["headers"])
+        if self._token is not None:
+            if scope["path"] in self._open_paths or _bearer(headers, self._token):
+                return None
+            return problem(
+                401,
+                "unauthorized",
+                "this server needs a token: send it as `Authorization: Bearer <token>`",
+                (b"www-authenticate", b'Bearer realm="tickwork"'),
+            )
+        host = headers.get(b"host", b"").decode("latin-1").lower()
+        if _name(host) not in self._hosts:
+            return problem(
+                403, "bad_host", "without a token this server answers only to loopback names; use http://127.0.0.1"
+            )
+        origin = headers.get(b"origin")
+        if origin is not None and scope["method"] not in SAFE_METHODS and not _same(origin, host):
+            return problem(403, "bad_origin", "a request from another origin may change nothing here")
+        return None
+
+
+def _bearer(headers: dict[bytes, bytes], token: bytes) -> bool:
+    scheme, _, given = headers.get(b"authorization", b"").partition(b" ")
+    return hmac.compare_digest(given.strip(), token) and scheme.lower() == b"bearer"
+
+
+def _name(host: str) -> str:
+    """The host without its port."""
+    if host.startswith("["):
+        return host.partition("]")[0] + "]"
+    return host.partition(":")[0]
+
+
+def _same(origin: bytes, host: str) -> bool:
+    _, _, rest = origin.decode("latin-1").lower().partition("://")
+    return rest == host

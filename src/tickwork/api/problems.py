@@ -1,0 +1,121 @@
+"""What went wrong, as RFC 9457 problem details: a stable code for programs, a sentence for people.
+
+The error tree is sorted by what the caller does next, and so are the statuses. Nothing of the inside gets out:
+what nobody expected is logged under a number, and the caller is told the number.
+"""
+
+import logging
+from http import HTTPStatus
+
+import msgspec
+
+from tickwork.api.messages import PROBLEM, Answer, Header
+from tickwork.core.errors import Conflict, InvalidDefinition, Refused, Unavailable
+from tickwork.ports import wire
+from tickwork.ports.store import StoreFull
+
+log = logging.getLogger("tickwork.api")
+
+DETAIL_CHARACTERS_MAX = 2_000
+STATUS_OF_CODE = {
+    "already_submitted": 409,
+    "four_eyes": 403,
+    "illegal_move": 409,
+    "json_too_large": 413,
+    "key_in_use": 409,
+    "key_reused": 409,
+    "log_chunk_too_large": 413,
+    "not_entitled": 403,
+    "not_waiting": 409,
+    "overloaded": 429,
+    "quarantined": 500,
+    "too_many_events": 429,
+}
+NOT_FOUND_BY_BODY = frozenset(("unknown_field", "unknown_input", "unknown_parameter", "unknown_reference"))
+RETRY_AFTER_S = 1
+
+_encoder = msgspec.json.Encoder()
+
+
+class HttpRefused(Refused):
+    """A request that is wrong as HTTP, before anybody looks at what it asks."""
+
+    def __init__(
+        self, status: int, code: str, message: str, *, path: str = "", headers: tuple[Header, ...] = ()
+    ) -> None:
+        super().__init__(code, message, path=path)
+        self.status = status
+        self.headers = headers
+
+
+def status_of(code: str) -> int:
+    if code.startswith("unknown_") and code not in NOT_FOUND_BY_BODY:
+        return 404
+    if code.startswith("json_") and code not in STATUS_OF_CODE:
+        return 400
+    return STATUS_OF_CODE.get(code, 422)
+
+
+def problem(
+    status: int,
+    code: str,
+    detail: str,
+    *headers: Header,
+    path: str = "",
+    problems: tuple[dict[str, str], ...] = (),
+    request_id: str = "",
+) -> Answer:
+    body = wire.Problem(
+        title=HTTPStatus(status).phrase,
+        status=status,
+        code=code,
+        detail=_shown(detail),
+        path=_shown(path),
+        problems=problems,
+        request_id=request_id,
+    )
+    return Answer(status, _encoder.encode(body), PROBLEM, *headers)
+
+
+def answer_to(error: Exception, request_id: str) -> Answer:
+    """The answer for whatever a handler raised."""
+    match error:
+        case HttpRefused():
+            return problem(error.status, error.code, error.message, *error.headers, path=error.path)
+        case InvalidDefinition():
+            listed = tuple(
+                {"path": _shown(one.path), "code": one.code, "message": _shown(one.message)} for one in error.problems
+            )
+            return problem(422, error.code, error.message, path=error.path, problems=listed)
+        case Refused():
+            return refusal(error.code, error.message, path=error.path)
+        case Conflict():
+            return problem(409, error.code, str(error))
+        case StoreFull():
+            return problem(507, error.code, str(error), retry_after(error.retry_after_ms))
+        case Unavailable():
+            return problem(503, error.code, str(error), retry_after(error.retry_after_ms))
+        case _:
+            log.error("request %s failed", request_id, exc_info=error)
+            return problem(
+                500,
+                "internal",
+                f"the server failed; its log has the reason under {request_id}",
+                (b"x-request-id", request_id.encode()),
+                request_id=request_id,
+            )
+
+
+def refusal(code: str, message: str, *, path: str = "") -> Answer:
+    status = status_of(code)
+    headers = (retry_after(RETRY_AFTER_S * 1_000),) if status == 429 else ()
+    return problem(status, code, message, *headers, path=path)
+
+
+def retry_after(ms: int) -> Header:
+    return b"retry-after", str(max(1, -(-ms // 1_000))).encode()
+
+
+def _shown(text: str) -> str:
+    """Whatever a user wrote may come back in a message; half of a surrogate pair cannot be encoded."""
+    return text[:DETAIL_CHARACTERS_MAX].encode("utf-8", "replace").decode()

@@ -1,0 +1,201 @@
+"""Runs: finding them, and deciding what becomes of them."""
+
+import msgspec
+
+from tickwork.api.asked import Asked
+from tickwork.api.messages import JSON, MSGPACK, Answer, as_json, nothing
+from tickwork.api.problems import HttpRefused
+from tickwork.api.table import Body, Gives, Param, Route
+from tickwork.core.errors import Refused
+from tickwork.ports import wire
+from tickwork.runtime.words import STATE_NUMBERS
+
+PAGE_MAX = 500
+REASON_CHARACTERS_MAX = 1_000
+
+_values = msgspec.msgpack.Decoder()
+
+
+async def list_runs(asked: Asked) -> Answer:
+    query = asked.query
+    wanted = asked.engine.filter(
+        workflow=query["workflow"],
+        states=query["state"],
+        schedule=query["schedule"],
+        before=_before(query["cursor"]),
+        limit=query["limit"],
+    )
+    runs, following = await asked.engine.runs(wanted)
+    return as_json(wire.Page(runs=tuple(runs), next=f"b{following}" if following else ""))
+
+
+def _before(cursor: str) -> int:
+    """A cursor is nobody's business but ours; its letter leaves room for another kind."""
+    if not cursor:
+        return 0
+    number = cursor[1:]
+    if cursor[0] != "b" or not (number.isascii() and number.isdigit() and len(number) <= 18):
+        raise Refused("bad_cursor", "take the cursor from `next` of the page before", path="query.cursor")
+    return int(number)
+
+
+async def show(asked: Asked) -> Answer:
+    return as_json(await asked.engine.run(asked.run_id))
+
+
+async def output(asked: Asked) -> Answer:
+    """The whole value; it is kept as MessagePack, so asking for that costs nothing."""
+    data = await asked.engine.value_bytes(asked.run_id, asked.query["node"])
+    if asked.wants(MSGPACK):
+        return Answer(200, data, MSGPACK)
+    try:
+        return as_json(_values.decode(data))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise HttpRefused(406, "not_json", f"this value is not JSON ({error}); accept {MSGPACK}") from None
+
+
+async def cancel(asked: Asked) -> Answer:
+    wanted = await asked.body(wire.Reason)
+    await asked.engine.cancel(asked.run_id, by=asked.by, reason=said(wanted.reason))
+    return nothing()
+
+
+async def pause(asked: Asked) -> Answer:
+    wanted = await asked.body(wire.PauseRequest)
+    await asked.engine.pause("run", asked.run_id, by=asked.by, reason=said(wanted.reason), until=wanted.until)
+    return nothing()
+
+
+async def resume(asked: Asked) -> Answer:
+    await asked.body(wire.Reason)
+    await asked.engine.resume("run", asked.run_id, by=asked.by)
+    return nothing()
+
+
+async def retry(asked: Asked) -> Answer:
+    wanted = await asked.body(wire.Reason)
+    await asked.engine.resolve(asked.run_id, by=asked.by, reason=said(wanted.reason))
+    return nothing()
+
+
+async def resolve(asked: Asked) -> Answer:
+    wanted = await asked.body(wire.ResolveRequest)
+    await asked.engine.resolve(
+        asked.run_id, by=asked.by, reason=said(wanted.reason), decisions=wanted.decisions, values=wanted.values
+    )
+    return nothing()
+
+
+async def rerun(asked: Asked) -> Answer:
+    wanted = await asked.body(wire.RerunRequest)
+    new = await asked.engine.rerun(asked.run_id, wanted, by=asked.by)
+    return as_json(wire.Submitted(id=new), 201, (b"location", f"/v1/runs/{new}".encode()))
+
+
+async def decide(asked: Asked) -> Answer:
+    wanted = await asked.body(wire.Decision)
+    await asked.engine.decide(
+        asked.run_id,
+        asked.name("node"),
+        approve=wanted.approve,
+        by=asked.by,
+        comment=said(wanted.comment, path="comment"),
+    )
+    return nothing()
+
+
+def said(text: str, *, path: str = "reason") -> str:
+    """Free text of people goes into the journal: not too much of it."""
+    if len(text) > REASON_CHARACTERS_MAX:
+        raise Refused("text_too_long", f"at most {REASON_CHARACTERS_MAX} characters", path=path)
+    return text
+
+
+DONE = {204: Gives(None, (), "Done, and durable.")}
+REASON = Body(wire.Reason, optional=True, bytes_max=64 * 1024)
+
+
+def _deed(word: str, does: object, says: str, body: Body = REASON) -> Route:
+    return Route(
+        method="POST",
+        path=f"/v1/runs/{{run}}/{word}",
+        does=does,
+        says=says,
+        tag="runs",
+        body=body,
+        gives=DONE,
+        refusals=(403, 404, 409, 429),
+    )
+
+
+ROUTES = (
+    Route(
+        method="GET",
+        path="/v1/runs",
+        does=list_runs,
+        says="Runs, newest first, a page at a time.",
+        tag="runs",
+        query=(
+            Param("workflow", "Runs of this workflow only."),
+            Param(
+                "state",
+                "Runs in this state; give it several times for several.",
+                choices=tuple(STATE_NUMBERS),
+                many=True,
+            ),
+            Param("schedule", "Runs that this schedule began."),
+            Param("cursor", "`next` of the page before."),
+            Param("limit", "How many at most.", int, 50, 1, PAGE_MAX),
+        ),
+        gives={200: Gives(wire.Page)},
+    ),
+    Route(
+        method="GET",
+        path="/v1/runs/{run}",
+        does=show,
+        says="One run with its tasks and their attempts.",
+        tag="runs",
+        gives={200: Gives(wire.RunDetail)},
+        refusals=(404,),
+    ),
+    Route(
+        method="GET",
+        path="/v1/runs/{run}/output",
+        does=output,
+        says="The whole output of a run, or the result of one of its nodes.",
+        tag="runs",
+        query=(Param("node", "The result of this node instead."),),
+        gives={200: Gives(None, (JSON, MSGPACK), "The value.")},
+        refusals=(404, 406),
+    ),
+    _deed("cancel", cancel, "End a run. Its attempts are told to stop."),
+    _deed("pause", pause, "Let a run begin nothing new.", Body(wire.PauseRequest, optional=True, bytes_max=64 * 1024)),
+    _deed("resume", resume, "Let a paused run go on."),
+    _deed("retry", retry, "Try everything that failed in a failed run again."),
+    _deed(
+        "resolve",
+        resolve,
+        "Decide for each failed node of a failed run: retry, accept (with a value) or skip.",
+        Body(wire.ResolveRequest, optional=True, bytes_max=1024 * 1024),
+    ),
+    Route(
+        method="POST",
+        path="/v1/runs/{run}/rerun",
+        does=rerun,
+        says="A new run that keeps the results of an ended one, except from one node on.",
+        tag="runs",
+        body=Body(wire.RerunRequest, optional=True),
+        gives={201: Gives(wire.Submitted, (JSON,), "Accepted.", ("Location",))},
+        refusals=(404, 409, 429),
+    ),
+    Route(
+        method="POST",
+        path="/v1/runs/{run}/approvals/{node}",
+        does=decide,
+        says="Answer an approval that a run waits for.",
+        tag="runs",
+        body=Body(wire.Decision, bytes_max=64 * 1024),
+        gives=DONE,
+        refusals=(403, 404, 409),
+    ),
+)

@@ -1,0 +1,54 @@
+"""Workers: the exchange by which they get work and report it, and who is here."""
+
+from tickwork.api.asked import Asked, Gone, decoded
+from tickwork.api.messages import MSGPACK, Answer, as_json
+from tickwork.api.table import Body, Gives, Route
+from tickwork.core.errors import Refused
+from tickwork.ports import wire
+from tickwork.ports.exchange import Call, Reply, call_decoder, encoder
+
+
+async def exchange(asked: Asked) -> Answer:
+    """A call that may be kept waiting ends when its worker hangs up; that is how its death is noticed."""
+    asked.kind()
+    call: Call = decoded(await asked.data(), MSGPACK, call_decoder)
+    if call.worker != asked.name("worker"):
+        raise Refused("wrong_worker", "the call names another worker than its path", path="worker")
+    reply = await _reply(asked, call)
+    return Answer(200, encoder.encode(reply), MSGPACK)
+
+
+async def _reply(asked: Asked, call: Call) -> Reply:
+    peer = asked.peer
+    if not call.wait_ms or call.reports:
+        return await asked.engine.exchange(call, peer)
+    try:
+        return await asked.while_there(asked.engine.exchange(call, peer))
+    except Gone:
+        asked.engine.connection_closed(peer)
+        raise
+
+
+async def list_workers(asked: Asked) -> Answer:
+    return as_json(wire.Workers(workers=tuple(asked.engine.workers())))
+
+
+ROUTES = (
+    Route(
+        method="POST",
+        path="/v1/workers/{worker}/exchange",
+        does=exchange,
+        says="A worker's call: reports in, work out. MessagePack arrays, as ports/exchange.py has them.",
+        tag="workers",
+        body=Body(None, (MSGPACK,), says="A `Call`."),
+        gives={200: Gives(None, (MSGPACK,), "A `Reply`.")},
+    ),
+    Route(
+        method="GET",
+        path="/v1/workers",
+        does=list_workers,
+        says="The workers that are here.",
+        tag="workers",
+        gives={200: Gives(wire.Workers)},
+    ),
+)

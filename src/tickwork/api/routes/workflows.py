@@ -1,0 +1,83 @@
+"""Workflows: publishing an application, and what is published."""
+
+from tickwork.api.asked import Asked
+from tickwork.api.messages import Answer, as_json, nothing
+from tickwork.api.routes.runs import DONE, REASON, said
+from tickwork.api.table import Body, Gives, Route
+from tickwork.ports import wire
+
+
+async def list_workflows(asked: Asked) -> Answer:
+    return as_json(wire.Workflows(workflows=tuple(asked.engine.workflows())))
+
+
+async def publish(asked: Asked) -> Answer:
+    wanted = await asked.body(wire.Publication)
+    return as_json(wire.Workflows(workflows=tuple(await asked.engine.publish(wanted, by=asked.by))))
+
+
+async def show(asked: Asked) -> Answer:
+    return as_json(asked.engine.workflow(asked.name("workflow")))
+
+
+async def pause(asked: Asked) -> Answer:
+    reason = said((await asked.body(wire.Reason)).reason)
+    await asked.engine.pause("workflow", asked.name("workflow"), by=asked.by, reason=reason)
+    return nothing()
+
+
+async def resume(asked: Asked) -> Answer:
+    await asked.body(wire.Reason)
+    await asked.engine.resume("workflow", asked.name("workflow"), by=asked.by)
+    return nothing()
+
+
+ROUTES = (
+    Route(
+        method="GET",
+        path="/v1/workflows",
+        does=list_workflows,
+        says="The latest version of each workflow.",
+        tag="workflows",
+        gives={200: Gives(wire.Workflows)},
+    ),
+    Route(
+        method="PUT",
+        path="/v1/workflows",
+        does=publish,
+        says="Publish definitions and schedules, all or none. What is unchanged is left alone.",
+        tag="workflows",
+        body=Body(wire.Publication),
+        gives={200: Gives(wire.Workflows, says="All workflows as they are now.")},
+        refusals=(404, 409),
+    ),
+    Route(
+        method="GET",
+        path="/v1/workflows/{workflow}",
+        does=show,
+        says="One workflow with its document.",
+        tag="workflows",
+        gives={200: Gives(wire.WorkflowDetail)},
+        refusals=(404,),
+    ),
+    Route(
+        method="POST",
+        path="/v1/workflows/{workflow}/pause",
+        does=pause,
+        says="Let no task of this workflow start.",
+        tag="workflows",
+        body=REASON,
+        gives=DONE,
+        refusals=(404, 409),
+    ),
+    Route(
+        method="POST",
+        path="/v1/workflows/{workflow}/resume",
+        does=resume,
+        says="Let its tasks start again.",
+        tag="workflows",
+        body=REASON,
+        gives=DONE,
+        refusals=(404, 409),
+    ),
+)

@@ -1,0 +1,71 @@
+"""The route table: one entry per method and path says what it takes, what it answers, and who does it.
+
+Requests are read by it, the OpenAPI document is made from it, and a test walks through it, so none of the three can
+know a route that the others do not.
+"""
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from tickwork.api.messages import JSON, Answer, Stream
+
+if TYPE_CHECKING:
+    from tickwork.api.asked import Asked
+
+Handler = Callable[["Asked"], Awaitable[Answer | Stream]]
+INTEGER_MAX = 2**63 - 1
+
+
+class Param(msgspec.Struct, frozen=True):
+    """A query parameter. What is not in the table is refused."""
+
+    name: str
+    says: str
+    kind: type = str  # str, int or bool
+    default: Any = ""
+    low: int = 0
+    high: int = INTEGER_MAX
+    characters_max: int = 255
+    choices: tuple[str, ...] = ()
+    many: bool = False
+    required: bool = False
+
+
+class Body(msgspec.Struct, frozen=True):
+    """What a route takes. Without a model it takes plain bytes."""
+
+    model: Any = None
+    kinds: tuple[str, ...] = (JSON,)
+    bytes_max: int = 16 * 1024 * 1024
+    optional: bool = False
+    says: str = ""
+
+
+class Gives(msgspec.Struct, frozen=True):
+    """One way in which a route may answer."""
+
+    model: Any = None  # None: no JSON body that has a schema
+    kinds: tuple[str, ...] = (JSON,)
+    says: str = ""
+    headers: tuple[str, ...] = ()
+
+
+class Route(msgspec.Struct, frozen=True, kw_only=True):
+    method: str
+    path: str
+    does: Any  # Handler
+    says: str
+    tag: str
+    gives: dict[int, Gives]
+    refusals: tuple[int, ...] = ()  # beside what every route may answer
+    query: tuple[Param, ...] = ()
+    body: Body | None = None
+    headers: tuple[tuple[str, str], ...] = ()  # optional ones, and what they say
+    open: bool = False  # needs no token
+
+    @property
+    def id(self) -> str:
+        words = [word for part in self.path.split("/") for word in [part.strip("{}")] if word and word != "v1"]
+        return "_".join([self.method.lower(), *words]).replace(".", "_")

@@ -1,0 +1,38 @@
+"""An engine on memory behind the application, a client, and a worker that does what it is told."""
+
+from collections.abc import AsyncIterator
+
+import httpx2
+import pytest
+
+from tickwork.api.app import make_app
+from tickwork.api.asked import Closing
+from tickwork.runtime.engine import Engine
+from tickwork.stores.memory import MemoryDisk, MemoryStore
+from tickwork.system import FolderArtifacts, SystemClock, SystemIds
+
+
+@pytest.fixture
+async def engine(tmp_path) -> AsyncIterator[Engine]:
+    engine = Engine(
+        store=MemoryStore(MemoryDisk()),
+        artifacts=FolderArtifacts(tmp_path / "artifacts"),
+        clock=SystemClock(),
+        ids=SystemIds(),
+        owner="test",
+    )
+    await engine.start()
+    yield engine
+    await engine.stop()
+
+
+@pytest.fixture
+def closing() -> Closing:
+    return Closing()
+
+
+@pytest.fixture
+async def http(engine, closing) -> AsyncIterator[httpx2.AsyncClient]:
+    transport = httpx2.ASGITransport(app=make_app(engine, closing=closing), client=("127.0.0.1", 5000))
+    async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
+        yield client

@@ -1,0 +1,103 @@
+"""Runs over HTTP: submitted, worked on, found, decided."""
+
+import msgspec
+
+from api.helpers import MSGPACK, Worker, flow, publish, submit, task
+
+
+async def test_a_submitted_run_is_worked_on_and_found(http):
+    await publish(http, flow())
+    run_id = await submit(http)
+    worker = Worker(http)
+    [work] = await worker.work()
+    await worker.finish(work, value={"said": "hello"})
+
+    run = (await http.get(f"/v1/runs/{run_id}")).json()
+    assert (run["state"], run["tasks_total"], run["tasks"][0]["attempts"][0]["worker"]) == ("completed", 1, "w1")
+    assert run["tasks"][0]["result"] == {"said": "hello"}
+
+
+async def test_one_submission_answers_with_its_place(http):
+    await publish(http, flow())
+    answer = await http.post("/v1/runs", json={"workflow": "greet"})
+
+    assert answer.status_code == 201
+    assert answer.headers["location"] == f"/v1/runs/{answer.json()['id']}"
+    assert (await http.get(answer.headers["location"])).json()["by"] == "api"
+
+
+async def test_the_same_key_gives_the_same_run_and_another_body_a_conflict(http):
+    await publish(http, flow(inputs={"n": {"type": "integer", "required": False}}))
+    first = await http.post("/v1/runs", json={"workflow": "greet"}, headers={"idempotency-key": "k"})
+    again = await http.post("/v1/runs", json={"workflow": "greet", "key": "k"})
+    other = await http.post("/v1/runs", json={"workflow": "greet", "inputs": {"n": 1}, "key": "k"})
+    both = await http.post("/v1/runs", json={"workflow": "greet", "key": "x"}, headers={"idempotency-key": "k"})
+
+    assert (first.status_code, again.status_code) == (201, 200)
+    assert first.json()["id"] == again.json()["id"] and again.json()["duplicate"] is True
+    assert (other.status_code, other.json()["code"]) == (409, "key_reused")
+    assert (both.status_code, both.json()["code"]) == (422, "two_keys")
+
+
+async def test_a_batch_accepts_and_refuses_one_by_one(http):
+    await publish(http, flow())
+    runs = [{"workflow": "greet"}, {"workflow": "nobody"}, {"workflow": "greet", "id": "mine"}]
+    answer = (await http.post("/v1/runs/batch", json={"runs": runs})).json()["runs"]
+
+    assert [one["outcome"] for one in answer] == ["accepted", "rejected", "accepted"]
+    assert answer[1]["code"] == "unknown_workflow" and answer[2]["id"] == "mine"
+
+
+async def test_msgpack_bodies_and_answers(http):
+    await publish(http, flow())
+    headers = MSGPACK | {"accept": "application/msgpack"}
+    one = await http.post("/v1/runs", content=msgspec.msgpack.encode({"workflow": "greet"}), headers=headers)
+    many = await http.post(
+        "/v1/runs/batch", content=msgspec.msgpack.encode({"runs": [{"workflow": "greet"}] * 2}), headers=headers
+    )
+
+    assert one.status_code == 201 and msgspec.msgpack.decode(one.content)["outcome"] == "accepted"
+    assert len(msgspec.msgpack.decode(many.content)["runs"]) == 2
+
+
+async def test_pages_show_every_run_once_newest_first(http):
+    await publish(http, flow())
+    ids = [await submit(http) for _ in range(7)]
+    seen, cursor = [], ""
+    while True:
+        page = (await http.get("/v1/runs", params={"limit": 3} | ({"cursor": cursor} if cursor else {}))).json()
+        seen += [run["id"] for run in page["runs"]]
+        cursor = page.get("next", "")
+        if not cursor:
+            break
+
+    assert seen == ids[::-1]
+
+
+async def test_a_failed_run_is_retried_and_cancelled(http):
+    await publish(http, flow("greet", task("hello", retry=1)))
+    run_id = await submit(http)
+    worker = Worker(http)
+    await worker.fail(*await worker.work())
+    failed = (await http.get(f"/v1/runs/{run_id}")).json()
+    assert failed["state"] == "failed"
+
+    assert (await http.post(f"/v1/runs/{run_id}/retry")).status_code == 204
+    await worker.work()
+    assert (await http.post(f"/v1/runs/{run_id}/cancel", json={"reason": "enough"})).status_code == 204
+    again = await http.post(f"/v1/runs/{run_id}/cancel")
+    assert (again.status_code, again.json()["code"]) == (409, "illegal_move")
+    assert (await http.get("/v1/runs", params={"state": "cancelled"})).json()["runs"][0]["id"] == run_id
+
+
+async def test_the_output_comes_whole_in_either_form(http):
+    await publish(http, flow(output="nodes.hello"))
+    run_id = await submit(http)
+    worker = Worker(http)
+    await worker.finish(*await worker.work(), value=["x" * 100_000])
+
+    shown = (await http.get(f"/v1/runs/{run_id}")).json()
+    assert "output" not in shown and shown["output_size"] > 100_000
+    assert (await http.get(f"/v1/runs/{run_id}/output")).json() == ["x" * 100_000]
+    packed = await http.get(f"/v1/runs/{run_id}/output", headers={"accept": "application/msgpack"})
+    assert msgspec.msgpack.decode(packed.content) == ["x" * 100_000]

@@ -1,0 +1,113 @@
+"""The real server on a loopback port: what only sockets show."""
+
+import asyncio
+
+import httpx2
+import pytest
+
+from api.helpers import Worker, flow, publish, submit
+from tickwork.api.app import make_app
+from tickwork.api.server import CannotServe, HttpServer
+
+
+@pytest.fixture
+async def server(engine):
+    server = HttpServer(make_app(engine), engine, port=0)
+    await server.start()
+    yield server
+    await server.stop()
+
+
+@pytest.fixture
+async def real(server):
+    async with httpx2.AsyncClient(base_url=server.address, timeout=30) as client:
+        yield client
+
+
+async def until(condition, seconds=5.0):
+    async with asyncio.timeout(seconds):
+        while not condition():
+            await asyncio.sleep(0.005)
+
+
+async def raw(server, data: bytes) -> bytes:
+    host, _, port = server.address.removeprefix("http://").partition(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    writer.write(data)
+    async with asyncio.timeout(5):
+        answer = await reader.read(100_000)
+    writer.close()
+    return answer
+
+
+async def test_a_run_through_real_sockets(real):
+    await publish(real, flow())
+    run_id = await submit(real)
+    worker = Worker(real)
+    await worker.finish(*await worker.work())
+
+    assert (await real.get(f"/v1/runs/{run_id}")).json()["state"] == "completed"
+
+
+@pytest.mark.proves("F14")
+async def test_a_closed_connection_tells_of_a_worker_s_death(engine, server):
+    async with httpx2.AsyncClient(base_url=server.address) as client:
+        worker = Worker(client)
+        await worker.call()
+        seat = engine.floor.seats["w1"]
+        waiting = asyncio.create_task(worker.call(wait_ms=20_000))
+        await until(lambda: seat.woken is not None)
+        assert not seat.closed_ms
+        waiting.cancel()
+
+    await until(lambda: seat.closed_ms)
+
+
+async def test_stopping_ends_long_polls_at_once(engine):
+    server = HttpServer(make_app(engine), engine, port=0)
+    await server.start()
+    async with httpx2.AsyncClient(base_url=server.address) as client:
+        worker = Worker(client)
+        await worker.call()
+        waiting = asyncio.create_task(worker.call(wait_ms=20_000))
+        await until(lambda: engine.floor.seats["w1"].woken is not None)
+        async with asyncio.timeout(1):
+            await server.stop()
+
+            with pytest.raises(AssertionError, match="shutting down"):
+                await waiting
+
+
+@pytest.mark.proves("B26")
+async def test_a_port_in_use_is_a_clear_error(engine, server):
+    port = int(server.address.rpartition(":")[2])
+    with pytest.raises(CannotServe, match=f"127.0.0.1:{port}.*choose another"):
+        await HttpServer(make_app(engine), engine, port=port).start()
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1", "example.org"])
+async def test_only_loopback_goes_without_a_token(engine, host):
+    with pytest.raises(CannotServe, match="TICKWORK_TOKEN"):
+        await HttpServer(make_app(engine), engine, host=host, port=0).start()
+
+
+async def test_an_empty_token_is_no_token(engine):
+    with pytest.raises(CannotServe, match="empty"):
+        await HttpServer(make_app(engine, token=" "), engine, port=0).start()
+
+
+async def test_a_head_that_never_ends_is_cut_off(server):
+    answer = await raw(server, b"GET /v1/runs HTTP/1.1\r\nhost: 127.0.0.1\r\nx: " + b"a" * 70_000 + b"\r\n\r\n")
+
+    assert answer.startswith(b"HTTP/1.1 431")
+
+
+async def test_garbage_is_refused(server):
+    assert (await raw(server, b"\x16\x03\x01garbage\r\n\r\n")).startswith(b"HTTP/1.1 400")
+
+
+async def test_a_body_that_is_too_large_is_refused_before_it_is_read(server):
+    head = b"POST /v1/runs HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\n"
+    answer = await raw(server, head + b"content-length: 99999999999\r\n\r\n")
+
+    assert answer.startswith(b"HTTP/1.1 413") and b"body_too_large" in answer
