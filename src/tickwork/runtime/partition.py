@@ -336,6 +336,14 @@ class Partition:
 
     async def _is_committed(self, row: Sealed) -> bool:
         """Whether a commit of unknown outcome happened: the head tells."""
+        head = await self._head()
+        if (head.seq, head.hash) == (row.seq, row.hash):
+            return True
+        if head.seq == row.seq - 1:
+            return False
+        raise Corrupt(f"partition {self.number} stands at seq {head.seq}, which this owner did not write")
+
+    async def _head(self) -> Head:
         while True:
             try:
                 head = await self._store.read_head(self.number)
@@ -344,11 +352,7 @@ class Partition:
                 await asyncio.sleep(RETRY_S)
         if head.epoch != self.epoch:
             raise Fenced(f"partition {self.number} has another owner since epoch {head.epoch}")
-        if (head.seq, head.hash) == (row.seq, row.hash):
-            return True
-        if head.seq == row.seq - 1:
-            return False
-        raise Corrupt(f"partition {self.number} stands at seq {head.seq}, which this owner did not write")
+        return head
 
     async def _write_rows(self, decided: Decided) -> None:
         assert decided.rows is not None
@@ -359,6 +363,9 @@ class Partition:
                     self.number, decided.rows, epoch=self.epoch, through=decided.seq, head=decided.head
                 )
                 break
+            except OutcomeUnknown:
+                if (await self._head()).watermark >= decided.seq:
+                    break  # written twice, attempts would be told twice
             except Unavailable as error:
                 self._on_alarm("rows_late", str(error))
                 await asyncio.sleep(wait)
