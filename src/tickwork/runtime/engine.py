@@ -269,7 +269,7 @@ class Engine:
             except Refused as error:
                 refused[place] = wire.Rejected(code=error.code, detail=str(error))
                 continue
-            facts = facts or one.terms is not None or bool(submission.id)
+            facts = facts or bool(submission.key or submission.id)
             asked.append(one)
         answers: dict[int, Answer] = {}
         if asked:
