@@ -1,5 +1,6 @@
 """Whole runs: nothing is violated, the same seed tells the same story, and taking a safeguard away is found."""
 
+import asyncio
 import os
 import subprocess
 import sys
@@ -181,7 +182,8 @@ def test_a_run_in_which_nothing_was_accepted_is_vacuous():
 
 def test_a_worker_that_never_comes_back_leaves_stuck_work_to_be_found():
     async def asleep(seat):
-        await seat.host.world.loop.create_future()
+        while True:
+            await asyncio.sleep(3_600)
 
     made = smallnode.programs()
     made.worker = asleep
