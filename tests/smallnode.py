@@ -224,7 +224,14 @@ class SmallNode:
         if self.machine is None:
             raise Unavailable("not the owner", retry_after_ms=100)
         self.heard[call.worker] = self._now()
-        return Reply(call.seq, tuple(work), tuple(Spec(n, "task", WORKFLOW, _NODES[n], "", _NODES[n]) for n in (0, 1)))
+        stop = tuple(name for name in call.held if not self._is_current(call.worker, *name))
+        return Reply(
+            call.seq, tuple(work), tuple(Spec(n, "task", WORKFLOW, _NODES[n], "", _NODES[n]) for n in (0, 1)), stop
+        )
+
+    def _is_current(self, worker: str, number: int, attempt: int) -> bool:
+        task = self.machine.state.tasks.get(number)
+        return task is not None and task.attempt == attempt and task.worker is not None and task.worker.id == worker
 
     def _offered(self, call: Call) -> bool:
         number = self.machine.state.worker_numbers.get(call.worker)
@@ -318,6 +325,9 @@ class SmallWorker:
         self.reports = self.reports[len(sent) :]
         for item in sent:
             self.held.pop((item.task, item.attempt), None)
+        for name in reply.stop:
+            self.executor.stop(*name)
+            self.held.pop(name, None)
         specs = {spec.id: spec for spec in reply.specs}
         for work in reply.work:
             if (work.task, work.attempt) not in self.held:
