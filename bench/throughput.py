@@ -78,6 +78,13 @@ class Process:
         self.log.close()
 
 
+def free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port: int = free.getsockname()[1]
+        return port
+
+
 def _family(pid: int) -> list[int]:
     found = [pid]
     with contextlib.suppress(OSError):
@@ -96,9 +103,7 @@ def _cpu_s(pid: int) -> float:
 
 class Bench:
     def __init__(self, folder: Path) -> None:
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = free.getsockname()[1]
+        self.port = free_port()
         self.folder = folder
         self.url = f"http://127.0.0.1:{self.port}"
         self.server = Process("server", "--data", str(folder / "data"), "--port", str(self.port), log=folder / "server")
