@@ -29,7 +29,7 @@ class Param(msgspec.Struct, frozen=True):
     high: int = INTEGER_MAX
     characters_max: int = 255
     choices: tuple[str, ...] = ()
-    many: bool = False
+    many: bool = False  # several values, with commas between them
     required: bool = False
 
 

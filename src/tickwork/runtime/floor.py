@@ -7,10 +7,12 @@ memory and worker may differ (a new session, a restart of the server) the worker
 
 import asyncio
 import contextlib
+import re
 from collections.abc import Callable, Coroutine
 from typing import Any
 
 from tickwork.core.effects import Stop
+from tickwork.core.errors import Refused
 from tickwork.core.inputs import (
     Checkpointed,
     Failed,
@@ -52,6 +54,7 @@ MESSAGE_CHARACTERS_MAX = 4_000
 WAIT_MS_MAX = 20_000
 
 Pair = tuple[int, int]
+_DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
 class Seat:
@@ -258,8 +261,12 @@ class Floor:
                 return None
 
     async def _value(self, value: bytes | Ref | None, payloads: list[Payload]) -> Value:
-        if not isinstance(value, bytes):
+        if isinstance(value, Ref):
+            if value.place != "artifact" or not _DIGEST.fullmatch(value.digest) or value.size < 0:
+                raise Refused("bad_value", "a value elsewhere is an artifact, named by its digest", path="reports")
             return value
+        if value is None:
+            return None
         if len(value) <= VALUE_BYTES_MAX:
             return self._vault.take(value, payloads)
         return await self._vault.take_any(value, payloads)
@@ -319,6 +326,7 @@ class Floor:
         for seat in self.seats.values():
             if seat.peer == peer and not seat.closed_ms:
                 seat.closed_ms = now_ms
+                seat.wake()  # nobody waits for that reply any more; it is kept in case its worker comes back
 
     async def _watch(self) -> None:
         while not self._closing:
