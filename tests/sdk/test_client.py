@@ -175,6 +175,13 @@ def test_waiting_ends_when_its_time_is_over(ask, server, stream):
     server.runs[run.id]["end"] = "completed"
 
 
+def test_a_workflow_that_returns_nothing_gives_nothing(ask, server):
+    run = ask.submit(timed)
+
+    assert ask.result(run, timeout=5) is None
+    assert ask.result(run.id, timeout=5) is not None  # by its id alone: what the last node gave
+
+
 def test_a_run_that_failed_has_no_result(ask, server):
     run = ask.submit(daily, n=1)
     server.runs[run.id] |= {"end": "failed", "error": "fetch: ValueError"}
