@@ -408,7 +408,7 @@ class Engine:
             raise Refused("unknown_workflow", f"there is no workflow {put.workflow[:128]!a}", path=f"{path}.workflow")
         if (put.cron is None) == (put.every_ms is None):
             raise Refused("bad_schedule", "give a cron expression or an interval, one of them", path=f"{path}.cron")
-        require_inputs(plan.definition, put.inputs)
+        require_inputs(plan.definition, put.inputs, at_ms=self._clock.wall_ms())
         time_of(put, self.state.now_ms)
 
     def _same_schedule(self, owner: Tenant, put: ask.PutSchedule) -> bool:
