@@ -419,12 +419,15 @@ def settle_ids(records: list[Record]) -> None:
             message = f"two nodes are named {record.base!r}; the other one is at {twin.place.file}:{twin.place.line}"
             raise placed("duplicate_id", message, record.place)
         record.id = record.base
+    counts: dict[str, int] = {}
     for record in (one for one in records if not one.named):
-        base, number = record.base, 1
-        record.id = base
+        base = record.base
+        number = counts.get(base.casefold(), 0) + 1
+        record.id = base if number == 1 else f"{base}_{number}"
         while record.id.casefold() in taken or record.id.casefold() in RESERVED_NODE_IDS:
             number += 1
             record.id = f"{base}_{number}"
+        counts[base.casefold()] = number
         taken[record.id.casefold()] = record
 
 

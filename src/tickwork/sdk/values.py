@@ -116,6 +116,8 @@ class Codec:
         for name, value in raw.items():
             parameter = parameters.get(name)
             if parameter is None:
+                if "." in name:  # no parameter has a dot in its name: these are parts of one
+                    return self.arguments(joined(raw))
                 raise self._unknown(name)
             try:
                 result[name] = parameter.convert(value)
@@ -132,7 +134,7 @@ class Codec:
         raw = _decode(data)
         if type(raw) is not dict:
             raise BadArguments(f"{self.name}: arguments are a map from name to value, not {type(raw).__name__}")
-        return self.arguments(joined(raw) if any("." in name for name in raw) else raw)
+        return self.arguments(raw)
 
     def result(self, value: Any) -> Any:
         """A plain result as the annotated return type."""
@@ -260,11 +262,12 @@ def place_of(function: Callable[..., Any]) -> str:
 
 def _inner(function: Callable[..., Any]) -> Callable[..., Any]:
     """The function that was written: below decorators, a functools.partial, or an object that can be called."""
-    found = inspect.unwrap(function)
+    found: Callable[..., Any] = inspect.unwrap(function)
     found = inspect.unwrap(getattr(found, "func", found))
     if hasattr(found, "__code__") or isinstance(found, type):
         return found
-    return getattr(type(found), "__call__", found)  # noqa: B004 - the method itself is wanted
+    method: Callable[..., Any] = type(found).__call__
+    return method
 
 
 def _at(function: Callable[..., Any]) -> str:
