@@ -151,7 +151,12 @@ def _content(model: Any, kind: str, schema_of: dict[str, Any]) -> dict[str, Any]
 
 def _responses(route: Route, schema_of: dict[str, Any]) -> dict[str, Any]:
     found = {str(status): _response(gives, schema_of) for status, gives in route.gives.items()}
-    refusals = (*OF_EVERY_ROUTE, *(WITH_BODY if route.body is not None else ()), *route.refusals)
+    refusals = (
+        *OF_EVERY_ROUTE,
+        *(WITH_BODY if route.body is not None else ()),
+        *((404,) if "{" in route.path else ()),  # what does not fit in a path leads nowhere
+        *route.refusals,
+    )
     for status in sorted(dict.fromkeys(refusals)):
         found[str(status)] = {
             "description": REFUSALS[status],
