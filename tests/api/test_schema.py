@@ -129,7 +129,7 @@ def test_a_few_requests_to_each_route_find_nothing_undocumented(schema, method, 
 @pytest.mark.slow
 @pytest.mark.parametrize(("method", "path"), DRIVEN, ids=[f"{method} {path}" for method, path in DRIVEN])
 def test_many_requests_to_each_route_find_nothing_undocumented(schema, method, path):
-    assert drive(operations(schema)[method, path], examples=60) >= 1
+    assert drive(operations(schema)[method, path], examples=40) >= 1
 
 
 def test_the_document_has_every_route_and_every_route_an_id_of_its_own():

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from tickwork.api.messages import JSON, MSGPACK, PROBLEM
-from tickwork.api.table import Body, Gives, Param, Route
+from tickwork.api.table import MANY_MAX, Body, Gives, Param, Route
 from tickwork.ports import wire
 from tickwork.version import VERSION
 
@@ -119,7 +119,7 @@ def _query_parameter(param: Param) -> dict[str, Any]:
         if param.choices:
             schema = {"type": "string", "enum": list(param.choices)}
     if param.many:
-        schema = {"type": "array", "items": schema, "minItems": 1, "maxItems": 20}
+        schema = {"type": "array", "items": schema, "minItems": 1, "maxItems": MANY_MAX}
     found = {
         "name": param.name,
         "in": "query",
