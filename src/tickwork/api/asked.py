@@ -15,7 +15,7 @@ from starlette.types import Receive, Scope
 
 from tickwork.api.messages import JSON, MSGPACK
 from tickwork.api.problems import HttpRefused
-from tickwork.api.table import Param, Route
+from tickwork.api.table import MANY_MAX, Param, Route
 from tickwork.core import strictjson
 from tickwork.core.errors import Refused, Unavailable
 from tickwork.core.names import check_line, check_name
@@ -259,7 +259,10 @@ def _value(param: Param, texts: list[str] | None) -> Any:
             raise Refused("missing_parameter", "this parameter is required", path=path)
         return () if param.many else param.default
     if param.many:
-        return tuple(_one(param, text, path) for text in texts[0].split(","))
+        parts = texts[0].split(",")
+        if len(parts) > MANY_MAX:
+            raise Refused("bad_parameter", f"at most {MANY_MAX} values", path=path)
+        return tuple(_one(param, text, path) for text in parts)
     return _one(param, texts[0], path)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from tickwork.api.messages import JSON, MSGPACK, PROBLEM
-from tickwork.api.table import Body, Gives, Param, Route
+from tickwork.api.table import MANY_MAX, Body, Gives, Param, Route
 from tickwork.ports import wire
 from tickwork.version import VERSION
 
@@ -119,7 +119,7 @@ def _query_parameter(param: Param) -> dict[str, Any]:
         if param.choices:
             schema = {"type": "string", "enum": list(param.choices)}
     if param.many:
-        schema = {"type": "array", "items": schema, "minItems": 1, "maxItems": 20}
+        schema = {"type": "array", "items": schema, "minItems": 1, "maxItems": MANY_MAX}
     found = {
         "name": param.name,
         "in": "query",
@@ -151,7 +151,12 @@ def _content(model: Any, kind: str, schema_of: dict[str, Any]) -> dict[str, Any]
 
 def _responses(route: Route, schema_of: dict[str, Any]) -> dict[str, Any]:
     found = {str(status): _response(gives, schema_of) for status, gives in route.gives.items()}
-    refusals = (*OF_EVERY_ROUTE, *(WITH_BODY if route.body is not None else ()), *route.refusals)
+    refusals = (
+        *OF_EVERY_ROUTE,
+        *(WITH_BODY if route.body is not None else ()),
+        *((404,) if "{" in route.path else ()),  # what does not fit in a path leads nowhere
+        *route.refusals,
+    )
     for status in sorted(dict.fromkeys(refusals)):
         found[str(status)] = {
             "description": REFUSALS[status],

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 Handler = Callable[["Asked"], Awaitable[Answer | Stream]]
 INTEGER_MAX = 2**63 - 1
+MANY_MAX = 20
 
 
 class Param(msgspec.Struct, frozen=True):
