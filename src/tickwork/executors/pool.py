@@ -43,7 +43,7 @@ class Owner(Protocol):
 
     def printed(self, key: Key, stream: str, text: str, at_ms: int) -> None: ...
 
-    def folder(self, key: Key, path: str) -> None: ...
+    def folder(self, key: Key) -> None: ...
 
     def loaded(self, mode: str, ready: Ready) -> None: ...
 
@@ -209,7 +209,7 @@ class Pool:
                 for line in said.lines:
                     self._owner.printed((line.task, line.attempt), line.stream, line.text, line.at_ms)
             case Folder():
-                self._owner.folder((said.task, said.attempt), said.path)
+                self._owner.folder((said.task, said.attempt))
             case Ready():
                 child.ready, self._failures = True, 0
                 self._owner.loaded(self.mode, said)
@@ -440,6 +440,8 @@ class Pool:
 
     async def close(self, *, grace_s: float) -> None:
         """What runs may end within the time given; what does not is ended and handed back."""
+        if self._closing:
+            return
         self._closing = True
         if self._restart is not None:
             self._restart.cancel()

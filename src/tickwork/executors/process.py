@@ -179,8 +179,8 @@ class ProcessExecutor:
     def spilled(self, spilled: Spilled) -> None:
         self._move((spilled.task, spilled.attempt), self._send(spilled))
 
-    def folder(self, key: Key, path: str) -> None:
-        self._folders[key] = path
+    def folder(self, key: Key) -> None:
+        self._folders[key] = str(Path(self._folder, f"{key[0]}-{key[1]}"))
 
     def printed(self, key: Key, stream: str, text: str, at_ms: int) -> None:
         flow = self._flows.get(key)
@@ -251,7 +251,9 @@ class ProcessExecutor:
     async def _send(self, spilled: Spilled) -> None:
         key = (spilled.task, spilled.attempt)
         try:
-            data = await asyncio.to_thread(Path(spilled.path).read_bytes)
+            # Where it lies is for us to say: of what the child says, only the name counts.
+            path = self._path(key) / Path(spilled.path).name
+            data = await asyncio.to_thread(path.read_bytes)
             digest = await self._sink.store(data)
         except (OSError, Refused) as error:
             if not spilled.checkpoint:

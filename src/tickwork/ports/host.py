@@ -99,11 +99,10 @@ class Lines(_Message, frozen=True, tag=24):
 
 
 class Folder(_Message, frozen=True, tag=25):
-    """The attempt has made its work folder; it is removed when the attempt has ended."""
+    """The attempt has made a folder for itself; it is removed when the attempt has ended."""
 
     task: int
     attempt: int
-    path: str
 
 
 Saying = Done | Broke | Saved | Progressed | Ready | Unfit | Spilled | Lines | Folder

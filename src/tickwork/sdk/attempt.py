@@ -4,13 +4,12 @@ Whatever user code does, one report comes out: a value, a large value in a file,
 """
 
 import os
-import sys
 import time
 import traceback
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
@@ -55,13 +54,23 @@ def _walked(value: Any, walk: tuple[str, ...], name: str) -> Any:
     return value
 
 
+class HostChannel(Channel, Protocol):
+    def folder(self) -> Path: ...
+
+
 class AttemptContext(Context):
     """A context that is filled in when somebody looks at it: most functions never do."""
 
     __slots__ = ("_make",)
 
-    def __init__(self, make: tuple[Work, Job | None, Spec, Callable[[tuple[int, int]], Channel]]) -> None:
+    def __init__(self, make: tuple[Work, Job | None, Spec, Callable[[tuple[int, int]], HostChannel]]) -> None:
         self._make = make  # `Context.__init__` follows later
+
+    @property
+    def workdir(self) -> Path:
+        """A folder of this attempt's own, made when first asked for and removed when the attempt has ended."""
+        work, _, _, channel = self._make
+        return channel((work.task, work.attempt)).folder()
 
     def __getattr__(self, name: str) -> Any:
         """Python asks here for a slot that has no value yet."""
@@ -114,11 +123,15 @@ def answered(task: int, attempt: int, value: Any, handler: Handler, *, folder: s
 
 def put_down(data: bytes, folder: str, attempt: str, name: str) -> str:
     """As a file in the attempt's own folder, whose name the agent chose."""
-    place = Path(folder, attempt)
-    place.mkdir(mode=0o700, exist_ok=True)
-    path = place / f"{name}-{time.monotonic_ns()}"
+    path = own_folder(folder, attempt) / f"{name}-{time.monotonic_ns()}"
     path.write_bytes(data)
     return str(path)
+
+
+def own_folder(folder: str, attempt: str) -> Path:
+    place = Path(folder, attempt)
+    place.mkdir(mode=0o700, exist_ok=True)
+    return place
 
 
 def items_in(data: bytes) -> int | None:
@@ -157,9 +170,3 @@ def explained(error: BaseException) -> str:
 def user_frames(trace: TracebackType | None) -> list[traceback.FrameSummary]:
     found = traceback.extract_tb(trace)
     return [frame for frame in found if not os.path.abspath(frame.filename).startswith(_OWN)]
-
-
-def describe_exit() -> None:
-    """Whatever was printed outside of an attempt has left before the process ends."""
-    for stream in (sys.stdout, sys.stderr):
-        stream.flush()
