@@ -68,8 +68,14 @@ class ProcessExecutor:
 
     @property
     def slots(self) -> int:
-        modes = dict.fromkeys(self._modes.values()) or {"process": None}
-        return sum(self._widths[mode] * (self._processes if mode == "process" else 1) for mode in modes)
+        """Of threads and coroutines only somewhat more than are in use: they are cheap to offer, but a worker that
+        offers them all would be sent as many functions that need a process."""
+        if not self._pools:
+            return self._processes
+        return sum(
+            self._processes if mode == "process" else min(pool.width, 2 * pool.busy + 2)
+            for mode, pool in self._pools.items()
+        )
 
     @property
     def isolation(self) -> str:

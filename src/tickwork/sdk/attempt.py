@@ -11,11 +11,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol
 
-import msgspec
-
 from tickwork.core.errors import Refused
 from tickwork.ports.exchange import VALUE_BYTES_MAX, Broke, Done, Spec, Work
-from tickwork.ports.host import Job, Spilled
+from tickwork.ports.host import Job, Spilled, filled
 from tickwork.sdk.context import Channel, Context, StepsChanged
 from tickwork.sdk.plain import NULL, encode
 from tickwork.sdk.registry import Handler
@@ -23,8 +21,6 @@ from tickwork.sdk.registry import Handler
 MESSAGE_LENGTH_MAX = 8_000
 FRAMES_MAX = 12  # of a traceback; the innermost are what helps
 _OWN = str(Path(__file__).resolve().parent)
-_decode = msgspec.msgpack.Decoder().decode
-_encode = msgspec.msgpack.Encoder().encode
 
 
 def arguments(work: Work, job: Job | None) -> bytes:
@@ -34,24 +30,8 @@ def arguments(work: Work, job: Job | None) -> bytes:
     data = Path(job.args_file).read_bytes() if job.args_file else work.args
     if not work.fetch:
         return data
-    named = _decode(data)
     files = dict(job.fetched)
-    opened: dict[str, Any] = {}
-    for one in work.fetch:
-        if one.digest not in opened:
-            opened[one.digest] = _decode(Path(files[one.digest]).read_bytes())
-        named[one.name] = _walked(opened[one.digest], one.walk, one.name)
-    return _encode(named)
-
-
-def _walked(value: Any, walk: tuple[str, ...], name: str) -> Any:
-    for step in walk:
-        try:
-            value = value[int(step)] if isinstance(value, list) else value[step]
-        except (KeyError, IndexError, ValueError, TypeError):
-            message = f"argument {name}: the value has no {step!r} at {'.'.join(walk)}"
-            raise Refused("bad_reference", message) from None
-    return value
+    return filled(data, work.fetch, lambda digest: Path(files[digest]).read_bytes())
 
 
 class HostChannel(Channel, Protocol):

@@ -133,13 +133,16 @@ class Agent:
         await old.close(grace_s=60.0)
 
     async def drain(self, *, grace_s: float) -> None:
-        """No new work; hand back what has not begun, let the rest end within the time given; say goodbye."""
-        if not self._draining:
-            self._draining = True
-            for executor in self._executors:
-                for key in executor.recall():
-                    self.report(Returned(*key))
-            self._pump()
+        """No new work; hand back what has not begun, let the rest end within the time given; say goodbye.
+        Asked a second time, it goes on with the shorter of the two times."""
+        if self._draining:
+            await asyncio.gather(*(executor.close(grace_s=grace_s) for executor in self._executors))
+            return
+        self._draining = True
+        for executor in self._executors:
+            for key in executor.recall():
+                self.report(Returned(*key))
+        self._pump()
         await asyncio.gather(*(executor.close(grace_s=grace_s) for executor in self._executors))
         try:
             async with asyncio.timeout(FAREWELL_S):
