@@ -59,7 +59,9 @@ class Voice:
     def say(self, saying: Saying) -> None:
         data = frame(saying)
         with self._lock:
-            self.stream.sendall(data)
+            sent = self.stream.send(data)
+            if sent < len(data):
+                self.stream.sendall(data[sent:])
 
 
 class Orders:
@@ -148,7 +150,11 @@ class Host:
         self.output = Output(self.voice.say)
         self.wait: Callable[[threading.Event], object] = self.orders.wait
         self._known: dict[bytes, tuple[Spec, Handler | None]] = {}
-        self._pid = os.getpid()
+        self._forked = False
+        os.register_at_fork(after_in_child=self._on_fork)
+
+    def _on_fork(self) -> None:
+        self._forked = True
 
     def channel(self, key: Key) -> AttemptChannel:
         return AttemptChannel(self, key)
@@ -171,15 +177,13 @@ class Host:
         words[at + 2] = time.monotonic_ns()
         words[at + 3] = 1
 
-    def clear(self, slot: int) -> None:
-        self.words[slot * SLOT_WORDS + 3] = 0
-
     def end(self, slot: int, key: Key, saying: Saying) -> None:
-        if os.getpid() != self._pid:
+        if self._forked:
             os._exit(0)  # user code has forked and come back here: only one of the two goes on
-        self.output.ended(key)
+        if self.output.used:
+            self.output.ended(key)
         self.voice.say(saying)
-        self.clear(slot)
+        self.words[slot * SLOT_WORDS + 3] = 0
 
     # ---- running
 

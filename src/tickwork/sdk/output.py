@@ -36,6 +36,11 @@ class Output:
         self._handler: logging.Handler | None = None
         self._wanted = threading.Event()
 
+    @property
+    def used(self) -> bool:
+        """Whether any attempt that runs has printed."""
+        return bool(self._flows or self._open)
+
     def capture(self, *, tee: bool = False) -> None:
         """From here on, `print` and `logging` inside an attempt come here; with `tee`, also where they went before."""
         self._before = (sys.stdout, sys.stderr)
@@ -92,8 +97,6 @@ class Output:
 
     def ended(self, key: Key) -> None:
         """Everything that the attempt has printed is sent, the line without an end too."""
-        if not self._flows and not self._open:
-            return
         with self._lock:
             for stream in ("stdout", "stderr"):
                 rest = self._open.pop((key, stream), "")
