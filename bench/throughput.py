@@ -244,7 +244,7 @@ async def singles(bench: Bench, client: httpx2.AsyncClient, seconds: float) -> t
 
 async def killed_worker(bench: Bench, client: httpx2.AsyncClient) -> float:
     """Two workers; the one that holds a task is killed with its children; when does the task run elsewhere?"""
-    bench.add_worker("--worker", "second")
+    bench.add_worker("--name", "second")
     await bench.ready(client, workers=2)
     body = b'{"workflow":"sleepy","inputs":{"seconds":1.0}}'
     run = (await client.post("/v1/runs", content=body, headers=JSON)).json()["id"]
