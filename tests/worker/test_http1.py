@@ -11,11 +11,11 @@ from tickwork.worker.http1 import Poster
 @contextlib.asynccontextmanager
 async def server(answer):
     """`answer(reader, writer, number)` serves one connection."""
-    count = 0
+    served = []
 
     async def serve(reader, writer):
-        nonlocal count
-        count += 1
+        served.append(asyncio.current_task())
+        count = len(served)
         with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
             await answer(reader, writer, count)
         writer.close()
@@ -31,6 +31,7 @@ async def server(answer):
         poster.close()
         listening.close()
         await listening.wait_closed()
+        await asyncio.gather(*served, return_exceptions=True)
 
 
 async def request(reader):
