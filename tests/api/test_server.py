@@ -4,10 +4,16 @@ import asyncio
 
 import httpx2
 import pytest
+import uvloop
 
 from api.helpers import Worker, flow, publish, submit
+from tickwork.api import asked
+from tickwork.api import server as serving
 from tickwork.api.app import make_app
 from tickwork.api.server import CannotServe, HttpServer
+from tickwork.runtime.engine import Engine
+from tickwork.stores.memory import MemoryDisk, MemoryStore
+from tickwork.system import FolderArtifacts, SystemClock, SystemIds
 
 
 @pytest.fixture
@@ -111,3 +117,49 @@ async def test_a_body_that_is_too_large_is_refused_before_it_is_read(server):
     answer = await raw(server, head + b"content-length: 99999999999\r\n\r\n")
 
     assert answer.startswith(b"HTTP/1.1 413") and b"body_too_large" in answer
+
+
+async def test_a_body_that_does_not_come_is_given_up(server, monkeypatch):
+    monkeypatch.setattr(asked, "BODY_S", 0.05)
+    head = b"POST /v1/runs HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\n"
+    answer = await raw(server, head + b"content-length: 10\r\n\r\n{")
+
+    assert answer.startswith(b"HTTP/1.1 408") and b"body_too_slow" in answer
+
+
+async def test_a_head_that_does_not_come_is_given_up(engine, monkeypatch):
+    monkeypatch.setattr(serving, "HEADERS_S", 0.05)
+    server = HttpServer(make_app(engine), engine, port=0)
+    await server.start()
+
+    assert await raw(server, b"GET /v1/runs HT") == b""
+    await server.stop()
+
+
+async def test_the_server_runs_on_uvloop_too(tmp_path):
+    """As the command line starts it: on a loop of its own, in a thread of its own."""
+
+    async def main():
+        engine = Engine(
+            store=MemoryStore(MemoryDisk()),
+            artifacts=FolderArtifacts(tmp_path),
+            clock=SystemClock(),
+            ids=SystemIds(),
+            owner="test",
+        )
+        await engine.start()
+        server = HttpServer(make_app(engine), engine, port=0)
+        await server.start()
+        async with httpx2.AsyncClient(base_url=server.address) as client:
+            worker = Worker(client)
+            await publish(client, flow())
+            run_id = await submit(client)
+            await worker.finish(*await worker.work())
+            state = (await client.get(f"/v1/runs/{run_id}")).json()["state"]
+            seat = engine.floor.seats["w1"]
+        await until(lambda: seat.closed_ms)
+        await server.stop()
+        await engine.stop()
+        return state
+
+    assert await asyncio.to_thread(uvloop.run, main()) == "completed"

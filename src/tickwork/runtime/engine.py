@@ -304,10 +304,13 @@ class Engine:
         if submission.inputs:
             data = _packed(submission.inputs, "inputs")
             inputs = data if len(data) <= INLINE_BYTES_MAX else await self._large_inputs(submission, tenant, payloads)
-        _check_texts(submission)
+        workflow = submission.workflow
+        if len(workflow) > NAME_CHARACTERS_MAX or not workflow.isascii():
+            raise Refused("unknown_workflow", f"there is no workflow {workflow[:128]!a}", path="workflow")
         run_id = submission.id or self._ids.new()
         if not _has_terms(submission):
             return ask.Submit(by, tenant, run_id, submission.workflow, inputs)
+        _check_terms(submission)
         terms = ask.Terms(
             key=submission.key,
             body=_body(submission) if submission.key or submission.id else "",
@@ -733,11 +736,8 @@ _TEXTS = (
 )  # fmt: skip
 
 
-def _check_texts(submission: wire.Submission) -> None:
+def _check_terms(submission: wire.Submission) -> None:
     """What is refused is journalled too, so it must be possible to write it, and it must not be large."""
-    workflow = submission.workflow
-    if len(workflow) > NAME_CHARACTERS_MAX or not workflow.isascii():
-        raise Refused("unknown_workflow", f"there is no workflow {workflow[:128]!a}", path="workflow")
     for field, code in _TEXTS:
         text = getattr(submission, field)
         if text and (len(text) > KEY_CHARACTERS_MAX or not _encodes(text)):
