@@ -102,16 +102,45 @@ async def test_an_empty_token_is_no_token(engine):
         await HttpServer(make_app(engine, token=" "), engine, port=0).start()
 
 
+@pytest.mark.proves("B21")
 async def test_a_head_that_never_ends_is_cut_off(server):
     answer = await raw(server, b"GET /v1/runs HTTP/1.1\r\nhost: 127.0.0.1\r\nx: " + b"a" * 70_000 + b"\r\n\r\n")
 
     assert answer.startswith(b"HTTP/1.1 431")
 
 
+@pytest.mark.proves("B21")
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"content-length: 2\r\ncontent-length: 3\r\n",
+        b"content-length: 2\r\ntransfer-encoding: chunked\r\n",
+        b"content-length: -1\r\n",
+        b"x: a\x00b\r\n",
+        b"x y: a\r\n",
+    ],
+)
+async def test_a_head_with_two_readings_is_refused(server, head):
+    start = b"POST /v1/runs HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\nconnection: close\r\n"
+    answer = await raw(server, start + head + b"\r\n{}")
+
+    assert answer.startswith(b"HTTP/1.1 400"), answer
+
+
+@pytest.mark.proves("B3")
+async def test_a_body_in_chunks_without_end_is_cut_off(server):
+    start = b"POST /v1/runs/x/cancel HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\n"
+    chunk = b"8000\r\n" + b" " * 0x8000 + b"\r\n"
+    answer = await raw(server, start + b"transfer-encoding: chunked\r\n\r\n" + chunk * 3)
+
+    assert answer.startswith(b"HTTP/1.1 413")
+
+
 async def test_garbage_is_refused(server):
     assert (await raw(server, b"\x16\x03\x01garbage\r\n\r\n")).startswith(b"HTTP/1.1 400")
 
 
+@pytest.mark.proves("B3")
 async def test_a_body_that_is_too_large_is_refused_before_it_is_read(server):
     head = b"POST /v1/runs HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\n"
     answer = await raw(server, head + b"content-length: 99999999999\r\n\r\n")
@@ -119,6 +148,7 @@ async def test_a_body_that_is_too_large_is_refused_before_it_is_read(server):
     assert answer.startswith(b"HTTP/1.1 413") and b"body_too_large" in answer
 
 
+@pytest.mark.proves("B3")
 async def test_a_body_that_does_not_come_is_given_up(server, monkeypatch):
     monkeypatch.setattr(asked, "BODY_S", 0.05)
     head = b"POST /v1/runs HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\n"

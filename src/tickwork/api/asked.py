@@ -117,6 +117,10 @@ class Asked:
         """The whole body as it came, within its limit."""
         body = self.route.body
         assert body is not None, "a route that reads a body says so in the table"
+        if self._headers.get(b"content-encoding", b"identity").lower() != b"identity":
+            raise HttpRefused(
+                415, "content_encoding", "send the body as it is, without Content-Encoding", headers=_CLOSE
+            )
         said = self._headers.get(b"content-length", b"")
         if said.isdigit() and (len(said) > 18 or int(said) > body.bytes_max):
             raise _too_large(body.bytes_max)

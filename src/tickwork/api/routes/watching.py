@@ -71,7 +71,7 @@ def _step(entry: Entry) -> wire.Step:
     node = f"{entry.node}[{entry.child}]" if entry.child >= 0 else entry.node
     attempt = f" #{entry.attempt}" if entry.attempt else ""
     place = f"{node}{attempt}: " if node else ""
-    by = f" (by {entry.by})" if entry.by else ""
+    by = f" (by {entry.by})" if entry.by and entry.by not in entry.detail else ""
     detail = f": {entry.detail}" if entry.detail else ""
     return wire.Step(at=instant_text(entry.at_ms), seq=entry.seq, text=f"{place}{entry.what}{detail}{by}")
 
