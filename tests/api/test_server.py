@@ -151,6 +151,7 @@ async def test_a_body_that_is_too_large_is_refused_before_it_is_read(server):
 @pytest.mark.proves("B3")
 async def test_a_body_that_does_not_come_is_given_up(server, monkeypatch):
     monkeypatch.setattr(asked, "BODY_S", 0.05)
+    monkeypatch.setattr(asked, "BYTES_PER_S_MIN", 1e12)
     head = b"POST /v1/runs HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\n"
     answer = await raw(server, head + b"content-length: 10\r\n\r\n{")
 

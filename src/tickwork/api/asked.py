@@ -23,7 +23,8 @@ from tickwork.runtime.engine import Engine
 
 BY_CHARACTERS_MAX = 128
 RUN_ID_CHARACTERS_MAX = 255
-BODY_S = 60.0  # a body that takes longer is given up
+BODY_S = 60.0  # a body that takes longer is given up; a large one may take longer
+BYTES_PER_S_MIN = 1024 * 1024
 # What was not read cannot be told from the next request, so the connection ends with the answer.
 _CLOSE: tuple[Header, ...] = ((b"connection", b"close"),)
 
@@ -125,12 +126,10 @@ class Asked:
         if said.isdigit() and (len(said) > 18 or int(said) > body.bytes_max):
             raise _too_large(body.bytes_max)
         try:
-            async with asyncio.timeout(BODY_S):
+            async with asyncio.timeout(BODY_S + body.bytes_max / BYTES_PER_S_MIN):
                 return await self._read(body.bytes_max)
         except TimeoutError:
-            raise HttpRefused(
-                408, "body_too_slow", f"the body did not come within {BODY_S:g} s", headers=_CLOSE
-            ) from None
+            raise HttpRefused(408, "body_too_slow", "the body came too slowly", headers=_CLOSE) from None
 
     async def _read(self, bytes_max: int) -> bytes:
         chunks: list[bytes] = []
