@@ -4,6 +4,7 @@ import asyncio
 
 import httpx2
 import msgspec
+import pytest
 
 from api.helpers import Worker, flow, publish, submit
 from api.test_server import real, server, until  # noqa: F401 - fixtures
@@ -88,3 +89,23 @@ async def test_stopping_ends_streams_at_once(engine):
             assert (await watching)[0][2]["state"] == "active"
 
     assert not engine._watchers
+
+
+async def test_asking_for_the_head_of_a_stream_leaves_no_watcher(real, engine):  # noqa: F811
+    await publish(real, flow())
+    run_id = await submit(real)
+    answer = await real.head(f"/v1/runs/{run_id}/events")
+
+    assert (answer.status_code, answer.headers["content-type"], engine._watchers) == (200, "text/event-stream", {})
+
+
+async def test_a_stream_that_breaks_is_cut_and_not_ended(real, engine, caplog):  # noqa: F811
+    async def broken(**_):
+        raise RuntimeError("the disk is gone")
+
+    await publish(real, flow())
+    engine.journal = broken
+
+    with pytest.raises(httpx2.RemoteProtocolError):
+        await real.get("/v1/journal")
+    assert "broke off" in caplog.text

@@ -31,6 +31,7 @@ REFUSALS = {
     403: "Not from here, or not by you.",
     404: "There is no such thing.",
     406: "The value has no such form.",
+    408: "The body did not come in time.",
     409: "It is in a state that does not allow this.",
     413: "The body is too large.",
     415: "The body is not of a kind that is read here.",
@@ -41,7 +42,7 @@ REFUSALS = {
     507: "The store has no space left; try again after `Retry-After`.",
 }
 OF_EVERY_ROUTE = (400, 401, 403, 422, 500, 503)
-WITH_BODY = (413, 415, 507)
+WITH_BODY = (408, 413, 415, 507)
 
 
 def document(table: Iterable[Route]) -> dict[str, Any]:

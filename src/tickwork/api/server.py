@@ -164,6 +164,8 @@ def _protocol(engine: Engine) -> type[asyncio.Protocol]:
 
         def on_message_begin(self) -> None:
             self._head_bytes = 0
+            self._impatient.cancel()
+            self._impatient = self.loop.call_later(HEADERS_S, self.transport.close)
             super().on_message_begin()
 
         def on_url(self, url: bytes) -> None:

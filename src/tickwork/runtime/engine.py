@@ -13,7 +13,6 @@ from typing import Any
 import msgspec
 
 from tickwork.core import inputs as ask
-from tickwork.core.commands import DELAY_MS_MAX, KEY_CHARACTERS_MAX
 from tickwork.core.definition import TaskNode
 from tickwork.core.effects import Alert, Answer, Keep, LookUp, Stop
 from tickwork.core.errors import Refused, TickworkError, Unavailable
@@ -42,6 +41,7 @@ from tickwork.ports.store import Payload, RunFilter, RunRow, Store, StoreFull
 from tickwork.runtime import reads
 from tickwork.runtime.assign import Assigner
 from tickwork.runtime.books import Attempt, attempts_decoder
+from tickwork.runtime.checks import check_terms, check_writable, packed, shown, small
 from tickwork.runtime.facts import Facts
 from tickwork.runtime.floor import Floor
 from tickwork.runtime.inbox import Letter
@@ -59,9 +59,6 @@ BACKLOG_MAX = 200_000  # inputs that wait for their tick; more are refused befor
 ALERTS_KEPT = 100
 ROWS_PER_READ = 256
 INPUT_BYTES_MAX = 16 * 1024 * 1024
-COMMAND_BYTES_MAX = 4 * 1024 * 1024
-
-_plain = msgspec.msgpack.Decoder()
 
 
 class Alarm(msgspec.Struct, frozen=True):
@@ -252,7 +249,7 @@ class Engine:
     # ---- commands
 
     async def _command(self, asked: ask.Input, payloads: list[Payload] | None = None, *, facts: bool = False) -> Answer:
-        _check_writable(asked)
+        check_writable(asked)
         letter = self._post([asked], payloads or [], facts=facts)
         await letter.done
         answer = letter.answers.get(0) or Answer(0)
@@ -284,7 +281,7 @@ class Engine:
             try:
                 one = await self._submission(submission, by, tenant, payloads)
             except Refused as error:
-                refused[place] = wire.Rejected(code=error.code, detail=str(error))
+                refused[place] = wire.Rejected(code=error.code, detail=error.message, path=error.path)
                 continue
             facts = facts or bool(submission.key or submission.id)
             asked.append(one)
@@ -303,12 +300,15 @@ class Engine:
         submission = self._timed(submission, tenant)
         inputs: Value = None
         if submission.inputs:
-            data = _packed(submission.inputs, "inputs")
+            data = packed(submission.inputs, "inputs")
             inputs = data if len(data) <= INLINE_BYTES_MAX else await self._large_inputs(submission, tenant, payloads)
-        _check_texts(submission)
+        workflow = submission.workflow
+        if len(workflow) > NAME_CHARACTERS_MAX or not workflow.isascii():
+            raise Refused("unknown_workflow", f"there is no workflow {workflow[:128]!a}", path="workflow")
         run_id = submission.id or self._ids.new()
         if not _has_terms(submission):
             return ask.Submit(by, tenant, run_id, submission.workflow, inputs)
+        check_terms(submission)
         terms = ask.Terms(
             key=submission.key,
             body=_body(submission) if submission.key or submission.id else "",
@@ -373,7 +373,7 @@ class Engine:
             if not self._same_schedule(owner, put):
                 asked.append(put)
         for one in asked:
-            _check_writable(one)
+            check_writable(one)
         if asked:
             letter = self._post(asked, [], facts=False)
             await letter.done
@@ -397,7 +397,7 @@ class Engine:
             wanted.cron or None,
             duration_ms(wanted.every, path="every") if wanted.every else None,
             None,
-            _packed(wanted.inputs, "inputs") if wanted.inputs else None,
+            packed(wanted.inputs, "inputs") if wanted.inputs else None,
         )
 
     def _check_schedule(self, put: ask.PutSchedule, plans: dict[str, Plan]) -> None:
@@ -454,8 +454,8 @@ class Engine:
     ) -> None:
         if self._tenant(tenant).runs.get(run_id) is not None:
             raise Refused("illegal_move", f"run {run_id[:128]} goes on: only a failed run is resolved", path="run_id")
-        packed: dict[str, Value] = {node: _small(value, f"values.{node}") for node, value in (values or {}).items()}
-        asked = ask.Resolve(by, tenant, run_id, reason or "retry", decisions or {}, packed)
+        given: dict[str, Value] = {node: small(value, f"values.{node}") for node, value in (values or {}).items()}
+        asked = ask.Resolve(by, tenant, run_id, reason or "retry", decisions or {}, given)
         await self._command(asked, facts=True)
 
     async def rerun(self, run_id: str, wanted: wire.RerunRequest, *, by: str, tenant: str = TENANT) -> str:
@@ -489,7 +489,7 @@ class Engine:
         await self._command(ask.Decide(by, tenant, run_id, node, approve, comment))
 
     async def signal(self, signal: wire.Signal, *, by: str, tenant: str = TENANT) -> str:
-        payload = _small(signal.payload, "payload") if signal.payload is not None else None
+        payload = small(signal.payload, "payload") if signal.payload is not None else None
         asked = ask.Ingest(by, tenant, signal.event, signal.key, signal.run, payload)
         return (await self._command(asked)).message
 
@@ -561,7 +561,7 @@ class Engine:
         if value is None or reads.shown(value) > reads.SHOWN_BYTES_MAX:
             return None
         data = await self.vault.bytes_of(value)
-        return _shown(data) if len(data) <= reads.SHOWN_BYTES_MAX else None
+        return shown(data) if len(data) <= reads.SHOWN_BYTES_MAX else None
 
     async def value_bytes(self, run_id: str, node: str = "", *, tenant: str = TENANT) -> bytes:
         """The whole output of a run, or the result of one of its nodes, as MessagePack."""
@@ -738,36 +738,6 @@ class Engine:
                     woken.set()
 
 
-_TEXTS = (
-    ("id", "bad_run_id"), ("key", "key_too_long"), ("debounce", "key_too_long"), ("definition", "unknown_workflow"),
-)  # fmt: skip
-
-
-def _check_texts(submission: wire.Submission) -> None:
-    """What is refused is journalled too, so it must be possible to write it, and it must not be large."""
-    workflow = submission.workflow
-    if len(workflow) > NAME_CHARACTERS_MAX or not workflow.isascii():
-        raise Refused("unknown_workflow", f"there is no workflow {workflow[:128]!a}", path="workflow")
-    for field, code in _TEXTS:
-        text = getattr(submission, field)
-        if text and (len(text) > KEY_CHARACTERS_MAX or not _encodes(text)):
-            raise Refused(code, f"at most {KEY_CHARACTERS_MAX} characters of valid text", path=field)
-    for field, code in (("delay_ms", "bad_delay"), ("priority", "bad_priority")):
-        number = getattr(submission, field)
-        if number is not None and not 0 <= number <= DELAY_MS_MAX:
-            raise Refused(code, f"a number from 0 to {DELAY_MS_MAX}", path=field)
-
-
-def _encodes(text: str) -> bool:
-    if text.isascii():
-        return True
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
 def _has_terms(submission: wire.Submission) -> bool:
     return bool(
         submission.key
@@ -783,42 +753,6 @@ def _has_terms(submission: wire.Submission) -> bool:
 def _body(submission: wire.Submission) -> str:
     """What a key stands for: the request without id and key."""
     return stable_digest(pack(msgspec.to_builtins(msgspec.structs.replace(submission, id="", key=""))))
-
-
-def _check_writable(asked: ask.Input) -> None:
-    """A command that cannot be journalled is refused here: no tick could get past it."""
-    try:
-        size = len(msgspec.msgpack.encode(asked))
-    except (OverflowError, ValueError, TypeError) as error:
-        raise Refused("bad_value", f"this cannot be stored: {error}") from None
-    if size > COMMAND_BYTES_MAX:
-        raise Refused("json_too_large", f"a command has at most {COMMAND_BYTES_MAX} bytes, this one has {size}")
-
-
-def _shown(data: bytes) -> Any:
-    """Bytes of a worker may be anything; what is not plain data is shown as a remark."""
-    try:
-        plain = _plain.decode(data)
-        check_plain(plain)
-    except (ValueError, TypeError, RecursionError, Refused) as error:
-        return f"[{len(data)} bytes that cannot be shown: {error}]"
-    return plain
-
-
-def _packed(value: Any, path: str) -> bytes:
-    """Decoders let numbers through that MessagePack cannot carry."""
-    try:
-        return pack(value)
-    except (OverflowError, TypeError, ValueError, RecursionError) as error:
-        raise Refused("bad_value", f"this cannot be stored: {error}", path=path) from None
-
-
-def _small(value: Any, path: str) -> Value:
-    check_plain(value)
-    data = pack(value)
-    if len(data) > INLINE_BYTES_MAX:
-        raise Refused("value_too_large", f"at most {INLINE_BYTES_MAX} bytes here; pass a reference instead", path=path)
-    return data
 
 
 def _queues(plan: Plan) -> set[str]:

@@ -9,6 +9,8 @@ from tickwork.core.errors import Refused, Unavailable
 from tickwork.ports import wire
 from tickwork.ports.exchange import Call, Reply, call_decoder, encoder
 
+CALL_BYTES_MAX = 64 * 1024 * 1024  # many reports with values just below the size of an artifact
+
 
 async def exchange(asked: Asked) -> Answer:
     """A call that may be kept waiting ends when its worker hangs up; that is how its death is noticed."""
@@ -48,7 +50,7 @@ ROUTES = (
         does=exchange,
         says="A worker's call: reports in, work out. MessagePack arrays, as ports/exchange.py has them.",
         tag="workers",
-        body=Body(None, (MSGPACK,), says="A `Call`."),
+        body=Body(None, (MSGPACK,), CALL_BYTES_MAX, says="A `Call`."),
         gives={200: Gives(None, (MSGPACK,), "A `Reply`.")},
     ),
     Route(
