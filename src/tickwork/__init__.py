@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from tickwork.sdk.client import AsyncClient, BatchRefused, Client, Handle, RunFailed, StillRunning
     from tickwork.sdk.surface import (
         Conflict,
         Context,
@@ -38,13 +39,19 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
+    "AsyncClient",
+    "BatchRefused",
+    "Client",
     "Conflict",
     "Context",
+    "Handle",
     "InvalidDefinition",
     "Node",
     "Refused",
+    "RunFailed",
     "Schedule",
     "StepsChanged",
+    "StillRunning",
     "Task",
     "TickworkError",
     "Unavailable",
@@ -72,10 +79,17 @@ __all__ = [
 ]
 
 
+_OF_CLIENT = frozenset(("AsyncClient", "BatchRefused", "Client", "Handle", "RunFailed", "StillRunning"))
+
+
 def __getattr__(name: str) -> Any:
     """Loaded when first asked for: a server that never touches the SDK does not pay for it."""
     if name not in __all__:
         raise AttributeError(f"module 'tickwork' has no attribute {name!r}")
+    if name in _OF_CLIENT:
+        from tickwork.sdk import client
+
+        return getattr(client, name)
     from tickwork.sdk import surface
 
     return getattr(surface, name)

@@ -15,7 +15,7 @@ from starlette.types import Receive, Scope
 
 from tickwork.api.messages import JSON, MSGPACK
 from tickwork.api.problems import HttpRefused
-from tickwork.api.table import Body, Param, Route
+from tickwork.api.table import MANY_MAX, Param, Route
 from tickwork.core import strictjson
 from tickwork.core.errors import Refused, Unavailable
 from tickwork.core.names import check_line, check_name
@@ -87,21 +87,21 @@ class Asked:
 
     @property
     def run_id(self) -> str:
-        text = self._part("run")
+        text = self.text("run")
         if len(text) > RUN_ID_CHARACTERS_MAX:
             raise Refused("unknown_run", "there is no such run: an id has at most 255 characters", path="run")
         return text
 
     def name(self, part: str, kind: str = "") -> str:
-        return check_name(self._part(part), path=part, kind=kind or part)
+        return check_name(self.text(part), path=part, kind=kind or part)
 
     def number(self, part: str) -> int:
-        text = self._part(part)
+        text = self.text(part)
         if not (text.isascii() and text.isdigit() and len(text) <= 18):
             raise Refused(f"unknown_{part}", f"a {part} is a number of at most 18 digits", path=part)
         return int(text)
 
-    def _part(self, part: str) -> str:
+    def text(self, part: str) -> str:
         text: str = self.scope["path_params"][part]
         return text
 
@@ -240,7 +240,7 @@ def _read_query(params: tuple[Param, ...], raw: bytes) -> dict[str, Any]:
             raise Refused(
                 "unknown_parameter", f"{name[:100]!a} is not a parameter here; known: {allowed}", path="query"
             )
-        if len(values) > 1 and not known[name].many:
+        if len(values) > 1:
             raise Refused("repeated_parameter", "give this parameter once", path=f"query.{name}")
     return {name: _value(param, found.get(name)) for name, param in known.items()}
 
@@ -258,8 +258,12 @@ def _value(param: Param, texts: list[str] | None) -> Any:
         if param.required:
             raise Refused("missing_parameter", "this parameter is required", path=path)
         return () if param.many else param.default
-    values = tuple(_one(param, text, path) for text in texts)
-    return values if param.many else values[0]
+    if param.many:
+        parts = texts[0].split(",")
+        if len(parts) > MANY_MAX:
+            raise Refused("bad_parameter", f"at most {MANY_MAX} values", path=path)
+        return tuple(_one(param, text, path) for text in parts)
+    return _one(param, texts[0], path)
 
 
 def _one(param: Param, text: str, path: str) -> Any:
@@ -276,7 +280,3 @@ def _one(param: Param, text: str, path: str) -> Any:
     if param.choices and text not in param.choices:
         raise Refused("bad_parameter", f"one of {', '.join(param.choices)}", path=path)
     return text
-
-
-def batch_body(model: Any) -> Body:
-    return Body(model, (JSON, MSGPACK))

@@ -24,6 +24,7 @@ KEEP_ALIVE_S = 75
 HEADERS_S = 30  # a connection that sends no whole head of a request for so long is closed
 GRACE_S = 5
 BACKLOG = 2_048
+PORT = 8440
 _TOO_LARGE = "The head of the request is too large."
 
 
@@ -36,7 +37,7 @@ class CannotServe(TickworkError):
 class HttpServer:
     """`start` returns when the port listens, `stop` when every request was answered or cut off."""
 
-    def __init__(self, app: Starlette, engine: Engine, *, host: str = "127.0.0.1", port: int = 8400) -> None:
+    def __init__(self, app: Starlette, engine: Engine, *, host: str = "127.0.0.1", port: int = PORT) -> None:
         self._app = app
         self._engine = engine
         self._host = host

@@ -196,6 +196,27 @@ class LogLine(_Model, frozen=True, kw_only=True):
     text: str
 
 
+class Logs(_Model, frozen=True, kw_only=True):
+    lines: tuple[LogLine, ...]
+    truncated: bool = False  # there are more lines than one answer holds; these are the last of them
+
+
+class Heard(_Model, frozen=True, kw_only=True):
+    """What became of an event."""
+
+    detail: str = ""
+
+
+class Stored(_Model, frozen=True, kw_only=True):
+    digest: str
+    size: int
+
+
+class Health(_Model, frozen=True, kw_only=True):
+    status: str
+    detail: str = ""
+
+
 class Status(_Model, frozen=True, kw_only=True):
     """How the engine is."""
 

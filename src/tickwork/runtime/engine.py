@@ -13,16 +13,19 @@ from typing import Any
 import msgspec
 
 from tickwork.core import inputs as ask
+from tickwork.core.commands import DELAY_MS_MAX, KEY_CHARACTERS_MAX
 from tickwork.core.definition import TaskNode
 from tickwork.core.effects import Alert, Answer, Keep, LookUp, Stop
 from tickwork.core.errors import Refused, TickworkError, Unavailable
 from tickwork.core.events import RunSpawned
+from tickwork.core.evolve.setup import time_of
 from tickwork.core.explain import WhyNot, why_not
-from tickwork.core.inputfields import SCHEDULED_TIME, check_inputs
+from tickwork.core.inputfields import SCHEDULED_TIME, check_inputs, require_inputs
 from tickwork.core.lifecycle import Phase, RunState
 from tickwork.core.machine import Machine
 from tickwork.core.model import Clock as LogicalClock
 from tickwork.core.model import Run, Settings, State, Tenant
+from tickwork.core.names import NAME_CHARACTERS_MAX, check_name
 from tickwork.core.plan import Plan, plan_of
 from tickwork.core.stablehash import stable_digest
 from tickwork.core.story import Story, Teller
@@ -56,6 +59,7 @@ BACKLOG_MAX = 200_000  # inputs that wait for their tick; more are refused befor
 ALERTS_KEPT = 100
 ROWS_PER_READ = 256
 INPUT_BYTES_MAX = 16 * 1024 * 1024
+COMMAND_BYTES_MAX = 4 * 1024 * 1024
 
 _plain = msgspec.msgpack.Decoder()
 
@@ -171,6 +175,18 @@ class Engine:
         live = self.partition
         return live is not None and not self._draining and live.failed is None and not live.full
 
+    @property
+    def why_not_accepting(self) -> str:
+        """What a person is told while nothing new is accepted; "": it is."""
+        live = self.partition
+        if live is None:
+            return "the engine has not started yet"
+        if self._draining:
+            return "the engine is shutting down"
+        if live.failed is not None:
+            return f"the partition has stopped: {live.failed}"
+        return "the store has no space left" if live.full else ""
+
     def now_ms(self) -> int:
         return self._clock.wall_ms()
 
@@ -236,6 +252,7 @@ class Engine:
     # ---- commands
 
     async def _command(self, asked: ask.Input, payloads: list[Payload] | None = None, *, facts: bool = False) -> Answer:
+        _check_writable(asked)
         letter = self._post([asked], payloads or [], facts=facts)
         await letter.done
         answer = letter.answers.get(0) or Answer(0)
@@ -269,7 +286,7 @@ class Engine:
             except Refused as error:
                 refused[place] = wire.Rejected(code=error.code, detail=str(error))
                 continue
-            facts = facts or one.terms is not None or bool(submission.id)
+            facts = facts or bool(submission.key or submission.id)
             asked.append(one)
         answers: dict[int, Answer] = {}
         if asked:
@@ -288,6 +305,7 @@ class Engine:
         if submission.inputs:
             data = _packed(submission.inputs, "inputs")
             inputs = data if len(data) <= INLINE_BYTES_MAX else await self._large_inputs(submission, tenant, payloads)
+        _check_texts(submission)
         run_id = submission.id or self._ids.new()
         if not _has_terms(submission):
             return ask.Submit(by, tenant, run_id, submission.workflow, inputs)
@@ -348,10 +366,14 @@ class Engine:
             latest = owner.plans.get(plan.name)
             if latest is None or latest.hash != plan.hash:
                 asked.append(ask.PutDefinition(by, tenant, document))
+        known = owner.plans | {plan.name: plan for plan in plans}
         for name, wanted in sorted(publication.schedules.items()):
             put = self._schedule(name, wanted, by, tenant)
+            self._check_schedule(put, known)
             if not self._same_schedule(owner, put):
                 asked.append(put)
+        for one in asked:
+            _check_writable(one)
         if asked:
             letter = self._post(asked, [], facts=False)
             await letter.done
@@ -375,8 +397,19 @@ class Engine:
             wanted.cron or None,
             duration_ms(wanted.every, path="every") if wanted.every else None,
             None,
-            pack(wanted.inputs) if wanted.inputs else None,
+            _packed(wanted.inputs, "inputs") if wanted.inputs else None,
         )
+
+    def _check_schedule(self, put: ask.PutSchedule, plans: dict[str, Plan]) -> None:
+        """What the machine will ask, asked before anything is posted: all or none."""
+        path = f"schedules.{check_name(put.schedule, path='schedules', kind='schedule')}"
+        plan = plans.get(put.workflow)
+        if plan is None:
+            raise Refused("unknown_workflow", f"there is no workflow {put.workflow[:128]!a}", path=f"{path}.workflow")
+        if (put.cron is None) == (put.every_ms is None):
+            raise Refused("bad_schedule", "give a cron expression or an interval, one of them", path=f"{path}.cron")
+        require_inputs(plan.definition, put.inputs, at_ms=self._clock.wall_ms())
+        time_of(put, self.state.now_ms)
 
     def _same_schedule(self, owner: Tenant, put: ask.PutSchedule) -> bool:
         """Publishing an unchanged application again must not move its schedules."""
@@ -419,6 +452,8 @@ class Engine:
         values: dict[str, Any] | None = None,
         tenant: str = TENANT,
     ) -> None:
+        if self._tenant(tenant).runs.get(run_id) is not None:
+            raise Refused("illegal_move", f"run {run_id[:128]} goes on: only a failed run is resolved", path="run_id")
         packed: dict[str, Value] = {node: _small(value, f"values.{node}") for node, value in (values or {}).items()}
         asked = ask.Resolve(by, tenant, run_id, reason or "retry", decisions or {}, packed)
         await self._command(asked, facts=True)
@@ -526,7 +561,7 @@ class Engine:
         if value is None or reads.shown(value) > reads.SHOWN_BYTES_MAX:
             return None
         data = await self.vault.bytes_of(value)
-        return _plain.decode(data) if len(data) <= reads.SHOWN_BYTES_MAX else None
+        return _shown(data) if len(data) <= reads.SHOWN_BYTES_MAX else None
 
     async def value_bytes(self, run_id: str, node: str = "", *, tenant: str = TENANT) -> bytes:
         """The whole output of a run, or the result of one of its nodes, as MessagePack."""
@@ -636,6 +671,22 @@ class Engine:
             )
         return found
 
+    async def run_of_task(self, task: int, *, tenant: str = TENANT) -> wire.RunDetail:
+        """The run that a task belongs to. A child of a map is found by its number only while it lives."""
+        run_id = await self._run_id_of(task, tenant)
+        if run_id is not None:
+            detail = await self.run(run_id, tenant=tenant)
+            if any(one.id == str(task) for one in detail.tasks):
+                return detail
+        raise Refused("unknown_task", f"there is no task {task}; look at the tasks of its run", path="task")
+
+    async def _run_id_of(self, task: int, tenant: str) -> str | None:
+        live = self.state.tasks.get(task)
+        if live is not None:
+            return live.run.id if live.run.tenant.id == tenant else None
+        found, _ = await self.runs(RunFilter(tenant, before=task + 1, limit=1))
+        return found[0].id if found else None
+
     # ---- following
 
     async def changes(
@@ -687,6 +738,36 @@ class Engine:
                     woken.set()
 
 
+_TEXTS = (
+    ("id", "bad_run_id"), ("key", "key_too_long"), ("debounce", "key_too_long"), ("definition", "unknown_workflow"),
+)  # fmt: skip
+
+
+def _check_texts(submission: wire.Submission) -> None:
+    """What is refused is journalled too, so it must be possible to write it, and it must not be large."""
+    workflow = submission.workflow
+    if len(workflow) > NAME_CHARACTERS_MAX or not workflow.isascii():
+        raise Refused("unknown_workflow", f"there is no workflow {workflow[:128]!a}", path="workflow")
+    for field, code in _TEXTS:
+        text = getattr(submission, field)
+        if text and (len(text) > KEY_CHARACTERS_MAX or not _encodes(text)):
+            raise Refused(code, f"at most {KEY_CHARACTERS_MAX} characters of valid text", path=field)
+    for field, code in (("delay_ms", "bad_delay"), ("priority", "bad_priority")):
+        number = getattr(submission, field)
+        if number is not None and not 0 <= number <= DELAY_MS_MAX:
+            raise Refused(code, f"a number from 0 to {DELAY_MS_MAX}", path=field)
+
+
+def _encodes(text: str) -> bool:
+    if text.isascii():
+        return True
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def _has_terms(submission: wire.Submission) -> bool:
     return bool(
         submission.key
@@ -702,6 +783,26 @@ def _has_terms(submission: wire.Submission) -> bool:
 def _body(submission: wire.Submission) -> str:
     """What a key stands for: the request without id and key."""
     return stable_digest(pack(msgspec.to_builtins(msgspec.structs.replace(submission, id="", key=""))))
+
+
+def _check_writable(asked: ask.Input) -> None:
+    """A command that cannot be journalled is refused here: no tick could get past it."""
+    try:
+        size = len(msgspec.msgpack.encode(asked))
+    except (OverflowError, ValueError, TypeError) as error:
+        raise Refused("bad_value", f"this cannot be stored: {error}") from None
+    if size > COMMAND_BYTES_MAX:
+        raise Refused("json_too_large", f"a command has at most {COMMAND_BYTES_MAX} bytes, this one has {size}")
+
+
+def _shown(data: bytes) -> Any:
+    """Bytes of a worker may be anything; what is not plain data is shown as a remark."""
+    try:
+        plain = _plain.decode(data)
+        check_plain(plain)
+    except (ValueError, TypeError, RecursionError, Refused) as error:
+        return f"[{len(data)} bytes that cannot be shown: {error}]"
+    return plain
 
 
 def _packed(value: Any, path: str) -> bytes:

@@ -7,10 +7,12 @@ memory and worker may differ (a new session, a restart of the server) the worker
 
 import asyncio
 import contextlib
+import re
 from collections.abc import Callable, Coroutine
 from typing import Any
 
 from tickwork.core.effects import Stop
+from tickwork.core.errors import Refused
 from tickwork.core.inputs import (
     Checkpointed,
     Failed,
@@ -52,6 +54,7 @@ MESSAGE_CHARACTERS_MAX = 4_000
 WAIT_MS_MAX = 20_000
 
 Pair = tuple[int, int]
+_DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
 class Seat:
@@ -132,8 +135,8 @@ class Floor:
         seat.heard_ms, seat.closed_ms, seat.peer = self._clock.mono_ms(), 0, peer
         if call.seq == seat.seq and seat.reply is not None and not _broken(seat.reply):
             return await asyncio.shield(seat.reply)
-        if call.seq < seat.seq:
-            return Reply(call.seq, refused="this call was answered before a later one; its answer is gone")
+        if call.seq < seat.seq:  # a later call came first, on another connection
+            return await self._answer(seat, call, None)
         seat.wake()  # an older call that still waits ends now
         before, seat.seq = seat.reply, call.seq
         seat.reply = asyncio.get_running_loop().create_task(self._answer(seat, call, before))
@@ -173,7 +176,7 @@ class Floor:
             return Reply(call.seq, fenced=fenced)
         if call.held is not None:
             self._reconcile(seat, call)
-        elif not inputs and not seat.mail and not seat.stops:
+        elif not inputs and not seat.mail and not seat.stops and call.seq == seat.seq:
             await self._until_mail(seat, call)
         return self._reply(seat, call, fenced)
 
@@ -189,6 +192,9 @@ class Floor:
     def _reply(self, seat: Seat, call: Call, fenced: tuple[Pair, ...]) -> Reply:
         mail, seat.mail = seat.mail, []
         stops, seat.stops = seat.stops, []
+        for work, _ in mail:
+            if (held := self._books.open.get(work.task)) is not None:
+                held.told = call.seq
         fresh = {spec.id: spec for _, spec in mail if spec.id not in seat.specs}
         seat.specs.update(dict.fromkeys(fresh))
         return Reply(call.seq, tuple(work for work, _ in mail), tuple(fresh.values()), tuple(stops), fenced)
@@ -203,10 +209,16 @@ class Floor:
         for _, task in sorted(tasks.items()):
             pair = (task.number, task.attempt)
             # What was dispatched in a tick that still commits is delivered when that is durable.
-            if task.dispatched <= self._partition().durable_tick and pair not in held and pair not in on_its_way:
+            durable = task.dispatched <= self._partition().durable_tick
+            if durable and pair not in held and pair not in on_its_way and not self._told_since(task.number, call):
                 self.deliver(self._assigner.order(task))
         assigned = {(task.number, task.attempt) for task in tasks.values()}
         seat.stops += [pair for pair in held if pair not in assigned]
+
+    def _told_since(self, task: int, call: Call) -> bool:
+        """Whether it went out with the reply to a later call, which the worker could not know of in this one."""
+        held = self._books.open.get(task)
+        return held is not None and held.told > call.seq
 
     # ---- reports
 
@@ -258,8 +270,12 @@ class Floor:
                 return None
 
     async def _value(self, value: bytes | Ref | None, payloads: list[Payload]) -> Value:
-        if not isinstance(value, bytes):
+        if isinstance(value, Ref):
+            if value.place != "artifact" or not _DIGEST.fullmatch(value.digest) or value.size < 0:
+                raise Refused("bad_value", "a value elsewhere is an artifact, named by its digest", path="reports")
             return value
+        if value is None:
+            return None
         if len(value) <= VALUE_BYTES_MAX:
             return self._vault.take(value, payloads)
         return await self._vault.take_any(value, payloads)
@@ -319,6 +335,7 @@ class Floor:
         for seat in self.seats.values():
             if seat.peer == peer and not seat.closed_ms:
                 seat.closed_ms = now_ms
+                seat.wake()  # nobody waits for that reply any more; it is kept in case its worker comes back
 
     async def _watch(self) -> None:
         while not self._closing:

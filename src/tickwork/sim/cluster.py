@@ -6,7 +6,9 @@ accepted or few faults happened proves nothing, so it fails as vacuous.
 """
 
 import asyncio
+import gc
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Self
 
@@ -19,7 +21,7 @@ from tickwork.sim.executor import EffectLedger
 from tickwork.sim.faults import NONE, Faults
 from tickwork.sim.guard import Guard
 from tickwork.sim.journals import Journals
-from tickwork.sim.loop import SimulationError
+from tickwork.sim.loop import OutOfTime, SimulationError
 from tickwork.sim.net import MemoryArtifacts, Server, ServerService, SimLink
 from tickwork.sim.network import Net
 from tickwork.sim.report import Report, Violation
@@ -77,7 +79,7 @@ class Alive:
     """What a node holds in memory, for the comparison with its journal."""
 
     partition: int
-    seq: int  # the last that is in the state
+    seq: int  # the last that is in the state, committed or not
     settings: Settings
     state: State
 
@@ -166,17 +168,21 @@ class Cluster:
         """Never raises for what the run did: it is in the report."""
         world, options = self.world, self.options
         world.note("world", "options", str(options.words()))
+        gc.freeze()  # what was there before is no part of the one collection at the end
         try:
             with Guard():
                 self._boot()
                 self._safety_phase()
                 self._heal()
                 self._liveness_phase()
+                self._come_to_rest()
                 world.loop.settle()
                 self._final_checks()
         except SimulationError as error:
             text = f"{error} {error.__cause__!r}" if error.__cause__ else str(error)
             self.violations.append(Violation(type(error).__name__, text))
+        finally:
+            gc.unfreeze()
         report = self._report()
         world.close()
         return report
@@ -215,6 +221,18 @@ class Cluster:
         while loop.time() < until and not self._settled():
             loop.advance(LOOK_S)
 
+    def _come_to_rest(self) -> None:
+        """Until what the nodes have decided is in their journals; one that never gets there shows in I7."""
+        with suppress(OutOfTime):
+            self.world.loop.run_until(lambda: all(self._written(alive) for alive in self._alive()), LOOK_S * 12)
+
+    def _alive(self) -> list[Alive]:
+        return [alive for name, seat in self.seats.items() if self.world.hosts[name].up for alive in seat.show()]
+
+    def _written(self, alive: Alive) -> bool:
+        partition = self.disk.partitions.get(alive.partition)
+        return partition is not None and alive.seq <= len(partition.journal)
+
     def _settled(self) -> bool:
         if self._busy_clients:
             return False
@@ -245,11 +263,8 @@ class Cluster:
             found += checkers.nothing_is_lost(settings, rows, self._home(rows), workers=workers)
             found += checkers.one_result(rows, self.ledger)
         found += self._known_somewhere()
-        for host, seat in self.seats.items():
-            if self.world.hosts[host].up:
-                for alive in seat.show():
-                    rows = kept.get(alive.partition, ())[: alive.seq]
-                    found += checkers.folds_to(alive.settings, rows, alive.state)
+        for alive in self._alive():
+            found += checkers.folds_to(alive.settings, kept.get(alive.partition, ())[: alive.seq], alive.state)
         self.violations += [*found, *self._vacuous()]
 
     def _home(self, rows: Sequence[Sealed]) -> list[tuple[str, str]]:

@@ -129,7 +129,7 @@ class SimExecutor:
         while self._waiting and len(self._running) < self._slots:
             name = next(iter(self._waiting))
             work, spec = self._waiting.pop(name)
-            task = asyncio.get_running_loop().create_task(self._attempt(work, spec), name=f"attempt {name}")
+            task = self.world.loop.create_task(self._attempt(work, spec), name=f"attempt {name}")
             self._running[name] = task
 
     async def _attempt(self, work: Work, spec: Spec) -> None:

@@ -64,7 +64,7 @@ class Faults:
 
 
 def _scaled(most: float, percent: int) -> float:
-    return most * percent / 100 if isinstance(most, float) else max(1, most * percent // 100)
+    return round(most * percent / 100, 6) if isinstance(most, float) else max(1, most * percent // 100)
 
 
 MOST: dict[str, float] = {

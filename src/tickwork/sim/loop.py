@@ -303,8 +303,8 @@ class VirtualLoop(asyncio.AbstractEventLoop):
 
     def kill(self, process: Process) -> None:
         """None of its callbacks runs again; not even its `finally` blocks go on."""
+        self.bury([task for task in process.tasks if not task.done()])  # first: what is held may be all that keeps them
         process.dead, process.held = True, None
-        self.bury(task for task in process.tasks if not task.done())
 
     def hold(self, process: Process) -> None:
         if process.runs:

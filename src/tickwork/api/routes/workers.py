@@ -1,9 +1,11 @@
 """Workers: the exchange by which they get work and report it, and who is here."""
 
+import asyncio
+
 from tickwork.api.asked import Asked, Gone, decoded
 from tickwork.api.messages import MSGPACK, Answer, as_json
 from tickwork.api.table import Body, Gives, Route
-from tickwork.core.errors import Refused
+from tickwork.core.errors import Refused, Unavailable
 from tickwork.ports import wire
 from tickwork.ports.exchange import Call, Reply, call_decoder, encoder
 
@@ -20,13 +22,19 @@ async def exchange(asked: Asked) -> Answer:
 
 async def _reply(asked: Asked, call: Call) -> Reply:
     peer = asked.peer
-    if not call.wait_ms or call.reports:
-        return await asked.engine.exchange(call, peer)
     try:
+        if not call.wait_ms or call.reports:
+            return await asked.engine.exchange(call, peer)
         return await asked.while_there(asked.engine.exchange(call, peer))
     except Gone:
         asked.engine.connection_closed(peer)
         raise
+    except asyncio.CancelledError:
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            raise
+        # The engine ended while the call waited; this request itself was not cancelled.
+        raise Unavailable("the server is shutting down; ask again in a moment", retry_after_ms=1_000) from None
 
 
 async def list_workers(asked: Asked) -> Answer:

@@ -237,6 +237,25 @@ def test_a_stopped_process_goes_on_where_it_was(loop):
     assert said == [1.0, 11.5, 12.5, 13.5]
 
 
+def test_a_process_that_dies_while_it_stands_still_leaves_nothing_behind():
+    loop, said = VirtualLoop(), []
+    process = Process("p")
+
+    async def work():
+        said.append("begun")
+
+    loop.hold(process)
+    loop.create_task(work(), context=loop.context_of(process))
+    loop.advance(1)
+    loop.kill(process)
+    loop.go_on(process)
+    loop.advance(1)
+    loop.settle()
+
+    assert said == []
+    loop.close()
+
+
 def test_the_loop_is_fast(capsys):
     loop = VirtualLoop(Chance(1))
 
