@@ -10,7 +10,9 @@ class Entry(NamedTuple):
 
 
 GROUPS: dict[str, tuple[Entry, ...]] = {
-    "Begin": (),
+    "Begin": (
+        Entry("dev", "Server, engine and worker for an application; new code runs as soon as it is saved.", "dev:dev"),
+    ),
     "Processes": (
         Entry("server", "The engine and its API.", "processes:server"),
         Entry("worker", "A worker for an application.", "processes:worker"),

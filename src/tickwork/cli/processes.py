@@ -54,7 +54,10 @@ def worker(
     url
         The server (TICKWORK_URL; http://127.0.0.1:8440).
     """
+    from tickwork.compose.children import end_with_parent
     from tickwork.compose.worker import work
+
+    end_with_parent()
 
     def ready(agent: "Agent") -> None:
         _say(f"tickwork worker {agent.name}: serves {app} for {found.address}")

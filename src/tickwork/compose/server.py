@@ -59,10 +59,10 @@ async def serve(settings: Settings, *, ready: Callable[[Engine, str], None]) -> 
         loop.add_signal_handler(number, stop.set)
     async with serving(settings) as (engine, server):
         ready(engine, server.address)
-        await _until(stop, engine)
+        await until(stop, engine)
 
 
-async def _until(stop: asyncio.Event, engine: Engine) -> None:
+async def until(stop: asyncio.Event, engine: Engine) -> None:
     """A partition that failed serves nobody: the process ends, and whoever watches it starts it again."""
     while not stop.is_set():
         with contextlib.suppress(TimeoutError):
