@@ -7,6 +7,7 @@ there is `ConnectionError`; the caller decides whether to ask again.
 
 import asyncio
 import ssl
+from typing import cast
 from urllib.parse import urlsplit
 
 import httptools
@@ -28,8 +29,7 @@ class _Connection(asyncio.Protocol):
         self.reusable = True
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self.transport = transport
+        self.transport = cast("asyncio.Transport", transport)  # uvloop's is one in all but name
 
     def data_received(self, data: bytes) -> None:
         if self._parser is None:
