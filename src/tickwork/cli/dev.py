@@ -71,7 +71,7 @@ def run_line(run: object) -> str:
     """Workflow, state, duration, id; where it failed, why."""
     from rich.markup import escape
 
-    from tickwork.cli.screen import took, tinted
+    from tickwork.cli.screen import tinted, took
     from tickwork.ports import wire
 
     assert isinstance(run, wire.Run)
