@@ -43,6 +43,7 @@ from tickwork.ports.store import Payload
 from tickwork.runtime.assign import Assigner, BadArgument, Order
 from tickwork.runtime.books import Books
 from tickwork.runtime.partition import Partition
+from tickwork.runtime.patience import patiently
 from tickwork.runtime.vault import Vault
 
 LOST_AFTER_MS = 25_000  # silent: two beats of 10 s may go missing
@@ -133,7 +134,7 @@ class Floor:
         if call.seq == seat.seq and seat.reply is not None and not _broken(seat.reply):
             return await asyncio.shield(seat.reply)
         if call.seq < seat.seq:
-            return Reply(call.seq, refused="this call was answered before a later one; its answer is gone")
+            return _overtaken(call)
         seat.wake()  # an older call that still waits ends now
         before, seat.seq = seat.reply, call.seq
         seat.reply = asyncio.get_running_loop().create_task(self._answer(seat, call, before))
@@ -281,7 +282,7 @@ class Floor:
 
     async def _deliver_later(self, order: Order) -> None:
         try:
-            self._mail(order, await self._assigner.later(order))
+            self._mail(order, await patiently(lambda: self._assigner.later(order)))
         except BadArgument as error:
             self._refuse(order, str(error))
         except Exception as error:
@@ -355,6 +356,14 @@ def _offer(seat: Seat, credit: int) -> Offer:
         profile.memory_mb,
         profile.gpu,
     )
+
+
+def _overtaken(call: Call) -> Reply:
+    """Two connections do not keep an order: a call that waits for work may come behind one with reports, and then
+    there is nothing to say. A call with reports is never overtaken by its own worker, so nobody hears this answer."""
+    if call.reports:
+        return Reply(call.seq, refused="this call was answered before a later one; its answer is gone")
+    return Reply(call.seq)
 
 
 def _broken(reply: "asyncio.Task[Reply]") -> bool:
