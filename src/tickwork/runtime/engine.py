@@ -47,6 +47,7 @@ from tickwork.runtime.floor import Floor
 from tickwork.runtime.inbox import Letter
 from tickwork.runtime.logs import Logs
 from tickwork.runtime.partition import Decided, Partition
+from tickwork.runtime.patience import patiently
 from tickwork.runtime.recovery import recover, settings_of
 from tickwork.runtime.timekeeper import Timekeeper
 from tickwork.runtime.vault import ARGUMENTS_STEP, Vault, decode_value
@@ -191,10 +192,11 @@ class Engine:
         """An id that nobody has had: of a run, or of a request in the log."""
         return self._ids.new()
 
-    def _spawn(self, job: Coroutine[Any, Any, None]) -> None:
+    def _spawn(self, job: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(job)
         self._jobs.add(task)
         task.add_done_callback(self._jobs.discard)
+        return task
 
     def _alarm(self, kind: str, text: str) -> None:
         alarm = Alarm(self._clock.wall_ms(), kind, text)
@@ -229,7 +231,7 @@ class Engine:
     async def _look_up(self, effect: LookUp) -> None:
         row = self._live.books.find_cached(effect.key)
         if row is None:
-            row = (await self._store.read_cache([effect.key])).get(effect.key)
+            row = (await patiently(lambda: self._store.read_cache([effect.key]))).get(effect.key)
         fresh = row is not None and (effect.ttl_ms is None or row.kept_ms + effect.ttl_ms > self._clock.wall_ms())
         answer = ask.CacheAnswered(effect.task, fresh, decode_value(row.value) if row is not None and fresh else None)
         with contextlib.suppress(TickworkError):
@@ -239,11 +241,13 @@ class Engine:
         """A child run whose inputs are its parent's large arguments: they are kept apart, for its tasks and readers."""
         parent = self.state.tasks.get(task)
         if parent is not None:
-            self._spawn(self._keep_inputs(task, child, self._assigner.child_inputs(parent, child)))
+            name, keeping = (task, child), self.vault.keeping
+            keeping[name] = self._spawn(self._keep_inputs(task, child, self._assigner.child_inputs(parent, child)))
+            keeping[name].add_done_callback(lambda _: keeping.pop(name, None))
 
     async def _keep_inputs(self, task: int, child: int, sources: list[Any]) -> None:
-        data, _ = await self._assigner.assemble(sources, bytes_max=INPUT_BYTES_MAX)
-        value = Ref(await self.artifacts.put(data), len(data), None, "artifact")
+        data, _ = await patiently(lambda: self._assigner.assemble(sources, bytes_max=INPUT_BYTES_MAX))
+        value = Ref(await patiently(lambda: self.artifacts.put(data)), len(data), None, "artifact")
         self._live.books.keep_child(task, ARGUMENTS_STEP, child, value)
 
     # ---- commands

@@ -11,6 +11,8 @@ import re
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+import msgspec
+
 from tickwork.core.effects import Stop
 from tickwork.core.errors import Refused
 from tickwork.core.inputs import (
@@ -45,6 +47,7 @@ from tickwork.ports.store import Payload
 from tickwork.runtime.assign import Assigner, BadArgument, Order
 from tickwork.runtime.books import Books
 from tickwork.runtime.partition import Partition
+from tickwork.runtime.patience import patiently
 from tickwork.runtime.vault import Vault
 
 LOST_AFTER_MS = 25_000  # silent: two beats of 10 s may go missing
@@ -74,6 +77,10 @@ class Seat:
         self.stops: list[Pair] = []
         self.specs: dict[int, None] = {}  # that this session has been told
         self.woken: asyncio.Future[None] | None = None
+
+    @property
+    def credit(self) -> int:
+        return self.offer.credit if self.offer is not None else 0
 
     def wake(self) -> None:
         if self.woken is not None and not self.woken.done():
@@ -135,8 +142,8 @@ class Floor:
         seat.heard_ms, seat.closed_ms, seat.peer = self._clock.mono_ms(), 0, peer
         if call.seq == seat.seq and seat.reply is not None and not _broken(seat.reply):
             return await asyncio.shield(seat.reply)
-        if call.seq < seat.seq:  # a later call came first, on another connection
-            return await self._answer(seat, call, None)
+        if call.seq < seat.seq:
+            return await self._overtaken(seat, call)
         seat.wake()  # an older call that still waits ends now
         before, seat.seq = seat.reply, call.seq
         seat.reply = asyncio.get_running_loop().create_task(self._answer(seat, call, before))
@@ -179,6 +186,21 @@ class Floor:
         elif not inputs and not seat.mail and not seat.stops and call.seq == seat.seq:
             await self._until_mail(seat, call)
         return self._reply(seat, call, fenced)
+
+    async def _overtaken(self, seat: Seat, call: Call) -> Reply:
+        """A later call came first, on another connection. What it says counts; mail goes out with later replies only,
+        because nobody may be there to read this one."""
+        inputs, payloads, places = await self._inputs_of(seat, msgspec.structs.replace(call, credit=seat.credit))
+        fenced: tuple[Pair, ...] = ()
+        if inputs:
+            letter = self._partition().ask(inputs, payloads)
+            await letter.done
+            late = [places[place] for place, answer in sorted(letter.answers.items()) if answer.code == "fenced"]
+            fenced = tuple((report.task, report.attempt) for report in late)
+        if call.held is not None:
+            self._reconcile(seat, call)
+            seat.wake()
+        return Reply(call.seq, fenced=fenced)
 
     async def _until_mail(self, seat: Seat, call: Call) -> None:
         if self._closing or seat.seq != call.seq or not call.wait_ms:
@@ -297,7 +319,7 @@ class Floor:
 
     async def _deliver_later(self, order: Order) -> None:
         try:
-            self._mail(order, await self._assigner.later(order))
+            self._mail(order, await patiently(lambda: self._assigner.later(order)))
         except BadArgument as error:
             self._refuse(order, str(error))
         except Exception as error:
