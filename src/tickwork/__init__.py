@@ -1,1 +1,99 @@
 """tickwork: a deterministic scheduler whose every decision is recorded and can be replayed."""
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tickwork.sdk.client import AsyncClient, BatchRefused, Client, Handle, RunFailed, StillRunning
+    from tickwork.sdk.surface import (
+        Conflict,
+        Context,
+        InvalidDefinition,
+        Node,
+        Refused,
+        Schedule,
+        StepsChanged,
+        Task,
+        TickworkError,
+        Unavailable,
+        Unsendable,
+        Workflow,
+        approval,
+        branch,
+        cel,
+        context,
+        cron,
+        event,
+        every,
+        http,
+        index,
+        instance,
+        item,
+        iteration,
+        node,
+        previous,
+        repeat,
+        shell,
+        task,
+        wait,
+        workflow,
+    )
+
+__all__ = [
+    "AsyncClient",
+    "BatchRefused",
+    "Client",
+    "Conflict",
+    "Context",
+    "Handle",
+    "InvalidDefinition",
+    "Node",
+    "Refused",
+    "RunFailed",
+    "Schedule",
+    "StepsChanged",
+    "StillRunning",
+    "Task",
+    "TickworkError",
+    "Unavailable",
+    "Unsendable",
+    "Workflow",
+    "approval",
+    "branch",
+    "cel",
+    "context",
+    "cron",
+    "event",
+    "every",
+    "http",
+    "index",
+    "instance",
+    "item",
+    "iteration",
+    "node",
+    "previous",
+    "repeat",
+    "shell",
+    "task",
+    "wait",
+    "workflow",
+]
+
+
+_OF_CLIENT = frozenset(("AsyncClient", "BatchRefused", "Client", "Handle", "RunFailed", "StillRunning"))
+
+
+def __getattr__(name: str) -> Any:
+    """Loaded when first asked for: a server that never touches the SDK does not pay for it."""
+    if name not in __all__:
+        raise AttributeError(f"module 'tickwork' has no attribute {name!r}")
+    if name in _OF_CLIENT:
+        from tickwork.sdk import client
+
+        return getattr(client, name)
+    from tickwork.sdk import surface
+
+    return getattr(surface, name)
+
+
+def __dir__() -> list[str]:
+    return [*globals(), *__all__]

@@ -311,6 +311,14 @@ class StoreSuite:
         assert [row.number for row in await store.find_runs("other", keys=["k"])] == [4]
         assert await store.find_runs("nobody", ids=["run-1"], keys=["k"]) == []
 
+    async def test_of_several_runs_with_one_key_the_latest_is_found_in_whatever_partition(self, store):
+        await claimed(store)
+        await store.claim(P + 1, owner="n", settings=b"")
+        await written(store, Rows(runs=[run(5, key="k"), run(9, key="k")]))
+        await written(store, Rows(runs=[run(7, key="k")]), partition=P + 1)
+
+        assert [row.number for row in await store.find_runs("acme", keys=["k"])] == [9]
+
     async def test_a_run_found_by_id_and_by_key_is_told_once(self, store):
         await claimed(store)
         await written(store, Rows(runs=[run(1, key="k")]))

@@ -2,9 +2,13 @@
 
 from typing import Any, get_args
 
+import msgspec
 import pytest
 
+from driver import BY, Driver, T, task
 from histories import History
+from tickwork.core import inputs as inp
+from tickwork.core.errors import Corrupt
 from tickwork.core.events import Event
 from tickwork.core.machine import Machine
 from tickwork.core.model import State
@@ -12,6 +16,7 @@ from tickwork.core.snapshot import Snapshot, capture, digest, encode_header, res
 from tickwork.core.touched import ENDINGS, HEADER_ONLY, RULES, Touched
 
 SEEDS = range(70)
+MORE_SEEDS = range(1_000, 1_300)
 
 
 class Pieces:
@@ -73,8 +78,6 @@ class Watched(History):
 
 
 def numbers(rows: list[bytes]) -> list[int]:
-    import msgspec
-
     return [msgspec.msgpack.decode(row)[0] for row in rows]
 
 
@@ -89,3 +92,93 @@ def test_rewriting_what_was_touched_keeps_the_snapshot_after_every_tick(seed):
     history = Watched(seed, every=1).run(150)
 
     assert history.compared > 150
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", MORE_SEEDS)
+def test_the_same_in_many_more_histories(seed):
+    assert Watched(seed, every=1).run(200).compared > 200
+
+
+@pytest.mark.parametrize("every", [3, 20])
+@pytest.mark.parametrize("seed", range(100, 110))
+def test_rows_may_be_written_behind_many_ticks_at_once(seed, every):
+    """What came and went between two writes is in neither of them."""
+    history = Watched(seed, every=every).run(150)
+
+    assert history.compared >= 150 // every
+
+
+@pytest.mark.proves("I9")
+@pytest.mark.parametrize("seed", range(200, 210))
+def test_a_machine_that_folds_the_tail_goes_on_keeping_the_rows(seed):
+    """Recovery: rows at the watermark, the ticks behind it folded, and everything after that noted as before."""
+    history = Watched(seed, every=25).run(120)
+    rows, state = history.driver.rows, history.driver.state
+    watermark = len(rows) // 25 * 25
+    machine, pieces = Machine(settings=history.driver.settings), Pieces(State(), every=25)
+    for tick, asked, events in rows[:watermark]:
+        machine.fold(tick, asked, events)
+        pieces.note(machine.state, events)
+    machine = Machine(restore(*pieces.snapshot(machine.state)))
+    pieces.touched = Touched(machine.state)
+    for tick, asked, events in rows[watermark:]:
+        machine.fold(tick, asked, events)
+        pieces.note(machine.state, events)
+    pieces.every = 1
+    pieces.note(machine.state, [])
+
+    assert pieces.snapshot(machine.state) == capture(state)
+
+
+def kept(driver: Driver) -> Pieces:
+    """Rows of everything that the driver has done so far, and of what it does from here on."""
+    pieces = Pieces(State(), every=1)
+    folded = Machine(settings=driver.settings)
+    for tick, asked, events in driver.rows:
+        folded.fold(tick, asked, events)
+        pieces.note(folded.state, events)
+    return pieces
+
+
+def test_a_debounced_run_is_rewritten():
+    driver = Driver()
+    driver.define("flow", task("a"))
+    driver.submit("flow", "r1", delay_ms=1_000, debounce="d")
+    driver.submit("flow", "r2", delay_ms=2_000, debounce="d")
+
+    assert kept(driver).snapshot(driver.state) == capture(driver.state)
+    driver.advance(3_000)
+    driver.submit("flow", "r3", delay_ms=1_000, debounce="d")  # r1 has started: this is another one
+    assert kept(driver).snapshot(driver.state) == capture(driver.state)
+    assert digest(restore(*capture(driver.state))) == digest(driver.state)
+
+
+def test_whoever_a_gate_lets_in_is_rewritten_though_no_event_names_it():
+    driver = Driver(max_runs_per_tick=1)
+    driver.define("flow", task("a"), concurrency={"limit": 1})
+    for run_id in ("r1", "r2", "r3"):
+        driver.submit("flow", run_id)
+    attempt = driver.attempt_of("r1", "a")
+    driver.send(inp.Succeeded(attempt.task, attempt.attempt), *(inp.Submit(BY, T, f"q{n}", "flow") for n in range(3)))
+
+    assert not driver.run("r2").gated
+    assert kept(driver).snapshot(driver.state) == capture(driver.state)
+
+
+def test_pieces_of_two_moments_are_refused():
+    driver = Driver()
+    driver.define("flow", task("a"))
+    driver.submit("flow", "r1")
+    before = capture(driver.state)
+    driver.submit("flow", "r2")
+    after = capture(driver.state)
+
+    for header, runs, tasks in [
+        (before.header, after.runs, after.tasks),
+        (after.header, before.runs, before.tasks),
+        (after.header, after.runs[1:], after.tasks),
+        (after.header, after.runs, [after.tasks[0][:-1]]),
+    ]:
+        with pytest.raises(Corrupt, match="from the journal"):
+            restore(header, after.documents, runs, tasks)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from tickwork.core import wheel as wheel_module
-from tickwork.core.wheel import DUE_MAX, KEY_MAX, WIDTH, Bucket, Wheel, _find
+from tickwork.core.wheel import DUE_MAX, KEY_MAX, WIDTH, Bucket, Wheel, _find, mark_of
 
 DAY = 86_400_000
 EDGES = sorted(
@@ -191,6 +191,34 @@ def test_two_wheels_with_the_same_timers_list_them_alike_whatever_the_order_of_s
         other.next_due()
 
     assert one.items() == other.items() == sorted(keyed, key=fire_order)
+
+
+@pytest.mark.parametrize("bucket", [2, 128])
+@pytest.mark.parametrize("spread", [1, 5_000, 30 * DAY, DUE_MAX])
+def test_a_filled_wheel_is_the_same_as_one_that_was_set_timer_by_timer(monkeypatch, spread, bucket):
+    monkeypatch.setattr(wheel_module, "BUCKET_MAX", bucket)
+    rng = random.Random(spread)
+    timers = [(rng.randrange(spread), number << 5 | rng.randrange(11)) for number in range(2_000)]
+    one, other = Wheel(), Wheel()
+    for due, key in timers:
+        one.insert(due, key)
+    for due, key in timers[:50]:
+        other.insert(due, key)
+    other.next_due()  # some of what is there already has been looked at
+    other.fill([mark_of(due, key & 31, key >> 5) for due, key in timers[50:]])
+
+    assert (len(other), other.items()) == (len(one), one.items())
+    for due, key in rng.sample(timers, 1_000):
+        one.cancel(due, key)
+        other.cancel(due, key)
+        one.insert(due + 1, key)
+        other.insert(due + 1, key)
+        assert other.next_due() == one.next_due()
+    assert (
+        other.items()
+        == one.items()
+        == sorted(other.items(), key=lambda timer: mark_of(timer[0], timer[1] & 31, timer[1] >> 5))
+    )
 
 
 @pytest.mark.parametrize("look", [False, True])

@@ -513,7 +513,7 @@ def _put_schedule(turn: Turn, place: int, asked: inputs.PutSchedule) -> None:
         raise Refused("unknown_workflow", f"there is no workflow {asked.workflow[:128]!r}", path="workflow")
     if (asked.cron is None) == (asked.every_ms is None):
         raise Refused("bad_schedule", "give a cron expression or an interval, one of them", path="cron")
-    require_inputs(plan.definition, asked.inputs)
+    require_inputs(plan.definition, asked.inputs, at_ms=state.now_ms)
     old = tenant.schedules.get(asked.schedule)
     after_ms = max(state.now_ms, old.last_fired_ms if old is not None else 0)
     next_ms = time_of(asked, state.now_ms).next_ms(after_ms)

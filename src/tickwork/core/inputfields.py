@@ -13,11 +13,12 @@ from tickwork.core.definition import Definition, InputField
 from tickwork.core.errors import Problem, Refused
 from tickwork.core.names import check_name
 from tickwork.core.problems import Problems, join
-from tickwork.core.timetext import instant_ms
-from tickwork.core.values import INLINE_BYTES_MAX, Ref, Sealed, Value, decode, too_large
+from tickwork.core.timetext import instant_ms, instant_text
+from tickwork.core.values import INLINE_BYTES_MAX, Ref, Sealed, Value, decode, pack, too_large
 
 TYPES = ("string", "integer", "number", "boolean", "array", "object", "datetime", "any")
 SECRET_PREFIX = "secret:"  # noqa: S105 - the mark of a reference, not a password
+SCHEDULED_TIME = "scheduled_time"  # an input of this name gets the nominal time of a scheduled run
 ENUM_MAX = 1_000
 
 _PYTHON_TYPES: Mapping[str, tuple[type, ...]] = {
@@ -51,18 +52,33 @@ def check_inputs(definition: Definition, values: dict[str, Any]) -> list[Problem
     return problems.listed()
 
 
-def require_inputs(definition: Definition, value: Value) -> None:
-    """Raises `Refused` with the first problem of a run's inputs. What is not inline was checked where it was stored."""
+def require_inputs(definition: Definition, value: Value, *, at_ms: int | None = None) -> None:
+    """Raises `Refused` with the first problem of a run's inputs. What is not inline was checked where it was stored.
+    With `at_ms` they are those of a scheduled run."""
     if too_large(value):
         raise Refused("value_too_large", f"inline values have at most {INLINE_BYTES_MAX} bytes", path="inputs")
+    if at_ms is not None and isinstance(value, Ref | Sealed) and SCHEDULED_TIME in definition.inputs:
+        raise Refused(
+            "value_not_inline", "these inputs are too large for the scheduled time to join them", path="inputs"
+        )
     if isinstance(value, Ref | Sealed):
         return
     plain = {} if value is None else decode(value, what="inputs")
     if not isinstance(plain, dict):
         raise Refused("bad_inputs", "inputs are a map from name to value", path="inputs")
+    if at_ms is not None and SCHEDULED_TIME in definition.inputs:
+        plain = plain | {SCHEDULED_TIME: instant_text(at_ms)}
     problems = check_inputs(definition, plain)
     if problems:
         raise Refused(problems[0].code, problems[0].message, path=problems[0].path)
+
+
+def scheduled_inputs(definition: Definition, value: Value, at_ms: int) -> Value:
+    """The inputs of a scheduled run: those of its schedule, and its nominal time where the workflow asks for it."""
+    if SCHEDULED_TIME not in definition.inputs or not (value is None or isinstance(value, bytes)):
+        return value
+    plain = {} if value is None else decode(value, what="inputs")
+    return pack(plain | {SCHEDULED_TIME: instant_text(at_ms)})
 
 
 def with_defaults(definition: Definition, values: dict[str, Any]) -> dict[str, Any]:

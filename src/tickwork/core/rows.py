@@ -10,11 +10,12 @@ from collections.abc import Iterable
 
 import msgspec
 
-from tickwork.core.evolve.upkeep import DUE_KIND, set_timer
+from tickwork.core.evolve.upkeep import DUE_KIND
 from tickwork.core.lifecycle import Phase
 from tickwork.core.model import BLOCK_BITS, Fan, Heard, Run, State, Task, Timer
 from tickwork.core.plan import Kind, Plan
 from tickwork.core.values import Value
+from tickwork.core.wheel import mark_of
 
 
 class RunMore(msgspec.Struct, array_like=True, gc=False):
@@ -101,6 +102,8 @@ class LiveTask(msgspec.Struct, array_like=True, gc=False):
     more: TaskMore | None
 
 
+RUN_START, SILENT, WAITING = int(Timer.RUN_START), int(Timer.SILENT), int(Phase.WAITING)
+
 _encode = msgspec.msgpack.Encoder(order="deterministic").encode
 _decode_run = msgspec.msgpack.Decoder(LiveRun).decode
 _decode_task = msgspec.msgpack.Decoder(LiveTask).decode
@@ -172,6 +175,7 @@ class Found(msgspec.Struct):
 
     queued: list[Task] = []  # these stand in the line of their lane
     children: list[Run | Task] = []
+    timers: list[int] = []  # marks
     words: dict[str, str] = {}  # who asked and how are the same few words in most rows: one object for each
 
 
@@ -185,10 +189,15 @@ def add_tasks(state: State, rows: Iterable[bytes], found: Found) -> None:
     """Runs, lanes and workers are there already."""
     for data in rows:
         _add_task(state, _decode_task(data), found)
+
+
+def settle(state: State, found: Found) -> None:
+    """All rows are read: children to their parents, timers into the wheel."""
     for child in found.children:
         fan = state.tasks[child.parent].fan
         assert fan is not None, "only what fans out has children"
         fan.live[child.child] = child.number
+    state.wheel.fill(found.timers)
 
 
 def _add_run(state: State, row: LiveRun, found: Found) -> None:
@@ -206,13 +215,12 @@ def _add_run(state: State, row: LiveRun, found: Found) -> None:
     if row.results is not None:
         run.results = dict(row.results)
     if row.start_at:
-        run.start_at = set_timer(state, Timer.RUN_START, number, row.start_at)
+        run.start_at = row.start_at
+        found.timers.append(mark_of(row.start_at, RUN_START, number))
     if run.wanted:
         state.fresh.append(run)
     if row.more is not None:
-        _add_more_to_run(state, run, row.more)
-        if run.parent:
-            found.children.append(run)
+        _add_more_to_run(run, row.more, found)
 
 
 def _todo(plan: Plan, phases: bytearray, counts: bytearray | list[int] | None) -> tuple[int, ...] | list[int]:
@@ -223,10 +231,12 @@ def _todo(plan: Plan, phases: bytearray, counts: bytearray | list[int] | None) -
     return [index for index, phase in enumerate(phases) if not phase and not counts[index]]
 
 
-def _add_more_to_run(state: State, run: Run, more: RunMore) -> None:
+def _add_more_to_run(run: Run, more: RunMore, found: Found) -> None:
     tenant = run.tenant
     run.priority, run.body, run.schedule, run.scheduled_ms = more.priority, more.body, more.schedule, more.scheduled_ms
     run.parent, run.child, run.signals = more.parent, more.child, more.signals
+    if run.parent:
+        found.children.append(run)
     run.gated, run.pause_reason, run.sla_next = more.gated, more.pause_reason, more.sla_next
     run.parent_run = more.parent_run
     run.key, run.debounce = more.key, more.debounce
@@ -236,12 +246,9 @@ def _add_more_to_run(state: State, run: Run, more: RunMore) -> None:
         tenant.debounced[run.plan.name, run.debounce] = run
     if more.gate is not None:
         run.gate = tenant.gates[run.plan.name, more.gate]
-    if more.deadline:
-        run.deadline = set_timer(state, Timer.RUN_TIMEOUT, run.number, more.deadline)
-    if more.resume_at:
-        run.resume_at = set_timer(state, Timer.RUN_RESUME, run.number, more.resume_at)
-    if more.sla_at:
-        run.sla_at = set_timer(state, Timer.SLA, run.number, more.sla_at)
+    run.deadline, run.resume_at, run.sla_at = more.deadline, more.resume_at, more.sla_at
+    timers = ((Timer.RUN_TIMEOUT, run.deadline), (Timer.RUN_RESUME, run.resume_at), (Timer.SLA, run.sla_at))
+    found.timers += [mark_of(tick, kind, run.number) for kind, tick in timers if tick]
 
 
 def _add_task(state: State, row: LiveTask, found: Found) -> None:
@@ -262,25 +269,25 @@ def _add_task(state: State, row: LiveTask, found: Found) -> None:
     if worker is not None:
         worker.tasks[number] = task
     if row.due:
-        set_timer(state, DUE_KIND[Phase(row.phase)], number, row.due)
+        found.timers.append(mark_of(row.due, DUE_KIND[Phase(row.phase)], number))
     if row.silent_at:
-        set_timer(state, Timer.SILENT, number, row.silent_at)
+        found.timers.append(mark_of(row.silent_at, SILENT, number))
     if row.queued:
         found.queued.append(task)
     if more is not None:
-        _add_more_to_task(task, more)
-        if more.parent:
-            found.children.append(task)
+        _add_more_to_task(task, more, found)
 
 
-def _add_more_to_task(task: Task, more: TaskMore) -> None:
+def _add_more_to_task(task: Task, more: TaskMore, found: Found) -> None:
     run, row = task.run, more.fan
     task.losses, task.returns, task.checkpoint = more.losses, more.returns, more.checkpoint
     task.parent, task.child, task.cache_key = more.parent, more.child, more.cache_key
+    if task.parent:
+        found.children.append(task)
     if more.wait_key is not None:
         task.wait_key = more.wait_key
         run.tenant.waits.setdefault(task.wait_key, {})[task.number] = task
     if row is not None:
         task.fan = Fan(row.total, row.begun, row.running, row.succeeded, row.failed, row.rested, row.last)
-        if task.step.kind >= Kind.WORKFLOW and task.phase == Phase.WAITING:
+        if task.step.kind >= Kind.WORKFLOW and task.phase == WAITING:
             run.fanning = {**(run.fanning or {}), task.step.index: task}

@@ -6,7 +6,6 @@ decides every later tick as the original would, byte for byte. Pieces hold what 
 and timers are found again from it. `digest` is the one number by which two states are compared.
 """
 
-import gc
 from collections.abc import Iterable
 from hashlib import blake2b
 from operator import attrgetter
@@ -21,7 +20,7 @@ from tickwork.core.evolve.upkeep import held_at, label_gauge, make_lane, set_tim
 from tickwork.core.lanes import Gauge, Shed
 from tickwork.core.model import Budget, Gate, Policy, Queue, Schedule, Settings, State, Task, Tenant, Timer, Worker
 from tickwork.core.plan import plan_of
-from tickwork.core.rows import Found, add_runs, add_tasks, encode_run, encode_task
+from tickwork.core.rows import Found, add_runs, add_tasks, encode_run, encode_task, settle
 from tickwork.core.values import Value
 
 Row = dict[str, Any]
@@ -143,17 +142,10 @@ def restore(
     header: bytes, documents: Iterable[tuple[str, bytes]], runs: Iterable[bytes], tasks: Iterable[bytes]
 ) -> State:
     """Raises `Corrupt` where the pieces are not of one moment."""
-    # Nothing of what is made here is garbage, and a collector that looks for some would look at all of it again
-    # and again.
-    collecting = gc.isenabled()
-    gc.disable()
     try:
         return _restore(_decode_header(header), documents, runs, tasks)
     except (KeyError, msgspec.DecodeError) as error:
         raise Corrupt(f"the rows do not fit together ({error!r}): rebuild them from the journal") from error
-    finally:
-        if collecting:
-            gc.enable()
 
 
 def _restore(
@@ -174,6 +166,7 @@ def _restore(
         _restore_schedule(state, schedule)
     add_runs(state, runs, found)
     add_tasks(state, tasks, found)
+    settle(state, found)
     if len(state.runs) != state.live_runs:
         raise Corrupt(f"{len(state.runs)} runs for a header of {state.live_runs}: rebuild the rows from the journal")
     for tenant in header.tenants:

@@ -17,6 +17,12 @@ class Sink(Protocol):
     def log(self, task: int, attempt: int, stream: str, text: str, at_ms: int) -> None:
         """A whole line, or a piece of one that is too long."""
 
+    async def fetch(self, digest: str) -> bytes:
+        """An artifact, verified. Waits while the server is away; raises `Corrupt`, or `Refused` where there is none."""
+
+    async def store(self, data: bytes) -> str:
+        """Put a large value into the artifact store and get its digest. Waits while the server is away."""
+
 
 class Executor(Protocol):
     @property

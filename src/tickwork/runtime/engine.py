@@ -19,7 +19,7 @@ from tickwork.core.errors import Refused, TickworkError, Unavailable
 from tickwork.core.events import RunSpawned
 from tickwork.core.evolve.setup import time_of
 from tickwork.core.explain import WhyNot, why_not
-from tickwork.core.inputfields import check_inputs, require_inputs
+from tickwork.core.inputfields import SCHEDULED_TIME, check_inputs, require_inputs
 from tickwork.core.lifecycle import Phase, RunState
 from tickwork.core.machine import Machine
 from tickwork.core.model import Clock as LogicalClock
@@ -50,7 +50,7 @@ from tickwork.runtime.partition import Decided, Partition
 from tickwork.runtime.recovery import recover, settings_of
 from tickwork.runtime.timekeeper import Timekeeper
 from tickwork.runtime.vault import ARGUMENTS_STEP, Vault, decode_value
-from tickwork.runtime.words import STATE_NUMBERS, instant_or_none
+from tickwork.runtime.words import STATE_NUMBERS, instant, instant_or_none
 from tickwork.version import VERSION
 
 PARTITION = 0
@@ -283,7 +283,7 @@ class Engine:
             except Refused as error:
                 refused[place] = wire.Rejected(code=error.code, detail=error.message, path=error.path)
                 continue
-            facts = facts or one.terms is not None or bool(submission.id)
+            facts = facts or bool(submission.key or submission.id)
             asked.append(one)
         answers: dict[int, Answer] = {}
         if asked:
@@ -297,6 +297,7 @@ class Engine:
     async def _submission(
         self, submission: wire.Submission, by: str, tenant: str, payloads: list[Payload]
     ) -> ask.Submit:
+        submission = self._timed(submission, tenant)
         inputs: Value = None
         if submission.inputs:
             data = packed(submission.inputs, "inputs")
@@ -318,6 +319,15 @@ class Engine:
             definition=submission.definition,
         )
         return ask.Submit(by, tenant, run_id, submission.workflow, inputs, terms)
+
+    def _timed(self, submission: wire.Submission, tenant: str) -> wire.Submission:
+        """A workflow that asks for its scheduled time gets the present where nobody gave one."""
+        owner = self.state.tenants.get(tenant)
+        plan = owner.plans.get(submission.workflow) if owner is not None else None
+        if plan is None or SCHEDULED_TIME not in plan.definition.inputs or SCHEDULED_TIME in submission.inputs:
+            return submission
+        given = submission.inputs | {SCHEDULED_TIME: instant(self._clock.wall_ms())}
+        return msgspec.structs.replace(submission, inputs=given)
 
     async def _large_inputs(self, submission: wire.Submission, tenant: str, payloads: list[Payload]) -> Value:
         """Inputs that the machine will not look into are checked here."""
@@ -398,7 +408,7 @@ class Engine:
             raise Refused("unknown_workflow", f"there is no workflow {put.workflow[:128]!a}", path=f"{path}.workflow")
         if (put.cron is None) == (put.every_ms is None):
             raise Refused("bad_schedule", "give a cron expression or an interval, one of them", path=f"{path}.cron")
-        require_inputs(plan.definition, put.inputs)
+        require_inputs(plan.definition, put.inputs, at_ms=self._clock.wall_ms())
         time_of(put, self.state.now_ms)
 
     def _same_schedule(self, owner: Tenant, put: ask.PutSchedule) -> bool:

@@ -135,8 +135,8 @@ class Floor:
         seat.heard_ms, seat.closed_ms, seat.peer = self._clock.mono_ms(), 0, peer
         if call.seq == seat.seq and seat.reply is not None and not _broken(seat.reply):
             return await asyncio.shield(seat.reply)
-        if call.seq < seat.seq:
-            return Reply(call.seq, refused="this call was answered before a later one; its answer is gone")
+        if call.seq < seat.seq:  # a later call came first, on another connection
+            return await self._answer(seat, call, None)
         seat.wake()  # an older call that still waits ends now
         before, seat.seq = seat.reply, call.seq
         seat.reply = asyncio.get_running_loop().create_task(self._answer(seat, call, before))
@@ -176,7 +176,7 @@ class Floor:
             return Reply(call.seq, fenced=fenced)
         if call.held is not None:
             self._reconcile(seat, call)
-        elif not inputs and not seat.mail and not seat.stops:
+        elif not inputs and not seat.mail and not seat.stops and call.seq == seat.seq:
             await self._until_mail(seat, call)
         return self._reply(seat, call, fenced)
 
@@ -192,6 +192,9 @@ class Floor:
     def _reply(self, seat: Seat, call: Call, fenced: tuple[Pair, ...]) -> Reply:
         mail, seat.mail = seat.mail, []
         stops, seat.stops = seat.stops, []
+        for work, _ in mail:
+            if (held := self._books.open.get(work.task)) is not None:
+                held.told = call.seq
         fresh = {spec.id: spec for _, spec in mail if spec.id not in seat.specs}
         seat.specs.update(dict.fromkeys(fresh))
         return Reply(call.seq, tuple(work for work, _ in mail), tuple(fresh.values()), tuple(stops), fenced)
@@ -206,10 +209,16 @@ class Floor:
         for _, task in sorted(tasks.items()):
             pair = (task.number, task.attempt)
             # What was dispatched in a tick that still commits is delivered when that is durable.
-            if task.dispatched <= self._partition().durable_tick and pair not in held and pair not in on_its_way:
+            durable = task.dispatched <= self._partition().durable_tick
+            if durable and pair not in held and pair not in on_its_way and not self._told_since(task.number, call):
                 self.deliver(self._assigner.order(task))
         assigned = {(task.number, task.attempt) for task in tasks.values()}
         seat.stops += [pair for pair in held if pair not in assigned]
+
+    def _told_since(self, task: int, call: Call) -> bool:
+        """Whether it went out with the reply to a later call, which the worker could not know of in this one."""
+        held = self._books.open.get(task)
+        return held is not None and held.told > call.seq
 
     # ---- reports
 

@@ -203,9 +203,10 @@ class Partition:
     async def _tick(self) -> None:
         parts = self._inbox.take(limit=1) if self._one_by_one else self._inbox.take()
         self._one_by_one = max(0, self._one_by_one - 1)
-        gaps: list[Input] = [ClockGap(gap.from_ms, gap.to_ms, gap.cause) for gap in self.keeper.take_gaps()]
-        inputs = gaps + await self._facts.beside(parts)
+        asked = await self._facts.beside(parts)
         tick = await self._next_tick()
+        gaps: list[Input] = [ClockGap(gap.from_ms, gap.to_ms, gap.cause) for gap in self.keeper.take_gaps()]
+        inputs = gaps + asked if gaps else asked
         try:
             outcome = self.machine.apply(tick, inputs)
         except Exception as error:
@@ -282,8 +283,8 @@ class Partition:
         books, now = self.books, asyncio.get_running_loop().time()
         if not books.unwritten or books.writing is not None or self.failed is not None:
             return
-        if not force and books.window.ticks < ROWS_TICKS and now - self._rows_at < ROWS_S:
-            return
+        if not force and books.window.ticks < ROWS_TICKS and (self._inbox or now - self._rows_at < ROWS_S):
+            return  # under load only every few ticks: what ends meanwhile is written once
         self._rows_at = now
         rows, last = books.rows(), self._undurable[-1] if self._undurable else None
         if last is not None and last.rows is None:
@@ -347,6 +348,14 @@ class Partition:
 
     async def _is_committed(self, row: Sealed) -> bool:
         """Whether a commit of unknown outcome happened: the head tells."""
+        head = await self._head()
+        if (head.seq, head.hash) == (row.seq, row.hash):
+            return True
+        if head.seq == row.seq - 1:
+            return False
+        raise Corrupt(f"partition {self.number} stands at seq {head.seq}, which this owner did not write")
+
+    async def _head(self) -> Head:
         while True:
             try:
                 head = await self._store.read_head(self.number)
@@ -355,11 +364,7 @@ class Partition:
                 await asyncio.sleep(RETRY_S)
         if head.epoch != self.epoch:
             raise Fenced(f"partition {self.number} has another owner since epoch {head.epoch}")
-        if (head.seq, head.hash) == (row.seq, row.hash):
-            return True
-        if head.seq == row.seq - 1:
-            return False
-        raise Corrupt(f"partition {self.number} stands at seq {head.seq}, which this owner did not write")
+        return head
 
     async def _write_rows(self, decided: Decided) -> None:
         assert decided.rows is not None
@@ -370,6 +375,9 @@ class Partition:
                     self.number, decided.rows, epoch=self.epoch, through=decided.seq, head=decided.head
                 )
                 break
+            except OutcomeUnknown:
+                if (await self._head()).watermark >= decided.seq:
+                    break  # written twice, attempts would be told twice
             except Unavailable as error:
                 self._on_alarm("rows_late", str(error))
                 await asyncio.sleep(wait)

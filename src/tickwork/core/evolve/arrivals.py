@@ -8,6 +8,7 @@ from tickwork.core.evolve.runs import arm_sla
 from tickwork.core.evolve.setup import arm_schedule, stop_schedule
 from tickwork.core.evolve.tasks import count_ended, keep_result
 from tickwork.core.evolve.upkeep import clear_timer, set_timer, want
+from tickwork.core.inputfields import scheduled_inputs
 from tickwork.core.inputs import Redrive, Rerun, Resolve, RunRecord, Submit
 from tickwork.core.lifecycle import ENDED, Phase
 from tickwork.core.model import BLOCK_BITS, Gate, Run, State, Task, Tenant, Timer
@@ -102,7 +103,8 @@ def _on_scheduled(state: State, event: ev.RunScheduled) -> None:
         return
     run_id = f"sched-{schedule.name}-{instant_text(event.due_ms)}"
     plan = tenant.plans[schedule.workflow]
-    run = _new_run(state, event.run, run_id, tenant, plan, schedule.inputs, schedule.by, "schedule")
+    inputs = scheduled_inputs(plan.definition, schedule.inputs, event.due_ms)
+    run = _new_run(state, event.run, run_id, tenant, plan, inputs, schedule.by, "schedule")
     run.schedule, run.scheduled_ms = schedule.name, event.due_ms
     _arrive(state, run)
 
@@ -156,7 +158,7 @@ def run_of_record(tenant: Tenant, plan: Plan, record: RunRecord) -> Run:
         record.source,
         record.submitted,
         phases,
-        None if len(counts) == 1 else (bytearray(counts) if max(counts) < 256 else counts),
+        None if len(counts) == 1 else (bytearray(counts) if isinstance(plan.parent_counts, bytes) else counts),
         sum(phase not in ENDED for phase in phases),
     )
     run.state, run.started, run.priority = record.state, record.started, record.priority

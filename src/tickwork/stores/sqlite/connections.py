@@ -12,12 +12,13 @@ from typing import Any, TypeVar
 
 import apsw
 
+from tickwork.core.errors import Unavailable
 from tickwork.stores.sqlite import opening
 from tickwork.stores.sqlite.checkpoints import Checkpointer
 from tickwork.stores.sqlite.lock import FileLock
 from tickwork.stores.sqlite.reading import Reader
 from tickwork.stores.sqlite.threads import Answers, JobThread
-from tickwork.stores.sqlite.writing import Failpoints, Writer, explained
+from tickwork.stores.sqlite.writing import RETRY_MS, Failpoints, Writer, explained
 
 T = TypeVar("T")
 
@@ -29,6 +30,7 @@ class Connections:
         self._synchronous = synchronous
         self._failpoints = failpoints
         self._mending = asyncio.Lock()
+        self._closed = False
         answers = Answers(asyncio.get_running_loop())
         self._writing = JobThread("sqlite writer", answers)
         self._reading = JobThread("sqlite reader", answers)
@@ -53,16 +55,21 @@ class Connections:
         await self._take_up(connection)
 
     async def _take_up(self, connection: apsw.Connection) -> None:
-        self._writer = writer = Writer(connection, self._failpoints)
-        connect = opening.connect
-        self._reader = Reader(await self._reading.ask(connect, self._path, self._synchronous))
-        copying = await self._copying.ask(connect, self._path, self._synchronous)
-        self._checkpointer = Checkpointer(copying, writer.hit)
+        writer = Writer(connection, self._failpoints)
+        try:
+            reader = await self._reading.ask(opening.connect_reader, self._path, self._synchronous)
+            copying = await self._copying.ask(opening.connect, self._path, self._synchronous)
+        except apsw.Error as error:
+            await self._writing.ask(connection.close)
+            raise explained(error) from error
+        self._reader, self._checkpointer = Reader(reader), Checkpointer(copying, writer.hit)
+        self._writer = writer
         connection.set_wal_hook(self._committed)
 
     async def close(self) -> None:
         """What was asked before is done first. The log goes into the database, so that one file is all there is."""
         async with self._mending:
+            self._closed = True
             await self._put_down(whole=self._sound())
         await self.stop()
 
@@ -76,7 +83,9 @@ class Connections:
 
     async def _mended(self) -> Writer:
         async with self._mending:
-            if self._writer is None or self._writer.suspect:
+            if self._closed:
+                raise Unavailable("the store is closed", retry_after_ms=RETRY_MS)
+            if not self._sound():
                 await self._put_down(whole=False)
                 await self._take_up(await self._writing.ask(self._reopened))
             assert self._writer is not None

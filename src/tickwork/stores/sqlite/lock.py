@@ -26,6 +26,8 @@ class FileLock:
         handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.ftruncate(handle, 0)
+            os.pwrite(handle, f"{os.getpid()}\n".encode(), 0)
         except BlockingIOError:
             holder = os.pread(handle, 32, 0).decode("ascii", "replace").strip()
             os.close(handle)
@@ -33,15 +35,17 @@ class FileLock:
         except BaseException:
             os.close(handle)
             raise
-        os.ftruncate(handle, 0)
-        os.pwrite(handle, f"{os.getpid()}\n".encode(), 0)
         return cls(path, handle)
 
     def release(self) -> None:
-        # The file stays: removing it would let two processes lock two files of one name.
+        """The file stays: removing it would let two processes lock two files of one name."""
         if self._handle >= 0:
-            os.close(self._handle)
-            self._handle = -1
+            fcntl.flock(self._handle, fcntl.LOCK_UN)  # closing alone would leave it to children that share it
+            self.forget()
+
+    def forget(self) -> None:
+        os.close(self._handle)
+        self._handle = -1
 
 
 def _in_use(path: Path, holder: str) -> str:
@@ -53,7 +57,8 @@ def _in_use(path: Path, holder: str) -> str:
 def _forget_in_child() -> None:
     """A forked child shares the lock; were it to outlive us, nobody could take the file."""
     for lock in list(_held):
-        lock.release()
+        if lock._handle >= 0:
+            lock.forget()
 
 
 os.register_at_fork(after_in_child=_forget_in_child)

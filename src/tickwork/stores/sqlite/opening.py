@@ -6,6 +6,7 @@ lock is left as it is, for a person to look at.
 
 import os
 from pathlib import Path
+from typing import Any
 
 import apsw
 
@@ -20,6 +21,7 @@ BUSY_MS = 5_000  # only for the moments in which the last user of a WAL tidies u
 # One thread uses a connection at a time, so SQLite need not take a mutex per call.
 FLAGS = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE | apsw.SQLITE_OPEN_NOMUTEX
 CACHE_KIB = 64 * 1024
+READER_CACHE_KIB = 16 * 1024
 NETWORK = frozenset(
     ["9p", "afs", "ceph", "cifs", "fuse.ceph", "fuse.glusterfs", "fuse.gcsfuse", "fuse.rclone", "fuse.s3fs",
      "fuse.sshfs", "gfs2", "glusterfs", "lustre", "ncpfs", "nfs", "nfs4", "ocfs2", "smb2", "smb3", "smbfs"]
@@ -79,11 +81,17 @@ def _unescaped(text: str) -> str:
     return text
 
 
-def connect(path: Path, synchronous: str) -> apsw.Connection:
+def connect_reader(path: Path, synchronous: str) -> apsw.Connection:
+    connection = connect(path, synchronous, cache_kib=READER_CACHE_KIB)
+    connection.pragma("query_only", True)
+    return connection
+
+
+def connect(path: Path, synchronous: str, *, cache_kib: int = CACHE_KIB) -> apsw.Connection:
     connection = apsw.Connection(str(path), flags=FLAGS)
     connection.set_busy_timeout(BUSY_MS)
     connection.pragma("synchronous", synchronous)
-    connection.pragma("cache_size", -CACHE_KIB)
+    connection.pragma("cache_size", -cache_kib)
     connection.wal_autocheckpoint(0)  # the checkpointer's business: nobody's commit is to wait for it
     return connection
 
@@ -94,26 +102,33 @@ def bring_up(path: Path, synchronous: str) -> apsw.Connection:
         size = os.path.getsize(path) if path.exists() else 0
         connection = connect(path, synchronous)
         try:
+            _require_ours(connection, path)
             _check(connection, path, size)
             if connection.pragma("journal_mode", "wal") != "wal":
                 raise StoreUnusable(f"{path}: this place cannot hold a write-ahead log: use a local disk")
-            _migrate(connection, path)
+            _migrate(connection)
+            _require_shape(connection, path)
         except BaseException:
             connection.close()
             raise
     except apsw.Error as error:
         raise StoreUnusable(_advice(path, error)) from error
+    except UnicodeDecodeError:
+        raise StoreUnusable(
+            f"{path} is damaged (a text): bring back a backup; keep this file for a closer look"
+        ) from None
     except OSError as error:
         raise StoreUnusable(f"{path} cannot be opened: {_reason(error)}") from None
     return connection
 
 
 def _check(connection: apsw.Connection, path: Path, size: int) -> None:
-    # A full check reads every page: a second for this much, minutes for a large file. Above the bound only the
-    # header, the schema and one row of each table are read here; the rest is vouched for by checksums and
-    # by the hash chain when it is used.
+    # Not `quick_check`: that does not compare indexes with their tables, and a run that is not found by its id would
+    # be made a second time. A full check reads everything: two seconds for this much, minutes for a large file. Above
+    # the bound only the header, the schema and one row of each table are read here; rows are vouched for
+    # by their checksums and by the hash chain when they are used.
     if size <= FULL_CHECK_BYTES_MAX:
-        found = str(connection.execute("pragma quick_check(1)").get)
+        found = str(connection.execute("pragma integrity_check(1)").get)
     else:
         found = _glance(connection, path, size)
     if found != "ok":
@@ -128,19 +143,27 @@ def _glance(connection: apsw.Connection, path: Path, size: int) -> str:
     return "it is cut off" if expected > size and not Path(f"{path}-wal").exists() else "ok"
 
 
-def _migrate(connection: apsw.Connection, path: Path) -> None:
+def _require_ours(connection: apsw.Connection, path: Path) -> None:
+    """Before anything is changed in it."""
+    if not _is_empty(connection) and connection.pragma("application_id") != APPLICATION_ID:
+        raise StoreUnusable(f"{path} is a database of another program: name another file")
+    version, known = connection.pragma("user_version"), len(migrations())
+    if version > known:
+        raise StoreUnusable(
+            f"{path} has schema {version}, this program knows {known}: run the newer program that wrote it"
+        )
+
+
+def _is_empty(connection: apsw.Connection) -> bool:
+    return not connection.execute("select 1 from sqlite_schema limit 1").fetchall()
+
+
+def _migrate(connection: apsw.Connection) -> None:
     known = migrations()
     connection.execute("begin immediate")
     try:
         version = connection.pragma("user_version")
-        ours = connection.pragma("application_id")
-        empty = not connection.execute("select 1 from sqlite_schema limit 1").fetchall()
-        if not empty and ours != APPLICATION_ID:
-            raise StoreUnusable(f"{path} is a database of another program: name another file")
-        if version > len(known):
-            raise StoreUnusable(
-                f"{path} has schema {version}, this program knows {len(known)}: run the newer program that wrote it"
-            )
+        empty = _is_empty(connection)
         if empty:
             connection.execute(schema())
             connection.pragma("application_id", APPLICATION_ID)
@@ -152,6 +175,30 @@ def _migrate(connection: apsw.Connection, path: Path) -> None:
         connection.execute("rollback")
         raise
     connection.execute("commit")
+
+
+def _require_shape(connection: apsw.Connection, path: Path) -> None:
+    """The schema is text inside the file: one damaged letter renames a column, and no check of pages sees it."""
+    fresh = apsw.Connection(":memory:")
+    fresh.execute(schema())
+    same = shape(fresh) == shape(connection)
+    fresh.close()
+    if not same:
+        raise StoreUnusable(f"{path} is damaged (its schema): bring back a backup; keep this file for a closer look")
+
+
+def shape(connection: apsw.Connection) -> dict[str, list[Any]]:
+    """Tables with their columns and keys, indexes with their columns and conditions; not how the SQL is spelled."""
+    found: dict[str, list[Any]] = {}
+    for name, table, sql in connection.execute(
+        "select name, tbl_name, coalesce(sql, '') from sqlite_schema where name not like 'sqlite_stat%'"
+    ).fetchall():
+        pragma = "table_xinfo" if name == table else "index_xinfo"
+        columns = connection.execute(f'pragma {pragma}("{name}")').fetchall()
+        found[str(name)] = [table, columns, str(sql).partition(" where ")[2]]
+    for name, *flags in connection.execute("select name, wr, strict from pragma_table_list where schema = 'main'"):
+        found.setdefault(str(name), []).append(flags)
+    return found
 
 
 def _advice(path: Path, error: apsw.Error) -> str:

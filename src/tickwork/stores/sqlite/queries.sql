@@ -43,21 +43,21 @@ update machines set header = ?, header_checksum = ? where partition_id = ?;
 
 -- name: drop_live_run
 -- It ended, or moved to `runs`.
-delete from live_runs where partition_id = ? and number = ?;
+delete from live_runs where place = ?;
 
 -- name: put_live_run
 -- As it stands now.
-insert into live_runs (partition_id, number, data, checksum) values (?, ?, ?, ?)
-on conflict (partition_id, number) do update set data = excluded.data, checksum = excluded.checksum;
+insert into live_runs (place, data, checksum) values (?, ?, ?)
+on conflict (place) do update set data = excluded.data, checksum = excluded.checksum;
 
 -- name: drop_live_task
 -- It ended.
-delete from live_tasks where partition_id = ? and number = ?;
+delete from live_tasks where place = ?;
 
 -- name: put_live_task
 -- As it stands now.
-insert into live_tasks (partition_id, number, data, checksum) values (?, ?, ?, ?)
-on conflict (partition_id, number) do update set data = excluded.data, checksum = excluded.checksum;
+insert into live_tasks (place, data, checksum) values (?, ?, ?)
+on conflict (place) do update set data = excluded.data, checksum = excluded.checksum;
 
 -- name: put_definition
 -- A hash names its document; the name and time of the last put count.
@@ -115,11 +115,11 @@ select hash, document, checksum, tenant, name, put_ms from definitions where par
 
 -- name: read_live_runs
 -- Unfinished runs at the watermark.
-select number, data, checksum from live_runs where partition_id = ? order by number;
+select place, data, checksum from live_runs where place between ? and ? order by place;
 
 -- name: read_live_tasks
 -- Unfinished tasks at the watermark.
-select number, data, checksum from live_tasks where partition_id = ? order by number;
+select place, data, checksum from live_tasks where place between ? and ? order by place;
 
 -- name: read_payload
 -- The bytes of a digest.
@@ -132,10 +132,14 @@ select place, id, tenant, workflow, definition, state, source, by, submitted_ms,
   from runs where tenant = ? and id = ?;
 
 -- name: find_run_by_key
--- The latest under a submit key.
+-- The latest under a submit key in each partition; the caller takes the latest of all.
 select place, id, tenant, workflow, definition, state, source, by, submitted_ms, started_ms, ended_ms, key, error,
        schedule, record, output, attempts, checksum
-  from runs where tenant = ? and key = ? and key <> '' order by place desc limit 1;
+  from runs
+ where place in (select (select max(place) from runs
+                          where tenant = :tenant and key = :key and key <> ''
+                            and place between partitions.id << 44 and (partitions.id << 44) + 17592186044415)
+                   from partitions);
 
 -- name: read_partitions
 -- All that there are; runs of one tenant may lie in several.

@@ -38,19 +38,15 @@ create table payloads (
 ) strict;
 
 create table live_runs (
-    partition_id integer not null,
-    number integer not null,
+    place integer primary key,  -- partition << 44 | number: one tree, read from end to end by a load
     data blob not null,
-    checksum integer not null,
-    primary key (partition_id, number)
+    checksum integer not null
 ) strict;
 
 create table live_tasks (
-    partition_id integer not null,
-    number integer not null,
+    place integer primary key,  -- as above
     data blob not null,
-    checksum integer not null,
-    primary key (partition_id, number)
+    checksum integer not null
 ) strict;
 
 create table definitions (

@@ -32,7 +32,7 @@ class SqliteStore:
         self.path = Path(path).absolute()
         self._network_allowed = network_allowed
         self._synchronous = synchronous
-        self._failpoints: Failpoints = failpoints or {}
+        self._failpoints: Failpoints = {} if failpoints is None else failpoints
         self._opened: Connections | None = None
 
     async def open(self) -> None:

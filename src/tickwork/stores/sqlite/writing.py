@@ -71,8 +71,10 @@ class Writer:
             system_errno = self.connection.system_errno  # before the rollback, which sets it anew
             self._roll_back()
             raise explained(error, system_errno=system_errno) from error
-        except BaseException:
+        except BaseException as error:
             self._roll_back()
+            if isinstance(error, UnicodeDecodeError):
+                raise Corrupt("a text in the database was damaged on disk: stop, and bring back a backup") from None
             raise
         try:
             self.connection.execute("commit")
@@ -146,11 +148,11 @@ class Writer:
         self._write_beside(partition, rows)
 
     def _write_live(self, partition: int, rows: Rows) -> None:
-        of = checksums.of_bytes
-        self._many("drop_live_run", [(partition, number) for number in rows.gone_runs])
-        self._many("put_live_run", [(partition, number, data, of(number, data)) for number, data in rows.live_runs])
-        self._many("drop_live_task", [(partition, number) for number in rows.gone_tasks])
-        self._many("put_live_task", [(partition, number, data, of(number, data)) for number, data in rows.live_tasks])
+        base, of = partition << PLACE_BITS, checksums.of_bytes
+        self._many("drop_live_run", [(base + number,) for number in rows.gone_runs])
+        self._many("put_live_run", [(base + number, data, of(number, data)) for number, data in rows.live_runs])
+        self._many("drop_live_task", [(base + number,) for number in rows.gone_tasks])
+        self._many("put_live_task", [(base + number, data, of(number, data)) for number, data in rows.live_tasks])
 
     def _reopen(self, partition: int, number: int) -> None:
         found = self.connection.execute(self._sql["read_run"], (partition << PLACE_BITS | number,)).fetchone()
@@ -200,7 +202,7 @@ def explained(error: apsw.Error, *, system_errno: int = 0) -> TickworkError:
             return _full()
         case apsw.IOError() if system_errno == errno.ENOSPC:  # the shared index of the WAL could not grow
             return _full()
-        case apsw.CorruptError() | apsw.NotADBError():
+        case apsw.CorruptError() | apsw.NotADBError() | apsw.SQLError():  # of the last: its schema is not ours
             return Corrupt(f"the database is damaged ({error}): stop, and bring back a backup")
         case apsw.ConstraintError():
             return Corrupt(f"the database holds something else already ({error}): two histories were mixed")

@@ -1,0 +1,66 @@
+"""The work of the benchmarks: functions that do nothing, alone, in a chain and in a 1 -> 10 -> 1 graph."""
+
+import time
+
+import tickwork as tw
+
+
+@tw.task
+def noop() -> None:
+    return None
+
+
+@tw.task
+def stamp(x: object = None) -> int:
+    """When it started, in nanoseconds of the machine's clock."""
+    return time.time_ns()
+
+
+@tw.task
+def link(before: object) -> int:
+    return time.time_ns()
+
+
+@tw.task
+def join(a, b, c, d, e, f, g, h, i, j) -> None:  # type: ignore[no-untyped-def]
+    return None
+
+
+@tw.task
+def leaf(x: object) -> None:
+    return None
+
+
+@tw.task
+def nap(seconds: float) -> int:
+    time.sleep(seconds)
+    return time.time_ns()
+
+
+@tw.workflow
+def one() -> None:
+    return noop()
+
+
+@tw.workflow
+def started() -> int:
+    return stamp()
+
+
+@tw.workflow
+def chain() -> int:
+    first = stamp()
+    for _ in range(9):
+        first = link(first)
+    return first
+
+
+@tw.workflow
+def graph() -> None:
+    root = noop()
+    return join(*(leaf(root) for _ in range(10)))
+
+
+@tw.workflow
+def sleepy(seconds: float) -> int:
+    return nap(seconds)

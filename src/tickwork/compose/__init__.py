@@ -1,0 +1,1 @@
+"""Settings in, wired application out: the only place that knows every adapter."""

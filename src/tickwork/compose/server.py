@@ -1,0 +1,73 @@
+"""The server process: store, engine, API."""
+
+import asyncio
+import contextlib
+import os
+import signal
+import socket
+from collections.abc import AsyncIterator, Callable
+
+from tickwork.api.app import make_app
+from tickwork.api.server import HttpServer
+from tickwork.compose.settings import Settings
+from tickwork.core.model import Clock as LogicalClock
+from tickwork.core.model import Settings as MachineSettings
+from tickwork.runtime.engine import Engine
+from tickwork.stores.sqlite.store import SqliteStore
+from tickwork.stores.sqlite.writing import Failpoints
+from tickwork.system import FolderArtifacts, SystemClock, SystemIds
+
+DATABASE = "tickwork.db"
+
+
+def make_engine(settings: Settings, *, own_process: bool, failpoints: Failpoints | None = None) -> Engine:
+    """`failpoints` are for crash tests: what they name is called at each durable step."""
+    clock = SystemClock()
+    folder = settings.folder
+    return Engine(
+        store=SqliteStore(folder / DATABASE, failpoints=failpoints),
+        artifacts=FolderArtifacts(folder / "artifacts"),
+        clock=clock,
+        ids=SystemIds(),
+        owner=f"{socket.gethostname()}-{os.getpid()}",
+        settings=MachineSettings(clock=LogicalClock(clock.wall_ms(), settings.resolution_ms)),
+        own_process=own_process,
+    )
+
+
+@contextlib.asynccontextmanager
+async def serving(
+    settings: Settings, *, own_process: bool = True, failpoints: Failpoints | None = None
+) -> AsyncIterator[tuple[Engine, HttpServer]]:
+    """An engine that answers on its port, until the block ends."""
+    engine = make_engine(settings, own_process=own_process, failpoints=failpoints)
+    server = HttpServer(make_app(engine, token=settings.token or None), engine, host=settings.host, port=settings.port)
+    await engine.start()
+    try:
+        await server.start()
+        yield engine, server
+    finally:
+        await server.stop()
+        await engine.stop()
+
+
+async def serve(settings: Settings, *, ready: Callable[[Engine, str], None]) -> None:
+    """Until SIGTERM or SIGINT, or until the engine cannot go on."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    async with serving(settings) as (engine, server):
+        ready(engine, server.address)
+        await _until(stop, engine)
+
+
+async def _until(stop: asyncio.Event, engine: Engine) -> None:
+    """A partition that failed serves nobody: the process ends, and whoever watches it starts it again."""
+    while not stop.is_set():
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(0.5):
+                await stop.wait()
+        failed = engine.partition.failed if engine.partition is not None else None
+        if failed is not None:
+            raise failed

@@ -1,0 +1,142 @@
+"""Where settings come from, in this order: flags, `TICKWORK_*`, `.env`, `tickwork.toml`, `[tool.tickwork]`, defaults.
+
+A name that nobody knows and a value of the wrong kind are refused by name and place, so that a typing
+mistake never becomes a default. Secrets may also be given as a file (`TICKWORK_TOKEN_FILE`).
+"""
+
+import os
+import stat
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from tickwork.core.errors import Refused
+
+PREFIX = "TICKWORK_"
+PORT = 8440
+FOLDER = ".tickwork"
+FILE = "tickwork.toml"
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    data: str = FOLDER  # folder of database and artifacts
+    host: str = "127.0.0.1"
+    port: int = PORT
+    token: str = ""  # needed as soon as `host` is more than loopback
+    url: str = ""  # of the server, for clients and workers; "": host and port from here
+    worker: str = ""  # a worker's name; "": made from host and process
+    queues: str = "default"  # comma-separated
+    labels: str = ""  # a=b,c=d
+    processes: int = 0  # that run tasks; 0: as many as cores, at least two
+    threads: int = 16  # for tasks that ask for a thread
+    coroutines: int = 64  # asynchronous tasks at once
+    grace_s: float = 30.0  # what running tasks get when a worker ends
+    memory_mb: int = 0  # per child process; 0: no limit
+    resolution_ms: int = 1  # of the logical clock; counts when a store is created
+
+    @property
+    def address(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return self.url or f"http://{host}:{self.port}"
+
+    @property
+    def folder(self) -> Path:
+        return Path(self.data)
+
+
+class BadSettings(Refused):
+    """A start is refused: one message, exit code 78."""
+
+
+def load(flags: Mapping[str, Any], *, env: Mapping[str, str] | None = None, here: Path | None = None) -> Settings:
+    """`flags` that are None were not given."""
+    here = here or Path.cwd()
+    found: dict[str, Any] = {}
+    for source, values in (
+        ("pyproject.toml", _pyproject(here)),
+        (FILE, _toml(here / FILE)),
+        (".env", _environment(_dotenv(here / ".env"), here, strict=False)),
+        ("the environment", _environment(os.environ if env is None else env, here, strict=True)),
+        ("flags", {name: value for name, value in flags.items() if value is not None}),
+    ):
+        for name, value in values.items():
+            found[name] = _converted(name, value, source)
+    return Settings(**found)
+
+
+def _converted(name: str, value: Any, source: str) -> Any:
+    fields = {field.name: field.type for field in msgspec.structs.fields(Settings)}
+    if name not in fields:
+        known = ", ".join(sorted(fields))
+        raise BadSettings("unknown_setting", f"{source}: there is no setting {name!r}; known: {known}", path=name)
+    try:
+        return msgspec.convert(value, fields[name], strict=source not in (".env", "the environment"))
+    except msgspec.ValidationError as error:
+        raise BadSettings("bad_setting", f"{source}: {name}: {error}", path=name) from None
+
+
+def _environment(env: Mapping[str, str], here: Path, *, strict: bool) -> dict[str, str]:
+    found: dict[str, str] = {}
+    names = {field.name for field in msgspec.structs.fields(Settings)}
+    for key, value in env.items():
+        if not key.startswith(PREFIX):
+            continue
+        name = key.removeprefix(PREFIX).lower()
+        if name.endswith("_file") and name.removesuffix("_file") in names:
+            found.setdefault(name.removesuffix("_file"), _secret(here / value, key))
+        elif name in names or not strict:
+            found[name] = value
+        else:
+            raise BadSettings("unknown_setting", f"{key} is no setting; known: {', '.join(sorted(names))}", path=key)
+    return found
+
+
+def _secret(path: Path, key: str) -> str:
+    try:
+        mode = path.stat().st_mode
+        text = path.read_text().strip()
+    except OSError as error:
+        raise BadSettings("missing_file", f"{key}: {path.name} cannot be read: {error.strerror}", path=key) from None
+    if mode & (stat.S_IRWXO | stat.S_IWGRP):
+        raise BadSettings("open_secret", f"{key}: everybody can read {path.name}; chmod 600 it", path=key)
+    return text
+
+
+def _dotenv(path: Path) -> dict[str, str]:
+    if not path.is_file():
+        return {}
+    pairs = (line.split("=", 1) for line in path.read_text().splitlines() if "=" in line and line[:1] != "#")
+    return {key.strip(): value.strip().strip("'\"") for key, value in pairs}
+
+
+def _toml(path: Path) -> dict[str, Any]:
+    if not path.is_file():
+        return {}
+    try:
+        return tomllib.loads(path.read_text())
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise BadSettings("bad_file", f"{path.name} cannot be read: {error}", path=path.name) from None
+
+
+def _pyproject(here: Path) -> dict[str, Any]:
+    tool = _toml(here / "pyproject.toml").get("tool", {})
+    own = tool.get("tickwork", {}) if isinstance(tool, dict) else {}
+    return own if isinstance(own, dict) else {}
+
+
+def pairs(text: str, *, path: str) -> dict[str, str]:
+    """`a=b,c=d`."""
+    found: dict[str, str] = {}
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        name, mark, value = part.partition("=")
+        if not mark or not name:
+            raise BadSettings("bad_setting", f"{path}: {part!r} is not name=value", path=path)
+        found[name.strip()] = value.strip()
+    return found
+
+
+def names(text: str) -> tuple[str, ...]:
+    return tuple(part.strip() for part in text.split(",") if part.strip())

@@ -1,0 +1,187 @@
+"""One process that runs user code, as the pool sees it.
+
+It has a stream of its own for what it says, shared memory in which it notes what it runs, and pipes for what its
+code prints past Python. Ending it ends everything it started.
+"""
+
+import contextlib
+import mmap
+import os
+import select
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+
+from tickwork.executors.leftovers import kill_all
+from tickwork.executors.limits import Limits, confined, environment
+from tickwork.ports.host import SLOT_BYTES, SLOT_WORDS, Frames, Order, Saying, frame, saying_decoder
+from tickwork.ports.loglines import Cutter
+
+READ_BYTES = 256 * 1024
+_buffer = bytearray(READ_BYTES)
+_view = memoryview(_buffer)
+Key = tuple[int, int]
+
+
+class Settings:
+    """How children are started; the same for all pools of an executor."""
+
+    def __init__(
+        self,
+        app: str,
+        *,
+        folder: str,
+        cwd: str | None = None,
+        limits: Limits | None = None,
+        env: dict[str, str] | None = None,
+        command: tuple[str, ...] = (),
+    ) -> None:
+        self.app, self.folder, self.cwd = app, folder, cwd
+        self.limits = limits or Limits()
+        self.env = env or {}
+        self.command = command
+
+
+class Child:
+    def __init__(self, mode: str, width: int, mark: str, *, queue: socket.socket, settings: Settings) -> None:
+        self.mode, self.width, self.mark = mode, width, mark
+        self.ready = False
+        self.doomed = False  # we end it: what it runs besides is handed back, not failed
+        self.kill_at_ns = 0  # when asking was enough
+        self.printed_bytes = 0  # past Python, since it was last held up
+        self.noisy = False  # has printed past Python
+        self.last: Key | None = None  # what it ended last
+        self.born_ns = time.monotonic_ns()
+        self.unfit: tuple[str, str] | None = None
+        self.frames = Frames()
+        self.process = self._start(queue, settings)
+        self.pid = self.process.pid
+        self.pidfd = _pidfd(self.pid)
+
+    def _start(self, queue: socket.socket, settings: Settings) -> subprocess.Popen[bytes]:
+        self.sock, theirs = socket.socketpair()
+        marks = _shared(SLOT_BYTES * self.width)
+        try:
+            self._memory = mmap.mmap(marks, SLOT_BYTES * self.width)
+            self.words = memoryview(self._memory).cast("q")
+            argv = [*settings.command, self.mode, str(self.width), settings.app, settings.folder]
+            fds = (queue.fileno(), theirs.fileno(), marks)
+            process = subprocess.Popen(  # noqa: S603 - a list of ours, and no shell
+                confined(settings.limits, [*argv, *map(str, fds)]),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                env=environment(os.environ, given=settings.env, mark=self.mark),
+                cwd=settings.cwd,
+                pass_fds=fds,
+                start_new_session=True,
+            )
+        finally:
+            theirs.close()
+            os.close(marks)
+        assert process.stdout is not None and process.stderr is not None
+        self.sock.setblocking(False)
+        self.prints = {process.stdout.fileno(): Cutter("stdout"), process.stderr.fileno(): Cutter("stderr")}
+        for fd in self.prints:
+            os.set_blocking(fd, False)
+        return process
+
+    # ---- what it says
+
+    def sayings(self) -> Iterator[Saying]:
+        """What has come, at most some hundred kilobytes of it."""
+        try:
+            size = self.sock.recv_into(_buffer)  # a fresh buffer of this size for each call costs more than the call
+        except (BlockingIOError, ConnectionResetError):
+            return
+        data = bytes(_view[:size])
+        decode = saying_decoder.decode
+        for one in self.frames.feed(data):
+            yield decode(one)
+
+    def order(self, order: Order) -> bool:
+        try:
+            self.sock.send(frame(order))
+        except OSError:
+            return False
+        return True
+
+    def printed(self, fd: int) -> bytes | None:
+        """None: nothing there now; empty: never again."""
+        try:
+            return os.read(fd, READ_BYTES)
+        except BlockingIOError:
+            return None
+        except OSError:
+            return b""
+
+    # ---- what it runs
+
+    def marked(self) -> list[tuple[Key, int]]:
+        """The attempts whose code runs, with their start on the monotonic clock in ns."""
+        words = self.words
+        return [
+            ((words[at], words[at + 1]), words[at + 2])
+            for at in range(0, SLOT_WORDS * self.width, SLOT_WORDS)
+            if words[at + 3]
+        ]
+
+    # ---- its end
+
+    def ask_to_end(self, *, grace_ns: int) -> None:
+        """Politely, to the whole group; `kill` follows when the time is over."""
+        if not self.kill_at_ns:
+            self.doomed = True
+            self.kill_at_ns = time.monotonic_ns() + grace_ns
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.pid, signal.SIGTERM)
+
+    def kill(self) -> None:
+        self.doomed = True
+        with contextlib.suppress(ProcessLookupError):
+            self.process.kill()
+        kill_all(self.pid, self.mark)
+
+    def exited(self) -> bool:
+        """Whether it is dead. It stays unreaped, so that its number still means it."""
+        if self.pidfd is not None:
+            return bool(select.select([self.pidfd], [], [], 0)[0])
+        return self.process.poll() is not None
+
+    def bury(self) -> int:
+        """End what it left behind, then take its exit code (negative: a signal)."""
+        kill_all(self.pid, self.mark)
+        code = self.process.wait()
+        self.close()
+        return code
+
+    def close(self) -> None:
+        self.sock.close()
+        for pipe in (self.process.stdout, self.process.stderr):
+            if pipe is not None:
+                pipe.close()
+        self.words.release()
+        self._memory.close()
+        if self.pidfd is not None:
+            os.close(self.pidfd)
+            self.pidfd = None
+
+
+def _shared(size: int) -> int:
+    """A file without a name, for memory that two processes see."""
+    maker: Callable[[str], int] | None = getattr(os, "memfd_create", None)
+    if maker is not None:
+        fd = maker("tickwork-marks")
+    else:
+        fd, path = tempfile.mkstemp()
+        os.unlink(path)
+    os.ftruncate(fd, size)
+    return fd
+
+
+def _pidfd(pid: int) -> int | None:
+    opener: Callable[[int], int] | None = getattr(os, "pidfd_open", None)
+    return opener(pid) if opener is not None else None

@@ -1,0 +1,300 @@
+"""Python functions of an application, run in child processes.
+
+Three pools, each started when the application has functions for it: `process` (a function at a time per child),
+`thread` (threads of one child) and `async` (one child whose loop runs many). The agent's process never loads the
+application. Large values travel as files in the attempt's folder; what goes to the server goes through the sink.
+"""
+
+import asyncio
+import contextlib
+import os
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Coroutine
+from pathlib import Path
+
+import msgspec
+
+from tickwork.core.errors import Corrupt, Refused
+from tickwork.core.values import Ref
+from tickwork.executors.child import Key, Settings
+from tickwork.executors.limits import Limits, hide_agent, isolation
+from tickwork.executors.pool import Pool
+from tickwork.ports.exchange import Broke, Catalog, Done, Report, Returned, Saved, Spec, Work
+from tickwork.ports.executor import Sink
+from tickwork.ports.host import PACKET_BYTES_MAX, Job, Ready, Spilled, head, large_job, plain_job
+from tickwork.ports.loglines import Flow
+
+HOST = (sys.executable, "-m", "tickwork.sdk.host")
+SWEEP_S = 0.1
+START_S_MAX = 60.0
+ASYNC_SLOTS, THREAD_SLOTS = 64, 8
+
+
+class ProcessExecutor:
+    """`app` as `registry.load_app` takes it: a file, `file.py:name` or `package.module:name`."""
+
+    kinds = frozenset({"task"})
+
+    def __init__(
+        self,
+        app: str,
+        *,
+        processes: int = 0,
+        threads: int = THREAD_SLOTS,
+        coroutines: int = ASYNC_SLOTS,
+        limits: Limits | None = None,
+        env: dict[str, str] | None = None,
+        cwd: str | None = None,
+        folder: str | None = None,
+        command: tuple[str, ...] = HOST,
+    ) -> None:
+        self._processes = processes or max(2, os.cpu_count() or 2)
+        self._widths = {"process": 1, "thread": threads, "async": coroutines}
+        self._own_folder = folder is None
+        self._folder = folder or tempfile.mkdtemp(prefix="tickwork-")
+        self._settings = Settings(app, folder=self._folder, cwd=cwd, limits=limits, env=env, command=command)
+        self._mark = f"{os.getpid()}-{time.time_ns():x}"
+        self._pools: dict[str, Pool] = {}
+        self._modes: dict[str, str] = {}  # handler -> how it is run
+        self._heads: dict[int, tuple[Spec, bytes]] = {}
+        self._flows: dict[Key, Flow] = {}
+        self._folders: dict[Key, str] = {}
+        self._moving: dict[Key, asyncio.Task[None]] = {}  # values on their way to or from the server
+        self._loaded: asyncio.Future[Ready] | None = None
+        self._sweeping: asyncio.TimerHandle | None = None
+
+    @property
+    def slots(self) -> int:
+        """Of threads and coroutines only somewhat more than are in use: they are cheap to offer, but a worker that
+        offers them all would be sent as many functions that need a process."""
+        if not self._pools:
+            return self._processes
+        return sum(
+            self._processes if mode == "process" else min(pool.width, 2 * pool.busy + 2)
+            for mode, pool in self._pools.items()
+        )
+
+    @property
+    def isolation(self) -> str:
+        return isolation("child processes, reused from attempt to attempt: weak")
+
+    async def start(self, sink: Sink) -> Catalog:
+        """Raises `Refused` with the user's line where the application cannot be loaded."""
+        hide_agent()
+        self._sink, self._report = sink, sink.report
+        self._loaded = asyncio.get_running_loop().create_future()
+        first = self._pool("process", processes=1)
+        try:
+            ready = await asyncio.wait_for(self._loaded, START_S_MAX)
+        except (Refused, TimeoutError) as error:
+            await self.close(grace_s=0)
+            if isinstance(error, Refused):
+                raise
+            message = f"the application {self._settings.app} did not load within {START_S_MAX:.0f} s"
+            raise Refused("application", message) from error
+        self._modes = dict(ready.handlers)
+        for mode in dict.fromkeys(self._modes.values()):
+            self._pool(mode)
+        if "process" in self._modes.values():
+            first.grow(self._processes)
+        else:
+            del self._pools["process"]
+            await first.close(grace_s=0)
+        return Catalog(ready.documents, ready.schedules, tuple(name for name, _ in ready.handlers))
+
+    def _pool(self, mode: str, processes: int | None = None) -> Pool:
+        pool = self._pools.get(mode)
+        if pool is None:
+            many = processes or (self._processes if mode == "process" else 1)
+            pool = Pool(mode, self, self._settings, processes=many, width=self._widths[mode], mark=self._mark)
+            self._pools[mode] = pool
+            pool.start()
+        return pool
+
+    # ---- what the agent asks
+
+    def run(self, work: Work, spec: Spec) -> None:
+        mode = self._modes.get(spec.handler)
+        if mode is None:
+            self._report(Broke(work.task, work.attempt, "HandlerMissing", self._missing(spec.handler), permanent=True))
+            return
+        known = self._heads.get(spec.id)
+        if known is None or known[0] is not spec:
+            known = self._heads[spec.id] = (spec, head(spec))
+        if not work.fetch and (work.checkpoint is None or type(work.checkpoint) is bytes):
+            packet = plain_job(known[1], work)
+            if len(packet) <= PACKET_BYTES_MAX:
+                self._pools[mode].submit((work.task, work.attempt), packet, spec)
+                if self._sweeping is None:
+                    self._sweep_soon()
+                return
+        self._move((work.task, work.attempt), self._bring(work, spec, mode, known[1]))
+
+    def saved(self, task: int, attempt: int) -> None:
+        for pool in self._pools.values():
+            pool.kept((task, attempt))
+
+    def stop(self, task: int, attempt: int) -> None:
+        key = (task, attempt)
+        moving = self._moving.pop(key, None)
+        if moving is not None:
+            moving.cancel()
+        for pool in self._pools.values():
+            if key in pool:
+                pool.stop(key)
+        self._clean(key)
+
+    def recall(self) -> tuple[Key, ...]:
+        return tuple(key for pool in self._pools.values() for key in pool.recall())
+
+    async def close(self, *, grace_s: float) -> None:
+        await asyncio.gather(*(pool.close(grace_s=grace_s) for pool in self._pools.values()))
+        for moving in list(self._moving.values()):
+            if grace_s:
+                await asyncio.wait([moving], timeout=grace_s)
+            moving.cancel()
+        if self._moving:
+            await asyncio.wait(self._moving.values())
+        if self._sweeping is not None:
+            self._sweeping.cancel()
+        for key in list(self._folders):
+            self._clean(key)
+        if self._own_folder:
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _missing(self, handler: str) -> str:
+        known = ", ".join(sorted(self._modes)[:20]) or "none at all"
+        return f"this worker's application has no handler {handler!r}; it has {known}. Start a worker that has it"
+
+    # ---- what pools say
+
+    def ended(self, report: Done | Broke | Returned) -> None:
+        self._report(report)
+        if self._flows or self._folders:
+            self._clean((report.task, report.attempt))
+
+    def told(self, report: Report) -> None:
+        self._report(report)
+
+    def saving(self, saved: Saved) -> None:
+        self._report(saved)
+
+    def spilled(self, spilled: Spilled) -> None:
+        self._move((spilled.task, spilled.attempt), self._send(spilled))
+
+    def folder(self, key: Key) -> None:
+        self._folders[key] = str(Path(self._folder, f"{key[0]}-{key[1]}"))
+
+    def printed(self, key: Key, stream: str, text: str, at_ms: int) -> None:
+        flow = self._flows.get(key)
+        if flow is None:
+            flow = self._flows[key] = Flow()
+        if flow.admit(len(text), now_ms=time.monotonic_ns() // 1_000_000):
+            if flow.dropped:
+                self._sink.log(*key, stream, flow.note(), at_ms)
+            self._sink.log(*key, stream, text, at_ms)
+
+    def loaded(self, mode: str, ready: Ready) -> None:
+        assert self._loaded is not None
+        if mode == "process" and not self._loaded.done():
+            self._loaded.set_result(ready)
+
+    def unfit(self, mode: str, error: str, message: str) -> None:
+        assert self._loaded is not None
+        if mode == "process" and not self._loaded.done():
+            text = f"the application {self._settings.app} cannot be loaded: {error}: {message}"
+            self._loaded.set_exception(Refused("application", text))
+
+    # ---- files
+
+    def _path(self, key: Key) -> Path:
+        folder = Path(self._folder, f"{key[0]}-{key[1]}")
+        self._folders.setdefault(key, str(folder))
+        folder.mkdir(mode=0o700, exist_ok=True)
+        return folder
+
+    def _move(self, key: Key, moving: Coroutine[None, None, None]) -> None:
+        task = asyncio.get_running_loop().create_task(moving)
+        self._moving[key] = task
+        task.add_done_callback(lambda _: self._moving.pop(key, None) if self._moving.get(key) is task else None)
+
+    async def _bring(self, work: Work, spec: Spec, mode: str, packet_head: bytes) -> None:
+        """Fetch what lies in the artifact store, and put down what is too large for a packet."""
+        key = (work.task, work.attempt)
+        try:
+            folder = self._path(key)
+            fetched: list[tuple[str, str]] = []
+            for digest in dict.fromkeys(one.digest for one in work.fetch):
+                fetched.append((digest, _put(folder / f"in-{len(fetched)}", await self._sink.fetch(digest))))
+            checkpoint_file = ""
+            if isinstance(work.checkpoint, Ref):
+                checkpoint_file = _put(folder / "checkpoint", await self._sink.fetch(work.checkpoint.digest))
+            job = Job(work, "", checkpoint_file, tuple(fetched))
+            packet = large_job(packet_head, job)
+            if len(packet) > PACKET_BYTES_MAX:
+                job = self._slimmer(job, folder)
+                packet = large_job(packet_head, job)
+        except (Corrupt, Refused) as error:
+            self.ended(Broke(*key, type(error).__name__, str(error)))
+        except OSError as error:
+            self.ended(Broke(*key, "StorageError", f"a large argument cannot be put down: {error}"))
+        else:
+            self._pools[mode].submit(key, packet, spec)
+            if self._sweeping is None:
+                self._sweep_soon()
+
+    def _slimmer(self, job: Job, folder: Path) -> Job:
+        work, checkpoint_file = job.work, job.checkpoint_file
+        if isinstance(work.checkpoint, bytes):
+            checkpoint_file = _put(folder / "checkpoint", work.checkpoint)
+        args_file = _put(folder / "args", work.args)
+        slim = msgspec.structs.replace(work, args=b"", checkpoint=None)
+        return Job(slim, args_file, checkpoint_file, job.fetched)
+
+    async def _send(self, spilled: Spilled) -> None:
+        key = (spilled.task, spilled.attempt)
+        try:
+            # Where it lies is for us to say: of what the child says, only the name counts.
+            path = self._path(key) / Path(spilled.path).name
+            data = await asyncio.to_thread(path.read_bytes)
+            digest = await self._sink.store(data)
+        except (OSError, Refused) as error:
+            if not spilled.checkpoint:
+                self.ended(Broke(*key, "StorageError", f"the result cannot be stored: {error}"))
+            return
+        ref = Ref(digest, spilled.size, spilled.items, "artifact")
+        if spilled.checkpoint:
+            self.saving(Saved(*key, ref))
+        else:
+            self.ended(Done(*key, ref, spilled.started_ms, spilled.ended_ms))
+
+    def _clean(self, key: Key) -> None:
+        flow = self._flows.pop(key, None)
+        if flow is not None and flow.dropped:
+            self._sink.log(*key, "stderr", flow.note(), time.time_ns() // 1_000_000)
+        path = self._folders.pop(key, None)
+        if path is not None:
+            shutil.rmtree(path, ignore_errors=True)
+
+    # ---- time
+
+    def _sweep_soon(self) -> None:
+        self._sweeping = asyncio.get_running_loop().call_later(SWEEP_S, self._sweep)
+
+    def _sweep(self) -> None:
+        self._sweeping = None
+        now_ns = time.monotonic_ns()
+        for pool in self._pools.values():
+            pool.sweep(now_ns)
+        if any(not pool.idle or pool.ending for pool in self._pools.values()):
+            self._sweep_soon()
+
+
+def _put(path: Path, data: bytes) -> str:
+    with contextlib.suppress(FileNotFoundError):
+        path.unlink()
+    path.write_bytes(data)
+    return str(path)

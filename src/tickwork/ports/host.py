@@ -1,0 +1,203 @@
+"""What a pool and the processes that run user code say to each other.
+
+A job is one packet on a socket that all children of a pool read: whoever is free takes the next. What a
+child says comes back on its own stream as frames: four bytes of length, then MessagePack. Before a child runs
+an attempt it writes down in shared memory which one, so that whoever finds it dead knows what died with it.
+"""
+
+import struct
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+import msgspec
+
+from tickwork.core.errors import Refused
+from tickwork.ports.exchange import Broke, Done, Fetch, Progressed, Saved, Spec, Timetable, Work
+
+PACKET_BYTES_MAX: Final = 100_000  # what is larger travels as a file
+FRAME_HEAD: Final = 4
+PLAIN, LARGE = b"\0", b"\1"  # what follows the head of a packet: `Work`, or `Job`
+SLOT_WORDS: Final = 4  # of 64 bits: task, attempt, start (monotonic ns), and whether it is taken
+SLOT_BYTES: Final = 8 * SLOT_WORDS
+
+
+class _Message(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    pass
+
+
+# ---- pool to child, on the shared socket
+
+
+class Job(_Message, frozen=True):
+    """An attempt whose values are files."""
+
+    work: Work
+    args_file: str = ""  # where the arguments are too large for a packet
+    checkpoint_file: str = ""
+    fetched: tuple[tuple[str, str], ...] = ()  # digest, file: every artifact that `work.fetch` names
+
+
+# ---- pool to child, on its own stream
+
+
+class Kept(_Message, frozen=True, tag=1):
+    """The checkpoint is durable."""
+
+    task: int
+    attempt: int
+
+
+class Cancel(_Message, frozen=True, tag=2):
+    task: int
+    attempt: int
+
+
+Order = Kept | Cancel
+
+
+# ---- child to pool
+
+
+class Ready(_Message, frozen=True, tag=21):
+    """The application is loaded. `handlers`: name and how it is run (process, thread, async)."""
+
+    pid: int
+    handlers: tuple[tuple[str, str], ...] = ()
+    documents: tuple[bytes, ...] = ()
+    schedules: tuple[Timetable, ...] = ()
+
+
+class Unfit(_Message, frozen=True, tag=22):
+    """The application cannot be loaded; `message` names the user's line."""
+
+    error: str
+    message: str
+
+
+class Spilled(_Message, frozen=True, tag=23):
+    """A result or checkpoint that is too large for a message lies in a file."""
+
+    task: int
+    attempt: int
+    path: str
+    size: int
+    items: int | None = None
+    checkpoint: bool = False
+    started_ms: int = 0
+    ended_ms: int = 0
+
+
+class Line(_Message, frozen=True):
+    task: int
+    attempt: int
+    stream: str
+    text: str
+    at_ms: int
+
+
+class Lines(_Message, frozen=True, tag=24):
+    lines: tuple[Line, ...]
+
+
+class Folder(_Message, frozen=True, tag=25):
+    """The attempt has made a folder for itself; it is removed when the attempt has ended."""
+
+    task: int
+    attempt: int
+
+
+Saying = Done | Broke | Saved | Progressed | Ready | Unfit | Spilled | Lines | Folder
+
+encoder = msgspec.msgpack.Encoder()
+work_decoder = msgspec.msgpack.Decoder(Work)
+job_decoder = msgspec.msgpack.Decoder(Job)
+spec_decoder = msgspec.msgpack.Decoder(Spec)
+order_decoder: msgspec.msgpack.Decoder[Order] = msgspec.msgpack.Decoder(Order)
+saying_decoder: msgspec.msgpack.Decoder[Saying] = msgspec.msgpack.Decoder(Saying)
+
+
+_size = struct.Struct("<I")
+
+
+def frame(message: Any) -> bytes:
+    data = encoder.encode(message)
+    return _size.pack(len(data)) + data
+
+
+def head(spec: Spec) -> bytes:
+    """What stands before the job in a packet: the same bytes for every attempt of a node, so that a child
+    knows by them what it has read before."""
+    return frame(spec)
+
+
+def plain_job(packet_head: bytes, work: Work) -> bytes:
+    """A packet for an attempt without files: nearly all are."""
+    return packet_head + PLAIN + encoder.encode(work)
+
+
+def large_job(packet_head: bytes, job: Job) -> bytes:
+    return packet_head + LARGE + encoder.encode(job)
+
+
+def head_of(packet: bytes) -> tuple[bytes, int]:
+    """The spec as it was written, and where the job begins."""
+    after = FRAME_HEAD + _size.unpack_from(packet)[0]
+    return packet[:after], after
+
+
+def job_at(packet: bytes, at: int) -> tuple[Work, Job | None]:
+    if packet[at] == 0:
+        return work_decoder.decode(packet[at + 1 :]), None
+    job = job_decoder.decode(packet[at + 1 :])
+    return job.work, job
+
+
+def key_of(packet: bytes) -> tuple[int, int]:
+    """The attempt that a packet is about."""
+    work, _ = job_at(packet, head_of(packet)[1])
+    return work.task, work.attempt
+
+
+def filled(data: bytes, fetch: tuple[Fetch, ...], read: Callable[[str], bytes]) -> bytes:
+    """Arguments as MessagePack, with what lies in artifacts put in its place. `read` gives an artifact's bytes."""
+    named = msgspec.msgpack.decode(data) if data else {}
+    opened: dict[str, Any] = {}
+    for one in fetch:
+        if one.digest not in opened:
+            opened[one.digest] = msgspec.msgpack.decode(read(one.digest))
+        named[one.name] = _walked(opened[one.digest], one)
+    return encoder.encode(named)
+
+
+def _walked(value: Any, fetch: Fetch) -> Any:
+    for step in fetch.walk:
+        try:
+            value = value[int(step)] if isinstance(value, list) else value[step]
+        except (KeyError, IndexError, ValueError, TypeError):
+            message = f"argument {fetch.name}: the value has no {step!r} at {'.'.join(fetch.walk)}"
+            raise Refused("bad_reference", message) from None
+    return value
+
+
+class Frames:
+    """Bytes as they come, cut into whole frames."""
+
+    __slots__ = ("_rest", "fed")
+
+    def __init__(self) -> None:
+        self._rest = b""
+        self.fed = 0  # bytes so far
+
+    def feed(self, data: bytes) -> Iterator[bytes]:
+        self.fed += len(data)
+        if self._rest:
+            data, self._rest = self._rest + data, b""
+        at, end, size_at = 0, len(data), _size.unpack_from
+        while end - at >= FRAME_HEAD:
+            after = at + FRAME_HEAD + size_at(data, at)[0]
+            if after > end:
+                break
+            yield data[at + FRAME_HEAD : after]
+            at = after
+        if at < end:
+            self._rest = data[at:]

@@ -1,0 +1,1 @@
+"""What users write against: tasks, workflows, the running context and the client."""

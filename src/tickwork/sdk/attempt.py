@@ -1,0 +1,152 @@
+"""One attempt inside the process that runs it: from its job to a call, from its answer to a report.
+
+Whatever user code does, one report comes out: a value, a large value in a file, or an error with the user's line.
+"""
+
+import os
+import time
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Protocol
+
+from tickwork.core.errors import Refused
+from tickwork.ports.exchange import VALUE_BYTES_MAX, Broke, Done, Spec, Work
+from tickwork.ports.host import Job, Spilled, filled
+from tickwork.sdk.context import Channel, Context, StepsChanged
+from tickwork.sdk.plain import NULL, encode
+from tickwork.sdk.registry import Handler
+
+MESSAGE_LENGTH_MAX = 8_000
+FRAMES_MAX = 12  # of a traceback; the innermost are what helps
+_OWN = str(Path(__file__).resolve().parent)
+
+
+def arguments(work: Work, job: Job | None) -> bytes:
+    """As MessagePack, with everything in it that came as files."""
+    if job is None:
+        return work.args
+    data = Path(job.args_file).read_bytes() if job.args_file else work.args
+    if not work.fetch:
+        return data
+    files = dict(job.fetched)
+    return filled(data, work.fetch, lambda digest: Path(files[digest]).read_bytes())
+
+
+class HostChannel(Channel, Protocol):
+    def folder(self) -> Path: ...
+
+
+class AttemptContext(Context):
+    """A context that is filled in when somebody looks at it: most functions never do."""
+
+    __slots__ = ("_make",)
+
+    def __init__(self, make: tuple[Work, Job | None, Spec, Callable[[tuple[int, int]], HostChannel]]) -> None:
+        self._make = make  # `Context.__init__` follows later
+
+    @property
+    def workdir(self) -> Path:
+        """A folder of this attempt's own, made when first asked for and removed when the attempt has ended."""
+        work, _, _, channel = self._make
+        return channel((work.task, work.attempt)).folder()
+
+    def __getattr__(self, name: str) -> Any:
+        """Python asks here for a slot that has no value yet."""
+        if name in Context.__slots__ and not _filled(self):
+            work, job, spec, channel = self._make
+            Context.__init__(
+                self,
+                channel=channel((work.task, work.attempt)),
+                tenant=work.tenant,
+                run_id=work.run_id,
+                workflow=spec.workflow,
+                node=spec.node,
+                task_id=work.task,
+                attempt=work.attempt,
+                attempts_max=spec.attempts_max,
+                child=work.child,
+                scheduled_ms=work.scheduled_ms,
+                submitted_ms=work.submitted_ms,
+                checkpoint=_checkpoint(work, job),
+            )
+            return getattr(self, name)
+        raise AttributeError(f"a task's context has no {name!r}")
+
+
+def _filled(context: Context) -> bool:
+    try:
+        object.__getattribute__(context, "task_id")
+    except AttributeError:
+        return False
+    return True
+
+
+def _checkpoint(work: Work, job: Job | None) -> bytes | None:
+    if job is not None and job.checkpoint_file:
+        return Path(job.checkpoint_file).read_bytes()
+    return work.checkpoint if isinstance(work.checkpoint, bytes) else None
+
+
+def answered(task: int, attempt: int, value: Any, handler: Handler, *, folder: str, started_ms: int) -> Done | Spilled:
+    """Raises `Unsendable` for what cannot travel."""
+    ended_ms = time.time_ns() // 1_000_000
+    if value is None:
+        return Done(task, attempt, None, started_ms, ended_ms)
+    data = encode(value, what=f"result of {handler.name}")
+    if len(data) <= VALUE_BYTES_MAX:
+        return Done(task, attempt, None if data == NULL else data, started_ms, ended_ms)
+    path = put_down(data, folder, f"{task}-{attempt}", "result")
+    return Spilled(task, attempt, path, len(data), items_in(data), False, started_ms, ended_ms)
+
+
+def put_down(data: bytes, folder: str, attempt: str, name: str) -> str:
+    """As a file in the attempt's own folder, whose name the agent chose."""
+    path = own_folder(folder, attempt) / f"{name}-{time.monotonic_ns()}"
+    path.write_bytes(data)
+    return str(path)
+
+
+def own_folder(folder: str, attempt: str) -> Path:
+    place = Path(folder, attempt)
+    place.mkdir(mode=0o700, exist_ok=True)
+    return place
+
+
+def items_in(data: bytes) -> int | None:
+    """The length of a MessagePack array, from its first bytes; None where it is something else."""
+    first = data[0]
+    if first & 0xF0 == 0x90:
+        return first & 0x0F
+    if first == 0xDC:
+        return int.from_bytes(data[1:3], "big")
+    if first == 0xDD:
+        return int.from_bytes(data[1:5], "big")
+    return None
+
+
+def failed(task: int, attempt: int, error: BaseException, *, started_ms: int) -> Broke:
+    permanent = isinstance(error, Refused | StepsChanged) or bool(getattr(error, "permanent", False))
+    code = error.code if isinstance(error, SystemExit) and isinstance(error.code, int) else None
+    return Broke(
+        task, attempt, type(error).__name__, explained(error), permanent, code, started_ms, time.time_ns() // 1_000_000
+    )
+
+
+def explained(error: BaseException) -> str:
+    """The message and the user's lines; none of ours."""
+    try:
+        said = str(error)
+    except Exception:
+        said = "(its message cannot be shown)"
+    frames = user_frames(error.__traceback__)
+    lines = [said[: MESSAGE_LENGTH_MAX // 2]]
+    if frames and not isinstance(error, Refused):
+        lines += traceback.format_list(frames[-FRAMES_MAX:])
+    return "\n".join(line.rstrip("\n") for line in lines)[:MESSAGE_LENGTH_MAX]
+
+
+def user_frames(trace: TracebackType | None) -> list[traceback.FrameSummary]:
+    found = traceback.extract_tb(trace)
+    return [frame for frame in found if not os.path.abspath(frame.filename).startswith(_OWN)]

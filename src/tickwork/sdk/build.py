@@ -1,0 +1,483 @@
+"""Building a definition: the function of a workflow is called once, and each call in it becomes a record.
+
+Ids are settled at the end, so a node may be named after it was used. Reading order is kept where data says
+nothing: what stands after a wait, an event or an approval waits for it, and these wait for what stands
+before them.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from tickwork.core.definition import Argument, Trigger
+from tickwork.core.errors import Refused
+from tickwork.core.names import RESERVED_NODE_IDS, check_name
+from tickwork.sdk.options import Options
+from tickwork.sdk.placeholders import Condition, Node, Value
+from tickwork.sdk.places import Place, at_place, here, placed
+from tickwork.sdk.plain import plain
+
+if TYPE_CHECKING:
+    from tickwork.sdk.tasks import Task
+    from tickwork.sdk.values import Codec
+    from tickwork.sdk.workflows import Workflow
+
+VALUE_HANDLER = "tickwork.value"  # known to every worker of an application: gives back what it is given
+
+_active: ContextVar["Builder | None"] = ContextVar("tickwork_build", default=None)
+_DICT_KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*", re.ASCII)
+
+
+def active() -> "Builder | None":
+    return _active.get()
+
+
+def building(what: str) -> "Builder":
+    """The builder; refused outside of a workflow."""
+    found = _active.get()
+    if found is None:
+        message = f"tw.{what} describes a node, so it is only for the function of a @tw.workflow"
+        raise placed("not_building", message)
+    return found
+
+
+@dataclass(eq=False, slots=True)
+class Record:
+    """One node to be."""
+
+    kind: str
+    base: str
+    place: Place
+    scope: "Scope"
+    fields: dict[str, Any] = field(default_factory=dict)  # what the kind has, rendered at the end
+    args: dict[str, Any] = field(default_factory=dict)  # name to Value, or to Constant
+    options: Options = field(default_factory=Options)
+    needs: list["Record"] = field(default_factory=list)
+    branches: list["Record"] = field(default_factory=list)
+    barrier: "Record | None" = None  # the wait, event or approval that stands before it in the function
+    condition: Condition | None = None
+    trigger: str = ""
+    named: bool = False
+    id: str = ""
+    body: "Record | None" = None
+
+    def __repr__(self) -> str:
+        return self.id or self.base
+
+    def start_after(self, *others: Any) -> None:
+        for other in others:
+            if isinstance(other, list | tuple):
+                self.start_after(*other)
+            else:
+                for end in ends_of(other):
+                    self._release(end)
+                    self.needs.append(end)
+
+    def _release(self, other: "Record") -> None:
+        """In `tw.wait("1h").after(fetch())` the call stands behind the wait, and is meant to come before it."""
+        todo = [other]
+        seen = {other}
+        for record in todo:  # grows while we walk it
+            if record.barrier is self:
+                record.barrier = self.barrier
+            todo += [one for one in record.parents() if one not in seen]
+            seen.update(todo)
+
+    def rename(self, name: str) -> None:
+        at_place(check_name, name, path="named", kind="node")
+        self.base, self.named, self.place = name, True, self.place
+
+    def only_when(self, condition: Condition) -> None:
+        self.condition = condition if self.condition is None else self.condition & condition
+
+    def trigger_on(self, trigger: str) -> None:
+        choices = [one.value for one in Trigger]
+        if trigger not in choices:
+            raise placed("bad_trigger", f"{trigger!r} is no trigger rule; use one of {', '.join(choices)}")
+        self.trigger = trigger
+
+    def values(self) -> Iterator[Value]:
+        """Everything it reads."""
+        for found in (*self.args.values(), *self.fields.values()):
+            if isinstance(found, Value):
+                yield found
+            elif isinstance(found, Condition):
+                yield from found.values()
+        if self.condition is not None:
+            yield from self.condition.values()
+        if self.body is not None:
+            yield from self.body.values()
+
+    def parents(self) -> "list[Record]":
+        """Without repetition, in a stable order."""
+        read = [root for value in self.values() if isinstance(root := value._tw_root, Record)]
+        before = [] if self.barrier is None else [self.barrier]
+        return list(dict.fromkeys([*self.branches, *read, *self.needs, *before]))
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    value: Any
+
+
+class Scope:
+    """A stretch of the function: all of it, or one side of a branch."""
+
+    def __init__(self, outer: "Scope | None" = None, branch: Record | None = None) -> None:
+        self.outer = outer
+        self.branch = branch
+        self.records: list[Record] = []
+        self.inside: list[Record] = []  # those of the stretches within it too
+        self.choices: list[Choice] = []
+        self.barrier: Record | None = None
+        self.capture: list[Record] | None = None
+
+    def branches(self) -> list[Record]:
+        around = self.outer.branches() if self.outer is not None else []
+        return around if self.branch is None else [*around, self.branch]
+
+
+class Side:
+    """One side of a branch. It has an end that stands for all of it, made when somebody asks."""
+
+    def __init__(self, builder: "Builder", scope: Scope, result: Any) -> None:
+        self._builder = builder
+        self._scope = scope
+        self._result = result
+        self._end: Record | None = None
+
+    def end(self) -> Record:
+        if self._end is None:
+            result = self._result
+            leaves = self._builder.leaves(self._scope)
+            whole = isinstance(result, Node) and not isinstance(result, Choice) and result._tw_record() in leaves
+            if whole and len(leaves) == 1:
+                self._end = leaves[0]
+            else:
+                self._end = self._builder.value(result, scope=self._scope, base="side")
+                self._end.needs += leaves
+        return self._end
+
+
+class Choice(Node):
+    """The result of whichever side of a branch is taken."""
+
+    __slots__ = ("_tw_builder", "_tw_joined", "_tw_scope", "_tw_sides")
+
+    def __init__(self, branch: Record, builder: "Builder", scope: Scope, sides: list[Side]) -> None:
+        super().__init__(branch)
+        self._tw_builder = builder
+        self._tw_scope = scope
+        self._tw_sides = sides
+        self._tw_joined: Record | None = None
+
+    @property
+    def _tw_root(self) -> Record:
+        if self._tw_joined is None:
+            self._tw_joined = self._tw_builder.value(
+                self, scope=self._tw_scope, base=f"{self._tw_own_root.base}_result"
+            )
+        return self._tw_joined
+
+    def _tw_ends(self) -> list[Record]:
+        return [side.end() for side in self._tw_sides]
+
+
+def ends_of(value: Any) -> list[Record]:
+    if isinstance(value, Choice):
+        return value._tw_ends()
+    if isinstance(value, Value) and isinstance(value._tw_root, Record):
+        return [value._tw_root]
+    raise placed("bad_after", f"after(...) takes results of nodes, not {value!r}")
+
+
+class Builder:
+    """Gathers the records of one workflow."""
+
+    def __init__(self, workflow: "Workflow[..., Any]") -> None:
+        self.workflow = workflow
+        self.records: list[Record] = []
+        self.scope = Scope()
+        self.tasks: dict[tuple[int, int], tuple[Any, Any]] = {}
+        self.children: dict[str, Workflow[..., Any]] = {}
+        self.output: Value | None = None
+        self.place: Place | None = None  # where there is no line of the user's to point at
+
+    @contextmanager
+    def active(self) -> Iterator[None]:
+        token = _active.set(self)
+        try:
+            yield
+        finally:
+            _active.reset(token)
+
+    # ---- records
+
+    def add(
+        self, kind: str, base: str, *, scope: Scope | None = None, place: Place | None = None, **parts: Any
+    ) -> Record:
+        scope = scope or self.scope
+        record = Record(kind, base, place or self.place or here(), scope, **parts)
+        if scope.capture is not None:
+            scope.capture.append(record)
+            return record
+        record.branches = scope.branches()
+        record.barrier = scope.barrier
+        scope.records.append(record)
+        self.records.append(record)
+        around: Scope | None = scope
+        while around is not None:
+            around.inside.append(record)
+            around = around.outer
+        return record
+
+    def barrier(self, record: Record) -> None:
+        """Everything before it in this stretch comes first, everything after it comes later."""
+        if record.scope.capture is None:
+            record.needs += [one for one in self.leaves(record.scope) if one is not record]
+            record.scope.barrier = record
+
+    def leaves(self, scope: Scope) -> list[Record]:
+        """What nothing else in this stretch waits for; a branch is left by the ends of its sides."""
+        ends = [end for choice in scope.choices for end in choice._tw_ends()]
+        # A side's end belongs to its own stretch, so it is looked for among all records.
+        needed = {parent for record in self.records for parent in record.parents()}
+        own = [record for record in scope.records if record.kind != "branch"]
+        return [record for record in dict.fromkeys([*own, *ends]) if record not in needed]
+
+    # ---- calls
+
+    def task(self, task: "Task[..., Any]", owner: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Node:
+        if owner is None and task.kind != "plain":
+            if not args:
+                raise placed("bad_call", f"{task.name} is a method; call it on its class or a registered object")
+            owner, args = args[0], args[1:]
+        codec = task.codec
+        given = at_place(codec.bind, args, kwargs)
+        record = self._task_record(task, owner, self.arguments(codec, given))
+        if record.scope.capture is None:
+            task.extras.apply(record)
+        return Node(record)
+
+    def map_task(
+        self,
+        task: "Task[..., Any]",
+        owner: Any,
+        over: Any,
+        constants: dict[str, Any],
+        *,
+        max_parallel: Any,
+        tolerate: int,
+    ) -> Node:
+        codec = task.codec
+        given = self._with_item(codec, constants)
+        body = self._body(lambda: self._task_record(task, owner, self.arguments(codec, given)))
+        node = self._map(body, over, max_parallel, tolerate)
+        task.extras.apply(node._tw_record())
+        return node
+
+    def child(self, workflow: "Workflow[..., Any]", args: tuple[Any, ...], kwargs: dict[str, Any]) -> Node:
+        given = at_place(workflow.codec.bind, args, kwargs)
+        return Node(self._child_record(workflow, given))
+
+    def map_child(
+        self, workflow: "Workflow[..., Any]", over: Any, constants: dict[str, Any], *, max_parallel: Any, tolerate: int
+    ) -> Node:
+        given = self._with_item(workflow.codec, constants)
+        body = self._body(lambda: self._child_record(workflow, given))
+        return self._map(body, over, max_parallel, tolerate)
+
+    def _with_item(self, codec: "Codec", constants: dict[str, Any]) -> dict[str, Any]:
+        taken = any(isinstance(value, Value) and value._tw_own_root == "item" for value in _flat(constants))
+        given = dict(constants) if taken else {at_place(codec.item_name, constants): Value("item"), **constants}
+        return at_place(codec.bind, (), given)
+
+    def _task_record(self, task: "Task[..., Any]", owner: Any, args: dict[str, Any]) -> Record:
+        handler = at_place(task.handler_name, owner)
+        self.tasks[id(task.function), id(owner)] = (task, owner)
+        fields = {"handler": handler, "handler_version": task.options.version}
+        return self.add("task", _id_base(task.function, task.name), fields=fields, args=args, options=task.options)
+
+    def _child_record(self, workflow: "Workflow[..., Any]", given: dict[str, Any]) -> Record:
+        self.children[workflow.name] = workflow
+        args: dict[str, Any] = {}
+        for name, value in given.items():
+            whole = self.whole(value) if _mixed(value) else value
+            args[name] = whole if isinstance(whole, Value) else self._constant(workflow.codec, name, whole)
+        return self.add(
+            "workflow", _id_base(workflow.function, workflow.name), fields={"workflow": workflow.name}, args=args
+        )
+
+    def _body(self, make: Callable[[], Record]) -> Record:
+        """A record without a place of its own. Values that need a node get one before it."""
+        return make_captured(self, make)
+
+    def _map(self, body: Record, over: Any, max_parallel: int | None, tolerate: int) -> Node:
+        fields = {"over": self.whole(over), "max_parallel": max_parallel, "tolerate": tolerate}
+        return Node(self.add("map", body.base, fields=fields, body=body))
+
+    # ---- arguments
+
+    def arguments(self, codec: "Codec", given: Mapping[str, Any]) -> dict[str, Any]:
+        result: dict[str, Any] = {}
+        for name, value in given.items():
+            if _mixed(value):
+                self._spread(name, value, result)
+            elif isinstance(value, Value):
+                result[name] = value
+            else:
+                result[name] = self._constant(codec, name, value)
+        return result
+
+    def whole(self, value: Any) -> Value:
+        """A value that one reference can name; where there is none, a node that makes it."""
+        if isinstance(value, Condition):
+            raise placed("bad_value", "a condition is asked by the server and is no value; compute it in a task")
+        if isinstance(value, Value):
+            value._tw_root  # noqa: B018 - the result of a branch gets its node here
+            return value
+        return Node(self.value(value))
+
+    def value(self, value: Any, *, scope: Scope | None = None, base: str = "value") -> Record:
+        """A node whose result is `value`."""
+        args: dict[str, Any] = {}
+        if _mixed(value):
+            self._spread("value", value, args)
+        else:
+            constant = not isinstance(value, Value)
+            args["value"] = Constant(at_place(plain, value, what="value", place=self.place)) if constant else value
+        scope = scope or self.scope
+        while scope.capture is not None and scope.outer is not None:
+            scope = scope.outer
+        record = self.add(
+            "task", base, scope=scope, fields={"handler": VALUE_HANDLER, "handler_version": ""}, args=args
+        )
+        record.options = _like(record)
+        return record
+
+    def _constant(self, codec: "Codec", name: str, value: Any) -> Constant:
+        sent = at_place(plain, value, what=f"{codec.name}: {name}")
+        at_place(codec.check_constant, name, sent)
+        return Constant(sent)
+
+    def _spread(self, name: str, value: Any, result: dict[str, Any]) -> None:
+        """A list or dict with placeholders inside travels as one argument per part; the worker joins them."""
+        value = _opened(value)
+        if isinstance(value, Choice) and value._tw_joined is None:
+            for number, end in enumerate(value._tw_ends()):
+                result[f"{name}.-{number}"] = Node(end)
+        elif isinstance(value, dict) and _mixed(value):
+            for key, part in value.items():
+                if not isinstance(key, str) or not _DICT_KEY.fullmatch(key):
+                    message = (
+                        f"the key {key!r} stands beside a result that is not known yet, so it must be a plain name"
+                    )
+                    raise placed("bad_key", f"{message}; use letters, digits and '_', or make the dict in a task")
+                self._spread(f"{name}.{key}", part, result)
+        elif isinstance(value, list | tuple) and _mixed(value):
+            for number, part in enumerate(value):
+                self._spread(f"{name}.{number}", part, result)
+        else:
+            result[name] = (
+                value if isinstance(value, Value) else Constant(at_place(plain, value, what=name, place=self.place))
+            )
+
+
+def make_captured(builder: Builder, make: Callable[[], Any]) -> Record:
+    """The one record that `make` adds, kept out of the graph: the body of a map or repeat."""
+    outer = builder.scope
+    builder.scope = Scope(outer)
+    builder.scope.capture = []
+    captured = builder.scope.capture
+    try:
+        make()
+    finally:
+        builder.scope = outer
+    if len(captured) != 1 or captured[0].kind not in ("task", "http", "shell", "workflow"):
+        names = ", ".join(repr(one) for one in captured) or "none"
+        message = f"the body is one task, http, shell or workflow call, but here it is: {names}"
+        raise placed("bad_body", f"{message}; put more steps into a workflow of their own")
+    return captured[0]
+
+
+def rendered_args(args: Mapping[str, Any]) -> dict[str, Argument]:
+    return {
+        name: Argument(source=one._tw_reference()) if isinstance(one, Value) else Argument(value=one.value)
+        for name, one in args.items()
+    }
+
+
+def settle_ids(records: list[Record]) -> None:
+    """What was named keeps its name; the others get the next free one: fetch, fetch_2."""
+    taken: dict[str, Record] = {}
+    for record in (one for one in records if one.named):
+        twin = taken.setdefault(record.base.casefold(), record)
+        if twin is not record:
+            message = f"two nodes are named {record.base!r}; the other one is at {twin.place.file}:{twin.place.line}"
+            raise placed("duplicate_id", message, record.place)
+        record.id = record.base
+    counts: dict[str, int] = {}
+    for record in (one for one in records if not one.named):
+        base = record.base
+        number = counts.get(base.casefold(), 0) + 1
+        record.id = base if number == 1 else f"{base}_{number}"
+        while record.id.casefold() in taken or record.id.casefold() in RESERVED_NODE_IDS:
+            number += 1
+            record.id = f"{base}_{number}"
+        counts[base.casefold()] = number
+        taken[record.id.casefold()] = record
+
+
+def _id_base(function: Callable[..., Any], known_as: str) -> str:
+    name = getattr(function, "__name__", "") or known_as.rpartition(".")[2]
+    if name == "<lambda>":
+        name = known_as.rpartition(".")[2]
+    plain_name = re.sub(r"[^A-Za-z0-9_-]+", "_", name).strip("_-")[:100]
+    return plain_name or "task"
+
+
+def _mixed(value: Any) -> bool:
+    """Whether it has placeholders inside, so that it is neither one reference nor a constant."""
+    if isinstance(value, Choice):
+        return value._tw_joined is None
+    value = _opened(value)
+    if isinstance(value, dict):
+        return any(isinstance(one, Value) or _mixed(one) for one in value.values())
+    if isinstance(value, list | tuple):
+        return any(isinstance(one, Value) or _mixed(one) for one in value)
+    return False
+
+
+def _opened(value: Any) -> Any:
+    """The fields of a dataclass: placeholders may stand in them too."""
+    if hasattr(type(value), "__dataclass_fields__"):
+        return {name: getattr(value, name) for name in type(value).__dataclass_fields__ if hasattr(value, name)}
+    return value
+
+
+def _flat(value: Any) -> Iterator[Any]:
+    if isinstance(value, dict):
+        for one in value.values():
+            yield from _flat(one)
+    elif isinstance(value, list | tuple):
+        for one in value:
+            yield from _flat(one)
+    else:
+        yield value
+
+
+def _like(record: Record) -> Options:
+    """Made where its values come from: the same queue and labels, so that some worker surely serves it."""
+    for parent in record.parents():
+        source = parent.body or parent
+        if source.options.queue or source.options.labels:
+            return Options(queue=source.options.queue, labels=source.options.labels)
+    return Options()
+
+
+def refuse_async(function: Any, what: str) -> Refused:
+    message = f"{what} describes a graph and is called once, before anything runs, so it cannot be asynchronous"
+    return placed("bad_workflow", f"{message}; write def, and async def for its tasks: {function.__qualname__}")

@@ -1,0 +1,219 @@
+"""From plain data to a type: what an annotation makes of a value.
+
+msgspec does the work wherever it can. Beside it stand the types that it leaves to others (paths, pydantic
+models) and unions that it cannot tell apart by form: there the first member that fits is taken, the ones
+that take any text last.
+"""
+
+import types
+import typing
+from collections.abc import Callable
+from dataclasses import fields, is_dataclass
+from datetime import datetime
+from enum import Enum
+from pathlib import PurePath
+from typing import Annotated, Any
+
+import msgspec
+
+from tickwork.core.errors import Refused
+from tickwork.sdk.plain import plain
+
+Converter = Callable[[Any], Any]
+
+
+class Mismatch(Exception):
+    """Why a value is not of a type, as the end of a sentence."""
+
+
+def converter_for(annotation: Any, *, optional: bool = False) -> Converter:
+    """`optional`: None is accepted too. Raises `Refused` for a type that values cannot be made for."""
+    wanted = _zoned(annotation)
+    if wanted is Any:
+        return _same
+    if optional:
+        wanted = typing.Optional[wanted]  # noqa: UP045 - the value is a type made here
+    if wanted in _SIMPLE:
+        return _SIMPLE[wanted]
+    try:
+        msgspec.json.Decoder(wanted)  # says whether msgspec can tell its parts apart
+    except TypeError as error:
+        return _apart(wanted, error)
+    return _by_msgspec(wanted)
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def _exactly(kind: type) -> Converter:
+    name = "None" if kind is type(None) else kind.__name__
+
+    def convert(value: Any) -> Any:
+        if type(value) is kind:
+            return value
+        raise Mismatch(f"{_a(value)} is no {name}")
+
+    return convert
+
+
+def _float(value: Any) -> float:
+    if type(value) is float:
+        return value
+    if type(value) is int:
+        return float(value)
+    raise Mismatch(f"{_a(value)} is no float")
+
+
+def _by_msgspec(wanted: Any) -> Converter:
+    def convert(value: Any) -> Any:
+        try:
+            return msgspec.convert(value, wanted, dec_hook=_hook)
+        except msgspec.ValidationError as error:
+            raise Mismatch(_words(str(error))) from error.__cause__
+
+    return convert
+
+
+def _hook(kind: Any, value: Any) -> Any:
+    """Types that msgspec does not know."""
+    origin = typing.get_origin(kind) or kind
+    if not isinstance(origin, type) or isinstance(value, origin):
+        return value
+    if issubclass(origin, PurePath):
+        if type(value) is str:
+            return origin(value)
+        raise ValueError(f"{_a(value)} is no path")
+    if hasattr(origin, "model_validate"):
+        try:
+            return kind.model_validate(value)
+        except ValueError as error:
+            raise ValueError(" ".join(str(error).split())) from None
+    raise ValueError(f"values of type {origin.__name__} cannot travel; use plain data, a dataclass or a model")
+
+
+def _apart(wanted: Any, reason: TypeError) -> Converter:
+    """What msgspec refuses as a whole, taken to pieces."""
+    origin, args = typing.get_origin(wanted), typing.get_args(wanted)
+    if origin is Annotated:
+        return converter_for(args[0])
+    if origin in (typing.Union, types.UnionType):
+        return _first_of(args)
+    if origin in (list, set, frozenset) and len(args) == 1:
+        return _items(origin, converter_for(args[0]))
+    if origin is tuple and len(args) == 2 and args[1] is Ellipsis:
+        return _items(tuple, converter_for(args[0]))
+    if origin is dict and len(args) == 2:
+        return _entries(converter_for(args[1]))
+    if isinstance(wanted, type) and issubclass(wanted, Enum):
+        return _member(wanted)
+    if isinstance(wanted, type) and is_dataclass(wanted):
+        return _by_fields(wanted)
+    raise Refused("bad_signature", f"values of type {wanted} cannot travel: {reason}")
+
+
+def _first_of(members: tuple[Any, ...]) -> Converter:
+    pairs = [(converter_for(one), one) for one in sorted(members, key=_takes_any_text)]
+
+    def convert(value: Any) -> Any:
+        why = []
+        for member, _ in pairs:
+            try:
+                return member(value)
+            except Mismatch as mismatch:
+                why.append(str(mismatch))
+        raise Mismatch("; ".join(dict.fromkeys(why)))
+
+    return convert
+
+
+def _takes_any_text(member: Any) -> bool:
+    return member is str or (isinstance(member, type) and issubclass(member, PurePath))
+
+
+def _items(kind: Any, item: Converter) -> Converter:
+    def convert(value: Any) -> Any:
+        if type(value) not in (list, tuple):
+            raise Mismatch(f"{_a(value)} is no list")
+        return kind(map(item, value))
+
+    return convert
+
+
+def _entries(item: Converter) -> Converter:
+    def convert(value: Any) -> Any:
+        if type(value) is not dict:
+            raise Mismatch(f"{_a(value)} is no dict")
+        return {key: item(one) for key, one in value.items()}
+
+    return convert
+
+
+def _member(kind: type[Enum]) -> Converter:
+    """For enums whose values are of several types, or not scalars."""
+
+    def convert(value: Any) -> Any:
+        for member in kind:
+            if type(value) is type(held := plain(member.value, what=kind.__name__)) and value == held:
+                return member
+        raise Mismatch(f"{value!a:.60} is no value of {kind.__name__}")
+
+    return convert
+
+
+def _by_fields(kind: Any) -> Converter:
+    hints = typing.get_type_hints(kind, include_extras=True)
+    known = {one.name: converter_for(hints[one.name]) for one in fields(kind) if one.init}
+
+    def convert(value: Any) -> Any:
+        if type(value) is not dict:
+            raise Mismatch(f"{_a(value)} is no {kind.__name__}")
+        try:
+            return kind(**{name: known[name](one) for name, one in value.items() if name in known})
+        except TypeError as error:
+            raise Mismatch(f"{kind.__name__}: {error}") from None
+
+    return convert
+
+
+def _zoned(annotation: Any) -> Any:
+    """The same type, where each datetime has a zone: an instant without one means nothing to another machine."""
+    if annotation is datetime:
+        return Annotated[datetime, msgspec.Meta(tz=True)]
+    if annotation is None:
+        return type(None)
+    if annotation is object or isinstance(annotation, typing.TypeVar):
+        return Any
+    origin, args = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin in (typing.Union, types.UnionType):
+        return typing.Union[tuple(_zoned(one) for one in args)]  # noqa: UP007 - made of values
+    if origin in (list, set, frozenset, dict, tuple):
+        return origin[tuple(one if one is Ellipsis else _zoned(one) for one in args)]
+    return annotation
+
+
+def _words(message: str) -> str:
+    """msgspec's complaint as the end of a sentence: `Expected `int`, got `str` - at `$[1]``."""
+    text, _, inside = message.partition(" - at `")
+    place = inside.rstrip("`").removeprefix("$")
+    if text.startswith("Expected `datetime` with a timezone"):
+        text = "Expected a datetime with a zone, such as 2026-01-02T03:04:05Z"
+    text = text.replace("`", "")
+    text = text[:1].lower() + text[1:]
+    return f"{text} at {place}" if place else text
+
+
+def _a(value: Any) -> str:
+    name = "None" if value is None else type(value).__name__
+    return name if value is None else f"{'an' if name[0] in 'aeiou' else 'a'} {name}"
+
+
+_SIMPLE: dict[Any, Converter] = {
+    int: _exactly(int),
+    str: _exactly(str),
+    bool: _exactly(bool),
+    float: _float,
+    type(None): _exactly(type(None)),
+    list: _exactly(list),
+    dict: _exactly(dict),
+}

@@ -1,0 +1,356 @@
+"""The process that runs user code: `python -m tickwork.sdk.host MODE WIDTH APP FOLDER QUEUE STREAM MARKS`.
+
+It takes a job from the socket it shares with its siblings only when it is free to run it, writes down which attempt it
+runs before the first line of user code, and says how it ended before it takes another. The pool starts it; the three
+numbers are file descriptors. MODE is `process` (one at a time), `thread` or `async` (WIDTH at a time).
+"""
+
+import asyncio
+import contextlib
+import mmap
+import os
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from tickwork.core.errors import TickworkError
+from tickwork.ports.exchange import VALUE_BYTES_MAX, Progressed, Saved, Spec, Work
+from tickwork.ports.host import (
+    FRAME_HEAD,
+    SLOT_BYTES,
+    SLOT_WORDS,
+    Cancel,
+    Folder,
+    Frames,
+    Job,
+    Kept,
+    Order,
+    Ready,
+    Saying,
+    Spilled,
+    Unfit,
+    frame,
+    head_of,
+    job_at,
+    order_decoder,
+    spec_decoder,
+)
+from tickwork.sdk.attempt import AttemptContext, answered, arguments, explained, failed, items_in, own_folder, put_down
+from tickwork.sdk.context import _current, running
+from tickwork.sdk.output import Output
+from tickwork.sdk.registry import App, Handler, load_app
+
+PACKET_BYTES = 256 * 1024
+PROGRESS_NS = 200_000_000  # at most five a second for each attempt
+Key = tuple[int, int]
+become = _current.set  # each thread runs one attempt after the other, so nothing needs to be restored
+
+
+class Voice:
+    """Frames to the agent, each whole, from any thread."""
+
+    def __init__(self, stream: socket.socket) -> None:
+        self.stream = stream
+        self._lock = threading.Lock()
+
+    def say(self, saying: Saying) -> None:
+        data = frame(saying)
+        with self._lock:
+            sent = self.stream.send(data)
+            if sent < len(data):
+                self.stream.sendall(data[sent:])
+
+
+class Orders:
+    """What the agent says to this process: whoever waits for an answer reads, and wakes whoever else is meant."""
+
+    def __init__(self, stream: socket.socket) -> None:
+        self._stream = stream
+        self._frames = Frames()
+        self._reading = threading.Lock()
+        self._kept: dict[Key, Callable[[], None]] = {}
+        self.cancel: Callable[[Key], None] = lambda _key: None
+
+    def expect(self, key: Key, kept: Callable[[], None]) -> None:
+        self._kept[key] = kept
+
+    def read(self, *, flags: int = 0) -> None:
+        data = self._stream.recv(PACKET_BYTES, flags)
+        if not data:
+            os._exit(0)  # the agent is gone: nobody will hear of what runs here
+        for one in self._frames.feed(data):
+            self._follow(order_decoder.decode(one))
+
+    def _follow(self, order: Order) -> None:
+        match order:
+            case Kept():
+                self._kept.pop((order.task, order.attempt), lambda: None)()
+            case Cancel():
+                self.cancel((order.task, order.attempt))
+
+    def wait(self, done: threading.Event) -> None:
+        """Blocks this thread until what it expects has come."""
+        while not done.is_set():
+            if self._reading.acquire(timeout=0.05):
+                try:
+                    if not done.is_set():
+                        self.read()
+                finally:
+                    self._reading.release()
+
+
+class AttemptChannel:
+    """The way of one attempt to the agent."""
+
+    __slots__ = ("_host", "_key", "_told_ns")
+
+    def __init__(self, host: "Host", key: Key) -> None:
+        self._host, self._key, self._told_ns = host, key, 0
+
+    def save(self, value: bytes) -> None:
+        done = threading.Event()
+        self._host.orders.expect(self._key, done.set)  # before it is sent: the answer may be quick
+        self._send(value)
+        self._host.wait(done)
+
+    async def save_async(self, value: bytes) -> None:
+        kept: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._host.orders.expect(self._key, lambda: None if kept.done() else kept.set_result(None))
+        self._send(value)
+        await kept
+
+    def _send(self, value: bytes) -> None:
+        self._host.output.flush()
+        if len(value) <= VALUE_BYTES_MAX:
+            self._host.voice.say(Saved(*self._key, value))
+            return
+        path = put_down(value, self._host.folder, f"{self._key[0]}-{self._key[1]}", "checkpoint")
+        self._host.voice.say(Spilled(*self._key, path, len(value), items_in(value), True))
+
+    def folder(self) -> Path:
+        self._host.voice.say(Folder(*self._key))
+        return own_folder(self._host.folder, f"{self._key[0]}-{self._key[1]}")
+
+    def progress(self, done: int, total: int, message: str) -> None:
+        now_ns = time.monotonic_ns()
+        if now_ns - self._told_ns >= PROGRESS_NS or done == total:
+            self._told_ns = now_ns
+            self._host.voice.say(Progressed(*self._key, done, total, message[:1_000]))
+
+
+class Host:
+    def __init__(
+        self, app: App, *, queue: socket.socket, stream: socket.socket, words: memoryview, width: int, folder: str
+    ) -> None:
+        self.app, self.queue, self.words, self.width, self.folder = app, queue, words, width, folder
+        self.voice, self.orders = Voice(stream), Orders(stream)
+        self.output = Output(self.voice.say)
+        self.wait: Callable[[threading.Event], object] = self.orders.wait
+        self._known: dict[bytes, tuple[Spec, Handler | None]] = {}
+        self._forked = False
+        os.register_at_fork(after_in_child=self._on_fork)
+
+    def _on_fork(self) -> None:
+        self._forked = True
+
+    def channel(self, key: Key) -> AttemptChannel:
+        return AttemptChannel(self, key)
+
+    # ---- reading and saying
+
+    def open(self, packet: bytes) -> tuple[Work, Job | None, Spec, Handler | None]:
+        head, at = head_of(packet)
+        known = self._known.get(head)
+        if known is None:
+            spec = spec_decoder.decode(head[FRAME_HEAD:])
+            known = self._known[head] = (spec, self.app.handlers.get(spec.handler))
+        return *job_at(packet, at), *known
+
+    def mark(self, slot: int, work: Work) -> None:
+        """The last word makes the others count."""
+        at, words = slot * SLOT_WORDS, self.words
+        words[at] = work.task
+        words[at + 1] = work.attempt
+        words[at + 2] = time.monotonic_ns()
+        words[at + 3] = 1
+
+    def end(self, slot: int, key: Key, saying: Saying) -> None:
+        if self._forked:
+            os._exit(0)  # user code has forked and come back here: only one of the two goes on
+        if self.output.used:
+            self.output.ended(key)
+        self.voice.say(saying)
+        self.words[slot * SLOT_WORDS + 3] = 0
+
+    # ---- running
+
+    def run(self, slot: int, work: Work, job: Job | None, spec: Spec, handler: Handler | None) -> None:
+        """A function from beginning to end, in this thread."""
+        task, attempt = work.task, work.attempt
+        self.mark(slot, work)
+        started_ms = time.time_ns() // 1_000_000
+        saying: Saying
+        try:
+            if handler is None:
+                raise self.missing(spec.handler)
+            here = AttemptContext((work, job, spec, self.channel))
+            become(here)
+            try:
+                value = handler.call(work.args if job is None else arguments(work, job), here)
+            finally:
+                become(None)
+            saying = answered(task, attempt, value, handler, folder=self.folder, started_ms=started_ms)
+        except BaseException as error:
+            saying = failed(task, attempt, error, started_ms=started_ms)
+        self.end(slot, (task, attempt), saying)
+
+    def missing(self, handler: str) -> TickworkError:
+        from tickwork.core.errors import Refused
+
+        known = ", ".join(sorted(self.app.handlers)[:20]) or "none"
+        return Refused("no_handler", f"this application has no handler {handler!r}; it has {known}")
+
+    # ---- the three ways
+
+    def serve_process(self) -> None:
+        buffer = bytearray(PACKET_BYTES)
+        view = memoryview(buffer)
+        receive, run, opened = self.queue.recv_into, self.run, self.open
+        while size := receive(buffer):
+            run(0, *opened(bytes(view[:size])))
+
+    def serve_threads(self) -> None:
+        self.wait = threading.Event.wait  # somebody else reads
+        threading.Thread(target=self._read_orders, name="tickwork-orders", daemon=True).start()
+        for slot in range(self.width):
+            threading.Thread(target=self._serve_thread, args=(slot,), name=f"tickwork-{slot}").start()
+
+    def _serve_thread(self, slot: int) -> None:
+        buffer = bytearray(PACKET_BYTES)
+        view = memoryview(buffer)
+        while size := self.queue.recv_into(buffer):
+            self.run(slot, *self.open(bytes(view[:size])))
+
+    def _read_orders(self) -> None:
+        while True:
+            self.orders.read()
+
+    async def serve_async(self) -> None:
+        await _Loop(self).serve()
+
+
+class _Loop:
+    """Many coroutines at once. A job is taken only while a slot is free."""
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+        self._free = list(reversed(range(host.width)))
+        self._tasks: dict[Key, asyncio.Task[None]] = {}
+        self._over = asyncio.Event()
+        self._listening = False
+
+    async def serve(self) -> None:
+        loop = asyncio.get_running_loop()
+        host = self._host
+        host.orders.cancel = self._cancel
+        loop.add_reader(host.voice.stream.fileno(), self._ordered)
+        self._listen()
+        await self._over.wait()
+        while self._tasks:
+            await asyncio.wait(self._tasks.values())
+
+    def _listen(self) -> None:
+        loop, fd = asyncio.get_running_loop(), self._host.queue.fileno()
+        wanted = bool(self._free) and not self._over.is_set()
+        if wanted and not self._listening:
+            loop.add_reader(fd, self._take)
+        elif self._listening and not wanted:
+            loop.remove_reader(fd)
+        self._listening = wanted
+
+    def _take(self) -> None:
+        while self._free:
+            try:
+                packet = self._host.queue.recv(PACKET_BYTES, socket.MSG_DONTWAIT)
+            except BlockingIOError:
+                break
+            if not packet:
+                self._over.set()
+                break
+            opened = self._host.open(packet)
+            slot = self._free.pop()
+            self._host.mark(slot, opened[0])
+            key = (opened[0].task, opened[0].attempt)
+            self._tasks[key] = asyncio.get_running_loop().create_task(self._run(slot, key, *opened))
+        self._listen()
+
+    async def _run(self, slot: int, key: Key, work: Work, job: Job | None, spec: Spec, handler: Handler | None) -> None:
+        host = self._host
+        saying: Saying
+        started_ms = time.time_ns() // 1_000_000
+        try:
+            if handler is None:
+                raise host.missing(spec.handler)
+            here = AttemptContext((work, job, spec, host.channel))
+            with running(here):
+                value = await handler.call(arguments(work, job), here)
+            saying = answered(*key, value, handler, folder=host.folder, started_ms=started_ms)
+        except BaseException as error:
+            saying = failed(*key, error, started_ms=started_ms)
+        host.end(slot, key, saying)
+        del self._tasks[key]
+        self._free.append(slot)
+        if not self._listening:
+            self._listen()
+
+    def _cancel(self, key: Key) -> None:
+        task = self._tasks.get(key)
+        if task is not None:
+            task.cancel()
+
+    def _ordered(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            self._host.orders.read(flags=socket.MSG_DONTWAIT)
+
+
+def ready(app: App) -> Ready:
+    catalog = app.catalog()
+    modes = tuple((name, mode_of(handler)) for name, handler in sorted(app.handlers.items()))
+    return Ready(os.getpid(), modes, catalog.documents, catalog.schedules)
+
+
+def mode_of(handler: Handler) -> str:
+    return "async" if handler.is_async else handler.executor
+
+
+def main(mode: str, width: str, target: str, folder: str, *fds: str) -> int:
+    queue, stream = (socket.socket(fileno=int(fd)) for fd in fds[:2])
+    memory = mmap.mmap(int(fds[2]), SLOT_BYTES * int(width))
+    for fd in fds:
+        os.set_inheritable(int(fd), False)
+    for one in (queue, stream):
+        one.setblocking(True)
+    try:
+        app = load_app(target)
+        hello = ready(app)
+    except BaseException as error:
+        Voice(stream).say(Unfit(type(error).__name__, explained(error)))
+        return 1
+    words = memoryview(memory).cast("q")
+    host = Host(app, queue=queue, stream=stream, words=words, width=int(width), folder=folder)
+    host.output.capture()
+    host.voice.say(hello)
+    if mode == "process":
+        host.serve_process()
+    elif mode == "thread":
+        host.serve_threads()
+    else:
+        asyncio.run(host.serve_async())
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

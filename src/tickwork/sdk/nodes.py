@@ -1,0 +1,233 @@
+"""The nodes of a workflow that are no tasks: waits, events, approvals, branches, repeats, http and shell."""
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any, TypeVar, cast, overload
+
+from tickwork.core.timetext import instant_ms
+from tickwork.sdk.build import Builder, Choice, Constant, Record, Scope, Side, building, make_captured
+from tickwork.sdk.options import duration, task_options
+from tickwork.sdk.placeholders import Condition, Node, Value, as_condition, asked
+from tickwork.sdk.places import at_place, placed
+from tickwork.sdk.plain import plain
+
+T = TypeVar("T")
+U = TypeVar("U")
+
+Duration = str | timedelta
+
+
+def wait(for_: Duration | None = None, /, *, until: Any = None, barrier: bool = True) -> Node:
+    """Waits for a time, `tw.wait("3d")`, or until an instant: a datetime, RFC 3339 text, or a value to come.
+
+    What stands below it in the function comes after it, and it comes after what stands above it; with
+    `barrier=False` only data and `.after(...)` order it. Nothing is held meanwhile, for minutes or years.
+    """
+    builder = building("wait")
+    if (for_ is None) == (until is None):
+        raise placed(
+            "bad_wait", 'a wait has a length, tw.wait("3d"), or an end, tw.wait(until=...): exactly one of them'
+        )
+    if for_ is not None:
+        fields: dict[str, Any] = {"duration_ms": at_place(duration, for_, path="wait", minimum_ms=1)}
+    elif isinstance(until, Value):
+        fields = {"until": builder.whole(until)}
+    else:
+        text = at_place(plain, until, what="until") if isinstance(until, datetime) else until
+        at_place(instant_ms, text, path="until")
+        fields = {"until": text}
+    return _ordered(builder, builder.add("wait", "wait", fields=fields), barrier=barrier)
+
+
+def event(
+    name: str, /, *, key: Any = None, timeout: Duration | None = None, on_timeout: str = "fail", barrier: bool = True
+) -> Any:
+    """Waits for an event from outside (`client.signal`) and gives its payload.
+
+    `key` is an input or a result: only events with that key count. Where the time runs out, the run fails, or
+    goes on with None for `on_timeout="continue"`.
+    """
+    builder = building("event")
+    fields = {"event": name, "on_timeout": on_timeout, **_timeout(timeout, "event")}
+    if key is not None:
+        if not isinstance(key, Value):
+            message = f"the key of an event is an input or a result of the workflow, not the constant {key!r}"
+            raise placed("bad_key", f"{message}; put it into the name of the event, or make it an input")
+        fields["key"] = builder.whole(key)
+    return _ordered(builder, builder.add("event", _base(name, "event"), fields=fields), barrier=barrier)
+
+
+def approval(
+    name: str = "approval",
+    /,
+    *,
+    approvers: Sequence[str] = (),
+    four_eyes: bool = False,
+    timeout: Duration | None = None,
+    on_timeout: str = "fail",
+    message: str = "",
+    barrier: bool = True,
+) -> Any:
+    """Waits for a person to approve; rejected, the node fails. `four_eyes`: not by whoever submitted the run."""
+    builder = building("approval")
+    if isinstance(approvers, str):
+        raise placed("bad_approvers", f"approvers is a list: approvers=[{approvers!r}]")
+    fields = {
+        "approvers": tuple(approvers),
+        "four_eyes": four_eyes,
+        "on_timeout": on_timeout,
+        "message": message,
+        **_timeout(timeout, "approval"),
+    }
+    return _ordered(builder, builder.add("approval", _base(name, "approval"), fields=fields), barrier=barrier)
+
+
+@overload
+def branch(condition: Any, then: Callable[[], T], otherwise: None = None) -> T | None: ...
+@overload
+def branch(condition: Any, then: Callable[[], T], otherwise: Callable[[], U]) -> T | U: ...
+@overload
+def branch(condition: Any, then: Any, otherwise: Any = None) -> Any: ...
+def branch(condition: Any, then: Any, otherwise: Any = None) -> Any:
+    """`then` where the condition holds, `otherwise` where not; gives the result of the side that was taken.
+
+        result = tw.branch(total > 100, lambda: review(order), lambda: accept(order))
+
+    A side is a function, called now to describe its nodes, or a node that exists already. The condition is a
+    comparison of values to come, joined by & and |, or CEL as text.
+    """
+    builder = building("branch")
+    question = _settled(as_condition(condition))
+    record = builder.add("branch", "branch", fields={"condition": question})
+    sides = [_side(builder, record, one) for one in (then, otherwise)]
+    record.fields["sides"] = [scope for scope, _ in sides]
+    choice = Choice(record, builder, builder.scope, [side for _, side in sides])
+    builder.scope.choices.append(choice)
+    return choice
+
+
+def repeat(
+    body: Callable[[], T],
+    /,
+    *,
+    until: Callable[..., Any] | str,
+    max_iterations: int,
+    delay: Duration | None = None,
+    on_max: str = "fail",
+) -> T:
+    """Runs one call again and again until a condition holds on its result; gives the last result.
+
+        state = tw.repeat(lambda: poll(job), until=lambda last: last["done"] == True, delay="30s", max_iterations=99)
+
+    Inside the call, `tw.iteration` counts from 0 and `tw.previous` is the result before, None at first.
+    """
+    builder = building("repeat")
+    if not callable(body) or isinstance(body, Value):
+        raise placed("bad_body", "the body of a repeat is a function: tw.repeat(lambda: poll(job), until=...)")
+    inside = make_captured(builder, body)
+    fields = {
+        "until": asked(until, Value("last")),
+        "max_iterations": max_iterations,
+        "delay_ms": 0 if delay is None else at_place(duration, delay, path="delay"),
+        "on_max": on_max,
+    }
+    return cast("T", Node(builder.add("repeat", inside.base, fields=fields, body=inside)))
+
+
+def http(
+    url: str,
+    /,
+    *,
+    method: str = "GET",
+    headers: Mapping[str, str] | None = None,
+    body: Any = None,
+    success: str | None = None,
+    args: Mapping[str, Any] | None = None,
+    **options: Any,
+) -> Any:
+    """A call to a URL, made by a worker. `success` is CEL over `status` and `body`; without it any 2xx counts.
+
+    `args` are values to come that the call takes along. Options are those of `task`.
+    """
+    _constants_only(url=url, headers=headers, body=body)
+    fields = {
+        "url": url,
+        "method": method.upper(),
+        "headers": dict(headers or {}),
+        "body": at_place(plain, body, what="body"),
+        "success": success,
+    }
+    return _work("http", fields, args, options)
+
+
+def shell(
+    argv: Sequence[str],
+    /,
+    *,
+    env: Mapping[str, str] | None = None,
+    args: Mapping[str, Any] | None = None,
+    **options: Any,
+) -> Any:
+    """A program on a worker: a list of words, never a line for a shell. Options are those of `task`."""
+    if isinstance(argv, str):
+        raise placed("bad_argv", "a program is a list of words, so that nothing is split or expanded: ['echo', 'a b']")
+    _constants_only(argv=list(argv), env=env)
+    fields = {"argv": tuple(str(one) for one in argv), "env": {key: str(one) for key, one in (env or {}).items()}}
+    return _work("shell", fields, args, options)
+
+
+def _work(kind: str, fields: dict[str, Any], args: Mapping[str, Any] | None, options: dict[str, Any]) -> Node:
+    builder = building(kind)
+    chosen = at_place(task_options, options, where=f"tw.{kind}")
+    held: dict[str, Any] = {}
+    for name, value in (args or {}).items():
+        held[name] = builder.whole(value) if isinstance(value, Value) else Constant(at_place(plain, value, what=name))
+    return Node(builder.add(kind, kind, fields=fields, args=held, options=chosen))
+
+
+def _constants_only(**parts: Any) -> None:
+    for name, value in parts.items():
+        inside = value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else [value]
+        if any(isinstance(one, Value) for one in inside):
+            raise placed("bad_value", f"{name} cannot hold a value to come; pass it by args={{...}}, or use a task")
+
+
+def _ordered(builder: Builder, record: Record, *, barrier: bool) -> Node:
+    if barrier:
+        builder.barrier(record)
+    return Node(record)
+
+
+def _side(builder: Builder, record: Record, side: Any) -> tuple[list[Record], Side]:
+    outer = builder.scope
+    scope = Scope(outer, record)
+    if isinstance(side, Node) and not isinstance(side, Choice):
+        target = side._tw_record()
+        target.branches.append(record)
+        scope.records.append(target)
+        scope.inside.append(target)
+        return scope.inside, Side(builder, scope, side)
+    if side is not None and (not callable(side) or isinstance(side, Value)):
+        raise placed("bad_branch", f"a side of a branch is a function or a node, not {side!r}")
+    builder.scope = scope
+    try:
+        result = side() if side is not None else None
+    finally:
+        builder.scope = outer
+    return scope.inside, Side(builder, scope, result)
+
+
+def _settled(condition: Condition) -> Condition:
+    for value in condition.values():
+        value._tw_root  # noqa: B018 - the result of a branch gets its node here
+    return condition
+
+
+def _timeout(value: Duration | None, what: str) -> dict[str, Any]:
+    return {} if value is None else {"timeout_ms": at_place(duration, value, path=f"{what}.timeout", minimum_ms=1)}
+
+
+def _base(name: str, kind: str) -> str:
+    if not isinstance(name, str) or not name:
+        raise placed(f"bad_{kind}", f"the name of the {kind} is missing: tw.{kind}('...')")
+    return "".join(one if one.isascii() and (one.isalnum() or one in "_-") else "_" for one in name).strip("_-") or kind

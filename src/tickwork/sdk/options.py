@@ -1,0 +1,113 @@
+"""The options of tasks and workflows: what users write, as parts of the document."""
+
+from dataclasses import dataclass, fields, replace
+from datetime import timedelta
+from typing import Any
+
+from tickwork.core.definition import Cache, Resources, Retry, Sla, Timeout
+from tickwork.core.errors import Refused
+from tickwork.core.timetext import duration_ms
+
+_UNITS = {"": 1, "m": 1, "mb": 1, "mib": 1, "g": 1024, "gb": 1024, "gib": 1024, "t": 1024**2, "tb": 1024**2}
+_RETRY = {"retries": "attempts", "retry_delay": "delay_ms", "retry_factor": "factor", "retry_max": "delay_ms_max"}
+_TIMEOUT = {"timeout": "running_ms", "queued_timeout": "queued_ms", "silent_timeout": "silent_ms"}
+_RESOURCES = {"slots": "slots", "cpu": "cpu_milli", "memory": "memory_mb", "gpu": "gpu"}
+_PLAIN = ("queue", "labels", "priority", "dependency", "version")
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What a node says of its attempts; None where the workflow decides."""
+
+    retry: Retry | None = None
+    timeout: Timeout | None = None
+    queue: str | None = None
+    labels: dict[str, str] | None = None
+    resources: Resources | None = None
+    priority: int | None = None
+    cache: Cache | None = None
+    dependency: str | None = None
+    version: str = ""
+
+    def replaced(self, other: "Options") -> "Options":
+        """The same, with everything that `other` says."""
+        said = {one.name: getattr(other, one.name) for one in fields(other)}
+        return replace(self, **{name: value for name, value in said.items() if value not in (None, "")})
+
+
+def task_options(given: dict[str, Any], *, where: str) -> Options:
+    """Raises `Refused`, which names the option."""
+    known = {*_RETRY, *_TIMEOUT, *_RESOURCES, *_PLAIN, "cache"}
+    for name in given:
+        if name not in known:
+            choices = ", ".join(sorted([*known, "executor", "name"]))
+            raise Refused("bad_option", f"{where}: there is no option {name!r}; known are {choices}")
+    given = {name: value for name, value in given.items() if value is not None}
+    retry: dict[str, Any] = {
+        _RETRY[name]: _retry_value(name, value, where) for name, value in given.items() if name in _RETRY
+    }
+    timeout = {
+        _TIMEOUT[name]: duration(value, path=f"{where}.{name}") for name, value in given.items() if name in _TIMEOUT
+    }
+    resources = {_RESOURCES[name]: _resource(name, value, where) for name, value in given.items() if name in _RESOURCES}
+    plain = {name: given[name] for name in _PLAIN if name in given}
+    if "labels" in plain:
+        plain["labels"] = {str(key): label(value) for key, value in dict(plain["labels"]).items()}
+    return Options(
+        retry=Retry(**retry) if retry else None,
+        timeout=Timeout(**timeout) if timeout else None,
+        resources=Resources(**resources) if resources else None,
+        cache=_cache(given.get("cache", False), where),
+        **plain,
+    )
+
+
+def duration(value: Any, *, path: str, minimum_ms: int = 0) -> int:
+    """Milliseconds of `5m`, `PT5M`, or a timedelta. A bare number is refused: nobody can see its unit."""
+    if isinstance(value, timedelta):
+        value = round(value / timedelta(milliseconds=1))
+    elif isinstance(value, int | float):
+        raise Refused(
+            "duration_type", f"{value!r} has no unit; write '{value:g}s', '{value:g}m' or a timedelta", path=path
+        )
+    return duration_ms(value, path=path, minimum_ms=minimum_ms)
+
+
+def label(value: Any) -> str:
+    """True is written like in YAML."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def sla(value: Any, *, path: str) -> Sla | None:
+    """`"2h"`, or (warning, breach)."""
+    if value is None:
+        return None
+    if isinstance(value, tuple | list):
+        warn, breach = value
+        return Sla(warn_ms=duration(warn, path=path), breach_ms=duration(breach, path=path))
+    return Sla(breach_ms=duration(value, path=path))
+
+
+def _retry_value(name: str, value: Any, where: str) -> int:
+    if name in ("retry_delay", "retry_max"):
+        return duration(value, path=f"{where}.{name}")
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise Refused("bad_option", f"{where}: {name} is a whole number from 0, not {value!r}")
+    return value + 1 if name == "retries" else value
+
+
+def _resource(name: str, value: Any, where: str) -> int:
+    if name == "memory" and isinstance(value, str):
+        digits = value.rstrip("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
+        unit = value[len(digits) :].lower()
+        if digits.strip().isdigit() and unit in _UNITS:
+            return int(digits) * _UNITS[unit]
+    elif isinstance(value, int | float) and not isinstance(value, bool) and value >= 0:
+        return round(value * 1000) if name == "cpu" else int(value)
+    raise Refused("bad_option", f"{where}: {name}={value!r} is no amount; use a number, or '512MB', '2GB' for memory")
+
+
+def _cache(value: Any, where: str) -> Cache | None:
+    if value is False:
+        return None
+    return Cache() if value is True else Cache(ttl_ms=duration(value, path=f"{where}.cache"))

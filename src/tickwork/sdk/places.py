@@ -1,0 +1,58 @@
+"""Where in the user's own files something was written."""
+
+import linecache
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+from tickwork.core.errors import Refused
+
+T = TypeVar("T")
+
+_OURS = str(Path(__file__).parents[1])
+
+
+class Place(NamedTuple):
+    file: str
+    line: int
+
+    def __str__(self) -> str:
+        text = linecache.getline(self.file, self.line).strip()
+        return f"{self.file}:{self.line}: {text}" if text else f"{self.file}:{self.line}"
+
+
+def here() -> Place:
+    """The nearest line that is not ours."""
+    frame = sys._getframe(1)
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_OURS):
+        frame = frame.f_back
+    return Place(frame.f_code.co_filename, frame.f_lineno)
+
+
+def raised_at(error: BaseException) -> Place | None:
+    """The last line of the user's own on the way to an error."""
+    found, trace = None, error.__traceback__
+    while trace is not None:
+        file = trace.tb_frame.f_code.co_filename
+        if not file.startswith((_OURS, "<frozen")):
+            found = Place(file, trace.tb_lineno)
+        trace = trace.tb_next
+    return found
+
+
+def placed(code: str, message: str, place: Place | None = None) -> Refused:
+    """A refusal that shows the user's line."""
+    return Refused(code, f"{message}\n    {place or here()}")
+
+
+def at_place(check: Callable[..., T], *args: Any, place: Place | None = None, **kwargs: Any) -> T:
+    """What `check` answers; its refusal gets the user's line."""
+    try:
+        return check(*args, **kwargs)
+    except Refused as refused:
+        if "\n    " in refused.message:
+            raise
+        refused.message = f"{refused.message}\n    {place or here()}"
+        refused.args = (f"{refused.path}: {refused.message}" if refused.path else refused.message,)
+        raise

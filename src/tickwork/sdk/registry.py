@@ -1,0 +1,283 @@
+"""An application: what one file or module declares, ready to be run.
+
+The name of the module comes from whoever starts a worker, never from stored data. Loading it runs it once,
+as `python app.py` would; whatever it decorates meanwhile, or holds under a name, belongs to it.
+"""
+
+import importlib.util
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from tickwork.core.errors import Refused, TickworkError
+from tickwork.sdk.build import VALUE_HANDLER
+from tickwork.sdk.context import Context
+from tickwork.sdk.declared import DECLARED, INSTANCES
+from tickwork.sdk.places import raised_at
+from tickwork.sdk.tasks import BoundTask, Executor, Task
+from tickwork.sdk.values import EMPTY_MAP, Codec
+
+if TYPE_CHECKING:
+    from tickwork.ports.exchange import Catalog
+    from tickwork.sdk.workflows import Workflow
+
+
+@dataclass(frozen=True, slots=True)
+class Handler:
+    """A function as workers run it."""
+
+    name: str
+    function: Any
+    is_async: bool
+    executor: Executor
+    codec: Codec
+    place: str = ""
+
+    @property
+    def wants_context(self) -> bool:
+        return bool(self.codec.context_name)
+
+    def call(self, args: bytes, context: Context) -> Any:
+        """The function's answer, or a coroutine where it is asynchronous. `args` is MessagePack.
+
+        The caller makes `context` the current one (`tickwork.sdk.context.running`) around the call and,
+        for a coroutine, around its awaiting.
+        """
+        codec = self.codec
+        if args == EMPTY_MAP and not codec.parameters and not codec.context_name:
+            return self.function()
+        named = codec.unpack(args)
+        if codec.context_name:
+            named[codec.context_name] = context
+        if not codec.positional:
+            return self.function(**named)
+        return self.function(*self._positional(named), **named)
+
+    def _positional(self, named: dict[str, Any]) -> list[Any]:
+        """Taken out of `named`. After one that is left to its default, the next must be too."""
+        return [named.pop(name) for name in self.codec.positional if name in named]
+
+
+@dataclass(slots=True)
+class App:
+    """What was loaded: `handlers` by the name that definitions use, `workflows` by theirs."""
+
+    module: ModuleType
+    handlers: dict[str, Handler] = field(default_factory=dict)
+    workflows: "dict[str, Workflow[..., Any]]" = field(default_factory=dict)
+    chosen: Any = None  # what `app.py:name` names
+
+    def catalog(self) -> "Catalog":
+        """Documents, schedules and handlers, for the server. Raises `Refused` for a definition with problems."""
+        from tickwork.ports.exchange import Catalog
+
+        workflows = self.workflows.values()
+        return Catalog(
+            documents=tuple(one.document() for one in workflows),
+            schedules=tuple(table for one in workflows for table in one.timetables()),
+            handlers=tuple(sorted(self.handlers)),
+        )
+
+
+def load_app(target: str) -> App:
+    """`app.py`, `package.module`, or either with `:name`. Raises `Refused` that shows the user's line."""
+    where, _, name = target.rpartition(":") if _names_part(target) else (target, "", "")
+    before = len(DECLARED)
+    module = _from_file(where) if where.endswith(".py") or "/" in where or "\\" in where else _from_name(where)
+    app = app_of(module, DECLARED[before:])
+    if name:
+        app.chosen = _part(module, name)
+    return app
+
+
+def app_of(module: ModuleType, declared: list[Any] | None = None) -> App:
+    """The application of a module that is loaded already."""
+    from tickwork.sdk.workflows import Workflow
+
+    app = App(module)
+    app.handlers[VALUE_HANDLER] = Handler(VALUE_HANDLER, _value, False, "thread", Codec.of(_value))
+    found = [*(declared or ()), *_of_module(module), *_held(module)]
+    for thing in found:
+        if isinstance(thing, Workflow):
+            _add_workflow(app, thing)
+        else:
+            _add_task(app, thing)
+    for target_name, target in INSTANCES.items():
+        _add_instance(app, target_name, target)
+    return app
+
+
+def _value(value: Any) -> Any:
+    """What a node of its own makes of several values: the value they are together."""
+    return value
+
+
+def _add_instance(app: App, name: str, target: Any) -> None:
+    from tickwork.sdk.workflows import Workflow
+
+    for kind in type(target).__mro__:
+        for attribute, thing in vars(kind).items():
+            own = getattr(type(target), attribute, None) is thing  # not replaced by a class nearer to it
+            if own and isinstance(thing, Task) and thing.kind == "instance":
+                _add_handler(app, thing, target, f"{thing.name}@{name}")
+            elif own and isinstance(thing, Workflow) and thing.kind == "instance":
+                _add_workflow(app, thing.bound(target))
+
+
+def _names_part(target: str) -> bool:
+    head, colon, tail = target.rpartition(":")
+    return bool(colon) and tail.replace(".", "").isidentifier() and len(head) > 1  # C:\app.py is a whole path
+
+
+def _from_file(where: str) -> ModuleType:
+    path = Path(where).resolve()
+    if not path.is_file():
+        raise Refused("no_app", f"there is no file {where}; name a Python file or a module")
+    name, folder = path.stem, str(path.parent)
+    known = sys.modules.get(name)
+    if known is not None:
+        if getattr(known, "__file__", None) and Path(str(known.__file__)).resolve() == path:
+            return known
+        raise Refused("no_app", f"a module named {name!r} is loaded already; rename {path.name}")
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None:
+        raise Refused("no_app", f"{where} is no Python file")
+    return _run(spec, where)
+
+
+def _from_name(where: str) -> ModuleType:
+    if where in sys.modules:
+        return sys.modules[where]
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        spec = importlib.util.find_spec(where)
+    except (ImportError, ValueError, AttributeError) as error:
+        raise Refused("no_app", f"the module {where!r} cannot be loaded: {error}") from None
+    except Exception as error:
+        raise _failed(where, error) from error
+    if spec is None:
+        raise Refused("no_app", f"there is no module {where!r}; name a Python file (app.py) or a module")
+    return _run(spec, where)
+
+
+def _run(spec: Any, where: str) -> ModuleType:
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException as error:
+        sys.modules.pop(spec.name, None)
+        if not isinstance(error, Exception | SystemExit):
+            raise
+        raise _failed(where, error) from error
+    parent, _, name = spec.name.rpartition(".")
+    if parent and parent in sys.modules:
+        setattr(sys.modules[parent], name, module)
+    return module
+
+
+def _failed(where: str, error: BaseException) -> Refused:
+    """What went wrong and at which line of the user, without our frames."""
+    if isinstance(error, SyntaxError):
+        line = (error.text or "").strip()
+        return Refused(
+            "app_failed", f"{where} is not valid Python: {error.msg}, {error.filename}:{error.lineno}\n    {line}"
+        )
+    place = raised_at(error)
+    shown = f"\n    {place}" if place and "\n    " not in str(error) else ""
+    if isinstance(error, SystemExit):
+        what = f"it ended the program (exit {error.code}); put that under if __name__ == '__main__'"
+    elif isinstance(error, TickworkError):
+        what = str(error)
+    else:
+        what = f"{type(error).__name__}: {error}"
+    if isinstance(error, ImportError) and "relative import" in str(error):
+        what += "; name it as a module instead: package.module"
+    return Refused("app_failed", f"{where} could not be loaded: {what}{shown}")
+
+
+def _of_module(module: ModuleType) -> Iterator[Any]:
+    """Decorated when the module was loaded earlier, in it or in a package of which it is the head."""
+    inside = f"{module.__name__}."
+    for thing in DECLARED:
+        function = thing.function
+        its = getattr(function, "__module__", "")
+        home = sys.modules.get(its)
+        current = home is not None and getattr(function, "__globals__", None) is home.__dict__
+        if current and (its == module.__name__ or its.startswith(inside)):
+            yield thing
+
+
+def _held(module: ModuleType) -> Iterator[Any]:
+    from tickwork.sdk.workflows import Workflow
+
+    for thing in list(vars(module).values()):
+        if isinstance(thing, Task | BoundTask | Workflow):
+            yield thing
+
+
+def _part(module: ModuleType, name: str) -> Any:
+    found: Any = module
+    for part in name.split("."):
+        if not hasattr(found, part):
+            names = ", ".join(
+                key for key, value in vars(module).items() if type(value).__module__.startswith("tickwork")
+            )
+            raise Refused("no_app", f"{module.__name__} has no {name!r}; it has: {names or 'no workflow or task'}")
+        found = getattr(found, part)
+    return found
+
+
+def _add_workflow(app: App, workflow: "Workflow[..., Any]") -> None:
+    if workflow.kind == "class" and workflow.owner is None and workflow.written_in is not None:
+        workflow = workflow.bound(workflow.written_in)
+    if workflow.kind != "plain" and workflow.owner is None:
+        return  # a method: there is one for each registered object
+    known = app.workflows.get(workflow.name)
+    if known is workflow:
+        return
+    if known is not None:
+        message = f"two workflows are named {workflow.name!r}: {known.place} and {workflow.place}"
+        raise Refused("name_twice", f"{message}; give one of them another name=")
+    app.workflows[workflow.name] = workflow
+    for task, owner in workflow.tasks():
+        _add_handler(app, task, owner, task.handler_name(owner))
+    for child in workflow.children():
+        _add_workflow(app, child)
+
+
+def _add_task(app: App, thing: Any) -> None:
+    task, owner = (thing.task, thing.owner) if isinstance(thing, BoundTask) else (thing, None)
+    if owner is None and task.looks_like_method():
+        owner = _class_of(task)
+    if owner is not None or not task.looks_like_method():
+        _add_handler(app, task, owner, task.handler_name(owner))
+
+
+def _class_of(task: Task[..., Any]) -> type | None:
+    """The class whose method it is, for a class method; found by name where @classmethod stands above @task."""
+    if task.kind != "plain":
+        return task.owner if task.kind == "class" else None
+    found: Any = sys.modules.get(task.function.__module__)
+    *above, last = task.function.__qualname__.split(".")
+    for part in above:
+        found = getattr(found, part, None)
+    bound = getattr(found, last, None)
+    return bound.owner if isinstance(bound, BoundTask) and isinstance(bound.owner, type) else None
+
+
+def _add_handler(app: App, task: Task[..., Any], owner: Any, name: str) -> None:
+    function = task.function if owner is None else task.function.__get__(owner)
+    known = app.handlers.get(name)
+    if known is None:
+        app.handlers[name] = Handler(name, function, task.is_async, task.executor, task.codec, task.place)
+    elif known.function != function:
+        message = f"two functions are known to workers as {name!r}: {known.place} and {task.place}"
+        raise Refused("name_twice", f"{message}; give one of them another name=")

@@ -1,0 +1,127 @@
+"""From the records of a built workflow to its definition, and from problems back to the user's lines."""
+
+import re
+from typing import TYPE_CHECKING, Any
+
+from tickwork.core.definition import (
+    AnyNode,
+    ApprovalNode,
+    BranchCase,
+    BranchNode,
+    Definition,
+    EventNode,
+    HttpNode,
+    MapNode,
+    RepeatNode,
+    ShellNode,
+    TaskNode,
+    Trigger,
+    WaitNode,
+    WorkflowNode,
+)
+from tickwork.core.errors import InvalidDefinition, Problem
+from tickwork.sdk.build import Builder, Record, rendered_args, settle_ids
+from tickwork.sdk.placeholders import Condition, Value
+
+if TYPE_CHECKING:
+    from tickwork.sdk.workflows import Workflow
+
+_POSITION = re.compile(r"nodes\[([0-9]+)\]")
+_TYPES: dict[str, Any] = {
+    "approval": ApprovalNode,
+    "event": EventNode,
+    "http": HttpNode,
+    "map": MapNode,
+    "repeat": RepeatNode,
+    "shell": ShellNode,
+    "task": TaskNode,
+    "wait": WaitNode,
+    "workflow": WorkflowNode,
+}
+
+
+def note_output(builder: Builder, result: Any) -> None:
+    """What the function returned. None leaves it open: the result of the last node counts."""
+    builder.place = builder.workflow.where  # the function is over: no line of it is running
+    builder.output = None if result is None else builder.whole(result)
+
+
+def definition(workflow: "Workflow[..., Any]", builder: Builder) -> Definition:
+    """Checked as the server will check it. Raises `InvalidDefinition`."""
+    from tickwork.core.document import accept, canonical
+
+    settle_ids(builder.records)
+    made = Definition(
+        **workflow.head(),
+        nodes=tuple(_node(record) for record in builder.records),
+        output=None if builder.output is None else builder.output._tw_reference(),
+    )
+    try:
+        accept(canonical(made), check_condition=_check_condition)
+    except InvalidDefinition as invalid:
+        raise InvalidDefinition([_placed(one, workflow, builder) for one in invalid.problems]) from None
+    return made
+
+
+def _node(record: Record) -> AnyNode:
+    common: dict[str, Any] = {
+        "id": record.id,
+        "needs": tuple(parent.id for parent in record.parents()),
+        "trigger": Trigger(record.trigger) if record.trigger else Trigger.ALL_SUCCEEDED,
+        "when": None if record.condition is None else record.condition.text(),
+    }
+    if record.kind == "branch":
+        then, otherwise = (tuple(one.id for one in side) for side in record.fields["sides"])
+        case = BranchCase(when=record.fields["condition"].text(), to=then)
+        return BranchNode(**common, cases=(case,), default=otherwise)
+    made: AnyNode = _typed(record, common)
+    return made
+
+
+def _typed(record: Record, common: dict[str, Any]) -> Any:
+    parts = {name: _plain(value) for name, value in record.fields.items()}
+    if record.kind in ("task", "http", "shell"):
+        parts |= _work(record)
+    elif record.kind == "workflow":
+        parts["args"] = rendered_args(record.args)
+    if record.body is not None:
+        parts["body"] = _typed(record.body, {})
+    return _TYPES[record.kind](**common, **parts)
+
+
+def _work(record: Record) -> dict[str, Any]:
+    options = record.options
+    return {
+        "args": rendered_args(record.args),
+        "retry": options.retry,
+        "timeout": options.timeout,
+        "queue": options.queue,
+        "labels": options.labels or {},
+        "resources": options.resources,
+        "priority": options.priority,
+        "cache": options.cache,
+        "dependency": options.dependency,
+    }
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Value):
+        return value._tw_reference()
+    return value.text() if isinstance(value, Condition) else value
+
+
+def _check_condition(text: str) -> str | None:
+    from tickwork.core.conditions import Condition as Compiled
+    from tickwork.core.errors import Refused
+
+    try:
+        Compiled.compile(text)
+    except Refused as refused:
+        return f"the condition {text[:200]!r} {refused.message}"
+    return None
+
+
+def _placed(problem: Problem, workflow: "Workflow[..., Any]", builder: Builder) -> Problem:
+    found = _POSITION.match(problem.path)
+    place = builder.records[int(found[1])].place if found else workflow.where
+    return Problem(problem.path, problem.code, f"{problem.message}\n    {place}")

@@ -1,0 +1,316 @@
+"""`@task`: a function that workers run.
+
+The decorated object is still the function: called outside of a workflow it just runs. While a workflow is
+being built, the same call adds a node instead, and what it returns stands for the result to come.
+"""
+
+import inspect
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import update_wrapper
+from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypeVar, cast, overload
+
+from tickwork.core.errors import Refused
+from tickwork.sdk.context import Context, current, running
+from tickwork.sdk.declared import declare, instance_name
+from tickwork.sdk.options import Options, task_options
+from tickwork.sdk.placeholders import as_condition
+from tickwork.sdk.places import at_place
+from tickwork.sdk.values import Codec, place_of
+
+if TYPE_CHECKING:
+    from tickwork.sdk.build import Record
+
+P = ParamSpec("P")
+R = TypeVar("R")
+T = TypeVar("T")
+
+Duration = str | int | timedelta
+Executor = Literal["process", "thread"]
+
+
+@dataclass(frozen=True, slots=True)
+class Extras:
+    """What one call says of its node."""
+
+    id: str = ""
+    after: Any = ()
+    when: Any = None
+    on: str = ""
+
+    def apply(self, record: "Record") -> None:
+        if self.id:
+            record.rename(self.id)
+        if self.after is not None:
+            record.start_after(self.after)
+        if self.when is not None:
+            record.only_when(as_condition(self.when))
+        if self.on:
+            record.trigger_on(self.on)
+
+
+class Task(Generic[P, R]):
+    """A function under the name by which workers know it."""
+
+    __wrapped__: Callable[..., Any]
+    name: str
+    place: str
+
+    def __init__(self, function: Any, options: Options, *, name: str = "", executor: Executor = "process") -> None:
+        self.kind = "plain"  # or "instance", "class"
+        self._static = isinstance(function, staticmethod)
+        if isinstance(function, classmethod | staticmethod):
+            self.kind = "class" if isinstance(function, classmethod) else "plain"
+            function = function.__func__
+        if isinstance(function, Task):
+            raise Refused("bad_task", f"{function.name} is a task already; remove one @task ({function.place})")
+        if not callable(function) or isinstance(function, type):
+            raise Refused("bad_task", f"@task is for functions, not for {function!r}")
+        if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+            message = f"{function.__qualname__} yields, and a task gives one result at its end"
+            raise Refused("bad_task", f"{message}; return a list ({place_of(function)})")
+        self.function: Callable[..., Any] = function
+        self.place = place_of(function)
+        self.options = options
+        self.extras = Extras()
+        self.executor: Executor = executor
+        self.owner: type | None = None  # the class it is written in
+        self._name = name
+        self._codec: Codec | None = None
+        self.name = name or self._own_name(function)
+        update_wrapper(self, function)
+        if not self.looks_like_method():
+            self.codec  # noqa: B018 - a signature that cannot work is an error where it is written
+        declare(self)
+
+    @property
+    def is_async(self) -> bool:
+        return inspect.iscoroutinefunction(inspect.unwrap(self.function))
+
+    @property
+    def codec(self) -> Codec:
+        if self._codec is None:
+            self._codec = Codec.of(self.function, name=self.name, bound=self.kind != "plain")
+        return self._codec
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        return cast("R", self._call(None, args, kwargs))
+
+    def map(
+        self, over: Iterable[Any], /, *, max_parallel: int | None = None, tolerate: int = 0, **constants: Any
+    ) -> list[R]:
+        """One call per item of a list, side by side; gives the list of results in the order of the items.
+
+        The items go to the first parameter that `constants` does not name. Outside of a workflow it is a
+        plain loop. `tolerate` failed children still let it succeed.
+        """
+        return cast("list[R]", self._map(None, over, max_parallel, tolerate, constants))
+
+    def using(
+        self,
+        *,
+        id: str = "",  # noqa: A002 - the word of the document
+        after: Any = (),
+        when: Any = None,
+        on: str = "",
+        **options: Any,
+    ) -> "Task[P, R]":
+        """The same task with other options for one call, and a place in the workflow:
+
+        fetch.using(retries=9, id="first", after=[setup], when=total > 100)(day)
+        """
+        changed = Task.__new__(type(self))
+        changed.__dict__.update(self.__dict__)
+        changed.options = self.options.replaced(at_place(task_options, options, where=self.name))
+        changed.extras = Extras(id, after, when, on)
+        return changed
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.owner = owner
+        if self.kind == "plain" and not self._static and self.looks_like_method():
+            self.kind = "instance"
+        self._codec = None
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+        if isinstance(instance, type) and self.kind != "class" and self.looks_like_method():  # @classmethod above @task
+            self.kind, self._codec = "class", None
+        if self.kind == "class":
+            bound_to = instance if isinstance(instance, type) else owner or type(instance)
+            return BoundTask(self, bound_to)
+        if self.kind == "plain" or instance is None:
+            return self
+        return BoundTask(self, instance)
+
+    def __repr__(self) -> str:
+        return f"<task {self.name}>"
+
+    def handler_name(self, owner: Any) -> str:
+        """The name for workers. Of a method it also says which class or which registered instance."""
+        if owner is None:
+            return self.name
+        if isinstance(owner, type):
+            return self._name or f"{stem_of(owner.__module__)}.{owner.__qualname__}.{self.function.__name__}"
+        name = instance_name(owner)
+        if not name:
+            message = f"{self.name} is a method, and workers cannot know this {type(owner).__name__} object"
+            raise Refused("unknown_instance", f'{message}; register it once: tw.instance("a name", the_object)')
+        return f"{self.name}@{name}"
+
+    def looks_like_method(self) -> bool:
+        """Written in a class, with a first parameter that nobody passes."""
+        if self.kind == "class":
+            return True
+        parent = self.function.__qualname__.rpartition(".")[0] if hasattr(self.function, "__qualname__") else ""
+        code = getattr(inspect.unwrap(self.function), "__code__", None)
+        first = code.co_varnames[0] if code and code.co_argcount else ""
+        return bool(parent) and not parent.endswith("<locals>") and first in ("self", "cls")
+
+    def _own_name(self, function: Callable[..., Any]) -> str:
+        inner = inspect.unwrap(function)
+        name = getattr(inner, "__qualname__", "")
+        if not name or "<lambda>" in name:
+            what = "a lambda" if name else f"{function!r}"
+            message = f"{what} has no name that workers could know it by; give one: tw.task(..., name='double')"
+            raise Refused("bad_task", f"{message} ({self.place})" if self.place else message)
+        return f"{stem_of(inner.__module__)}.{name}"
+
+    def _call(self, owner: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        from tickwork.sdk.build import active
+
+        builder = active()
+        if builder is not None:
+            return builder.task(self, owner, args, kwargs)
+        if owner is None and self.kind != "plain" and args:  # Loader.fetch(loader, day)
+            owner, args = args[0], args[1:]
+        return self._run(owner, args, kwargs)
+
+    def _run(self, owner: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """As an ordinary function, with a context of its own where there is none."""
+        function = self.function if owner is None else self.function.__get__(owner)
+        here = current()
+        local = here or Context(node=self.name)
+        wanted = self.codec.context_name
+        if wanted and wanted not in kwargs and len(args) <= len(self.codec.parameters):
+            kwargs = {**kwargs, wanted: local}
+        if here is not None:
+            return function(*args, **kwargs)
+        if self.is_async:
+            return _awaited(function, args, kwargs, local)
+        with running(local):
+            return function(*args, **kwargs)
+
+    def _map(self, owner: Any, over: Any, max_parallel: int | None, tolerate: int, constants: dict[str, Any]) -> Any:
+        from tickwork.sdk.build import active
+
+        builder = active()
+        if builder is not None:
+            return builder.map_task(self, owner, over, constants, max_parallel=max_parallel, tolerate=tolerate)
+        name = self.codec.item_name(constants)
+        return [self._run(owner, (), {name: item, **constants}) for item in over]
+
+
+class BoundTask(Generic[P, R]):
+    """A task that is a method, together with its class or its object."""
+
+    def __init__(self, task: Task[P, R], owner: Any) -> None:
+        self.task = task
+        self.owner = owner
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        return cast("R", self.task._call(self.owner, args, kwargs))
+
+    def map(
+        self, over: Iterable[Any], /, *, max_parallel: int | None = None, tolerate: int = 0, **constants: Any
+    ) -> list[R]:
+        """Like `Task.map`."""
+        return cast("list[R]", self.task._map(self.owner, over, max_parallel, tolerate, constants))
+
+    def __repr__(self) -> str:
+        return f"<task {self.task.name} of {self.owner!r}>"
+
+
+class AsyncTask(Task[P, T]):
+    """A task whose function is asynchronous: awaited in a test, a plain value in a workflow."""
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Any:
+        return self._call(None, args, kwargs)
+
+
+async def _awaited(
+    function: Callable[..., Coroutine[Any, Any, T]], args: tuple[Any, ...], kwargs: dict[str, Any], local: Context
+) -> T:
+    with running(local):
+        return await function(*args, **kwargs)
+
+
+@overload
+def task(function: Callable[P, Coroutine[Any, Any, T]], /) -> AsyncTask[P, T]: ...
+@overload
+def task(function: Callable[P, R], /) -> Task[P, R]: ...
+@overload
+def task(
+    *,
+    retries: int = ...,
+    timeout: Duration = ...,
+    queue: str = ...,
+    labels: Mapping[str, str] = ...,
+    priority: int = ...,
+    name: str = ...,
+    executor: Executor = ...,
+    retry_delay: Duration = ...,
+    retry_factor: int = ...,
+    retry_max: Duration = ...,
+    cache: bool | Duration = ...,
+    slots: int = ...,
+    cpu: float = ...,
+    memory: int | str = ...,
+    gpu: int = ...,
+    queued_timeout: Duration = ...,
+    silent_timeout: Duration = ...,
+    dependency: str = ...,
+    version: str = ...,
+) -> "_Decorator": ...
+def task(function: Any = None, /, *, name: str = "", executor: Executor = "process", **options: Any) -> Any:
+    """Makes a function a task: `@task`, or `@task(retries=3, timeout="5m")`.
+
+    retries         how often it is tried again after a failure; none unless said
+    retry_delay     before the first retry; `retry_factor` times longer before each next, at most `retry_max`
+    timeout         of one attempt; `silent_timeout`: without progress or checkpoint; `queued_timeout`: unstarted
+    queue, labels   which workers may run it; `priority` 0 to 9; `slots`, `cpu`, `memory`, `gpu`: what it takes
+    cache           True, or for how long a result for the same arguments is used again; `version` makes it new
+    dependency      what it calls upon: tasks with the same one share a retry budget
+    executor        "process", or "thread" for code that mostly waits
+    name            for workers, instead of module and function name
+    """
+
+    def decorate(target: Any) -> Any:
+        if executor not in ("process", "thread"):
+            raise Refused("bad_task", f"an executor is 'process' or 'thread', not {executor!r}")
+        where = name or getattr(target, "__qualname__", "task")
+        inner = getattr(target, "__func__", target)
+        kind = AsyncTask if inspect.iscoroutinefunction(inspect.unwrap(inner)) else Task
+        return kind(target, task_options(options, where=where), name=name, executor=executor)
+
+    return decorate if function is None else decorate(function)
+
+
+class _Decorator:
+    """The type of `task(...)` for type checkers."""
+
+    @overload
+    def __call__(self, function: Callable[P, Coroutine[Any, Any, T]], /) -> AsyncTask[P, T]: ...
+    @overload
+    def __call__(self, function: Callable[P, R], /) -> Task[P, R]: ...
+    def __call__(self, function: Any, /) -> Any:  # noqa: ARG002 - the name is part of the type
+        raise AssertionError("this class exists for type checkers only")
+
+
+def stem_of(module: str) -> str:
+    """`app` of `app`, `b` of `a.b`; the module that Python was started with is known by its file."""
+    if module == "__main__":
+        import sys
+        from pathlib import Path
+
+        return Path(getattr(sys.modules["__main__"], "__file__", None) or "main").stem
+    return module.rpartition(".")[2]

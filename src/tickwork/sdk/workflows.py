@@ -1,0 +1,357 @@
+"""`@workflow`: a function whose call describes a graph of tasks.
+
+The function runs once, with placeholders for its parameters, and what it returns is the output. The same
+call inside another workflow is a child run.
+"""
+
+import inspect
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import timedelta
+from functools import update_wrapper
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, cast, overload
+
+from tickwork.core.definition import Concurrency, Defaults, Definition, Overlap, Retry, Sla, Timeout
+from tickwork.core.errors import Refused, TickworkError
+from tickwork.core.names import check_name
+from tickwork.sdk import render
+from tickwork.sdk.build import Builder, active, refuse_async
+from tickwork.sdk.declared import declare, instance_name
+from tickwork.sdk.options import duration, sla, task_options
+from tickwork.sdk.placeholders import Value
+from tickwork.sdk.places import Place, at_place, here, placed, raised_at
+from tickwork.sdk.schedules import Schedule
+from tickwork.sdk.signature import input_fields
+from tickwork.sdk.tasks import BoundTask, Task
+from tickwork.sdk.values import Codec
+
+if TYPE_CHECKING:
+    from tickwork.ports.exchange import Timetable
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+Duration = str | timedelta
+SCHEDULED_TIME = "scheduled_time"  # the input that the engine fills for a scheduled run
+
+
+class Workflow(Generic[P, R]):
+    """A workflow by its name, with the function that describes it."""
+
+    __wrapped__: Callable[..., Any]
+
+    def __init__(self, function: Any, *, name: str, settings: Mapping[str, Any], place: Place) -> None:
+        self.kind = "plain"
+        if isinstance(function, classmethod | staticmethod):
+            self.kind = "class" if isinstance(function, classmethod) else "plain"
+            function = function.__func__
+        if isinstance(function, Workflow | Task | BoundTask) or not callable(function) or isinstance(function, type):
+            raise placed("bad_workflow", f"@workflow is for functions, not for {function!r}", place)
+        if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
+            raise refuse_async(function, "a workflow function")
+        if inspect.isgeneratorfunction(function):
+            message = f"{function.__qualname__} yields, and a workflow function describes its nodes by calling tasks"
+            raise placed("bad_workflow", f"{message}; return the result instead", place)
+        self.function: Callable[..., Any] = function
+        self.owner: Any = None  # of a method: its class or its object
+        self.written_in: type | None = None
+        self.where = place
+        self.settings = settings
+        self.schedules = _schedules(settings.get("schedule"))
+        self._given_name = name
+        self._codec: Codec | None = None
+        self._built: Builder | None = None
+        self._definition: Definition | None = None
+        self._bound: dict[int, Workflow[..., Any]] = {}
+        self.name = at_place(check_name, name or _own_name(function), path="name", kind="workflow", place=place)
+        update_wrapper(self, function)
+        if not self._looks_like_method():
+            self.codec  # noqa: B018 - a signature that cannot work is an error where it is written
+        declare(self)
+
+    @property
+    def place(self) -> str:
+        """`file:line`."""
+        return f"{self.where.file}:{self.where.line}"
+
+    @property
+    def schedule(self) -> Schedule | None:
+        """The first of its schedules."""
+        return self.schedules[0] if self.schedules else None
+
+    @property
+    def codec(self) -> Codec:
+        if self._codec is None:
+            self._codec = Codec.of(self.function, name=self.name, bound=self.kind != "plain")
+            if self._codec.context_name:
+                message = f"{self.name} takes a Context, but a workflow function only describes; take it in a task"
+                raise placed("bad_workflow", message, self.where)
+        return self._codec
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Inside another workflow a child run. Elsewhere, without arguments, the definition."""
+        builder = active()
+        if builder is not None:
+            return cast("R", builder.child(self, args, kwargs))
+        if args or kwargs:
+            message = f"{self.name} is a workflow: it gets its inputs when it is submitted"
+            raise placed(
+                "built_not_run", f"{message}, client.submit({self.name}, ...); {self.name}.build() describes it"
+            )
+        return cast("R", self.build())
+
+    def map(
+        self, over: Iterable[Any], /, *, max_parallel: int | None = None, tolerate: int = 0, **constants: Any
+    ) -> list[R]:
+        """One child run per item of a list."""
+        builder = active()
+        if builder is None:
+            raise placed("not_building", f"{self.name}.map(...) is only for the function of another workflow")
+        found: Any = builder.map_child(self, over, constants, max_parallel=max_parallel, tolerate=tolerate)
+        return cast("list[R]", found)
+
+    def build(self) -> Definition:
+        """Its definition. Raises `InvalidDefinition`, whose problems show the user's lines."""
+        if self._definition is None:
+            self._definition = render.definition(self, self.builder())
+        return self._definition
+
+    def document(self) -> bytes:
+        """The definition as JSON, in its canonical form."""
+        from tickwork.core.document import canonical
+
+        return canonical(self.build())
+
+    def tasks(self) -> list[tuple[Any, Any]]:
+        """The tasks it uses, each with its class or object where it is a method."""
+        return list(self.builder().tasks.values())
+
+    def children(self) -> "list[Workflow[..., Any]]":
+        """The workflows it calls."""
+        return list(self.builder().children.values())
+
+    def timetables(self) -> "list[Timetable]":
+        """Its schedules, for the server."""
+        if self.schedules:
+            self._check_scheduled()
+        names = [self.name, *(f"{self.name}-{number}" for number in range(2, len(self.schedules) + 1))]
+        return [one.timetable(name=name, workflow=self.name) for name, one in zip(names, self.schedules, strict=False)]
+
+    @property
+    def returns(self) -> bool:
+        """Whether its function returns something."""
+        return self.builder().output is not None
+
+    def builder(self) -> Builder:
+        """What calling the function recorded."""
+        if self._built is None:
+            if self.kind != "plain" and self.owner is None:
+                message = f"{self.name} is a method; name it by its class or by a registered object"
+                raise placed("bad_workflow", message, self.where)
+            builder = Builder(self)
+            with builder.active():
+                function = self.function if self.owner is None else self.function.__get__(self.owner)
+                given = {name: Value(f"inputs.{name}") for name in self.codec.parameters}
+                positional = [given.pop(name) for name in self.codec.positional]
+                render.note_output(builder, self._described(function, positional, given))
+            self._built = builder
+        return self._built
+
+    def _described(self, function: Callable[..., Any], args: list[Any], kwargs: dict[str, Any]) -> Any:
+        try:
+            return function(*args, **kwargs)
+        except TickworkError:
+            raise
+        except Exception as error:
+            message = f"{self.name} could not be built: {type(error).__name__}: {error}"
+            raise placed("workflow_failed", message, raised_at(error) or self.where) from error
+
+    def bound(self, owner: Any) -> "Workflow[P, R]":
+        """The same method for one class or one registered object."""
+        known = self._bound.get(id(owner))
+        if known is None:
+            known = Workflow.__new__(type(self))
+            known.__dict__.update(self.__dict__)
+            known.owner = owner
+            known.name = self._bound_name(owner)
+            known._codec, known._built, known._definition = None, None, None
+            self._bound[id(owner)] = known
+        return cast("Workflow[P, R]", known)
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.written_in = owner
+        if self.kind == "plain" and self._looks_like_method():
+            self.kind, self._codec = "instance", None
+
+    def __get__(self, instance: Any, owner: type | None = None) -> "Workflow[P, R]":
+        if isinstance(instance, type) and self.kind != "class" and self._looks_like_method():
+            self.kind, self._codec = "class", None  # @classmethod above @workflow
+        if self.kind == "class":
+            return self.bound(instance if isinstance(instance, type) else owner or type(instance))
+        return self if self.kind == "plain" or instance is None else self.bound(instance)
+
+    def __repr__(self) -> str:
+        return f"<workflow {self.name}>"
+
+    def _bound_name(self, owner: Any) -> str:
+        if isinstance(owner, type):
+            return self._given_name or f"{owner.__qualname__}.{self.function.__name__}".replace("<locals>.", "")
+        name = instance_name(owner)
+        if not name:
+            message = f"{self.name} is a method, and workers cannot know this {type(owner).__name__} object"
+            raise Refused("unknown_instance", f'{message}; register it once: tw.instance("a name", the_object)')
+        return f"{self.name}.{name}"
+
+    def _looks_like_method(self) -> bool:
+        if self.kind == "class":
+            return True
+        parent = getattr(self.function, "__qualname__", "").rpartition(".")[0]
+        code = getattr(inspect.unwrap(self.function), "__code__", None)
+        first = code.co_varnames[0] if code and code.co_argcount else ""
+        return bool(parent) and not parent.endswith("<locals>") and first in ("self", "cls")
+
+    def _check_scheduled(self) -> None:
+        open_ones = [one.name for one in self.codec.parameters.values() if one.required and one.name != SCHEDULED_TIME]
+        if open_ones:
+            message = f"{self.name} has a schedule, which has no value for {', '.join(open_ones)}; give it a default"
+            raise placed("bad_schedule", message, self.where)
+
+    def head(self) -> dict[str, Any]:
+        """Everything of the definition but its nodes."""
+        settings = self.settings
+        return {
+            "name": self.name,
+            "description": settings.get("description") or inspect.cleandoc(self.function.__doc__ or ""),
+            "inputs": at_place(input_fields, self.codec, place=self.where),
+            "defaults": settings["defaults"],
+            "overlap": settings["overlap"],
+            "concurrency": self._concurrency(),
+            "timeout_ms": settings["timeout_ms"],
+            "sla": settings["sla"],
+            "policy": settings["policy"],
+        }
+
+    def _concurrency(self) -> Concurrency | None:
+        given = self.settings["concurrency"]
+        if given is None:
+            return None
+        limit, key = given if isinstance(given, tuple) else (given, "")
+        return Concurrency(limit=limit, key=f'inputs["{key}"]' if key in self.codec.parameters else key)
+
+
+@overload
+def workflow(function: Callable[P, R], /) -> Workflow[P, R]: ...
+@overload
+def workflow(
+    *,
+    schedule: Schedule | Sequence[Schedule] | None = None,
+    name: str = "",
+    retries: int | None = None,
+    retry_delay: Duration | None = None,
+    timeout: Duration | None = None,
+    task_timeout: Duration | None = None,
+    queue: str | None = None,
+    priority: int | None = None,
+    labels: Mapping[str, str] | None = None,
+    concurrency: int | tuple[int, str] | None = None,
+    sla: Duration | tuple[Duration, Duration] | None = None,
+    overlap: str = "allow",
+    policy: Sequence[str] = (),
+    description: str = "",
+) -> Callable[[Callable[P, R]], Workflow[P, R]]: ...
+def workflow(function: Any = None, /, *, name: str = "", **options: Any) -> Any:
+    """Makes a function a workflow: `@workflow`, or `@workflow(schedule=tw.every("5m"))`.
+
+    schedule      tw.cron(...) or tw.every(...), or several; a parameter `scheduled_time` gets the time it was due
+    retries, retry_delay, task_timeout, queue, priority, labels    for every task that does not say otherwise
+    timeout       of a whole run; `sla`: when a run is late, or (warning, late)
+    concurrency   how many runs at a time; (5, "customer"): five for each value of that input
+    overlap       what becomes of an occurrence while a run is going: allow, forbid, replace
+    policy        names of policies asked before each step
+    description   for people; the docstring unless given
+    """
+    place = here()
+    settings = at_place(_settings, options, where=name or getattr(function, "__name__", "workflow"), place=place)
+
+    def decorate(target: Any) -> Any:
+        return Workflow(target, name=name, settings=settings, place=_written(target) or place)
+
+    return decorate if function is None else decorate(function)
+
+
+_OPTIONS = frozenset(
+    (
+        "concurrency",
+        "description",
+        "labels",
+        "overlap",
+        "policy",
+        "priority",
+        "queue",
+        "retries",
+        "retry_delay",
+        "schedule",
+        "sla",
+        "task_timeout",
+        "timeout",
+    )
+)
+
+
+def _settings(options: dict[str, Any], *, where: str) -> dict[str, Any]:
+    for option in options:
+        if option not in _OPTIONS:
+            known = ", ".join(sorted([*_OPTIONS, "name"]))
+            raise Refused("bad_option", f"{where}: there is no option {option!r}; known are {known}")
+    overlap = str(options.get("overlap", "allow")).capitalize()
+    if overlap not in [one.value for one in Overlap]:
+        raise Refused("bad_option", f"{where}: overlap is allow, forbid or replace, not {options['overlap']!r}")
+    policy = options.get("policy", ())
+    timeout = options.get("timeout")
+    return {
+        "schedule": options.get("schedule"),
+        "description": options.get("description", ""),
+        "defaults": _defaults(options, where),
+        "overlap": Overlap(overlap),
+        "concurrency": options.get("concurrency"),
+        "timeout_ms": None if timeout is None else duration(timeout, path=f"{where}.timeout"),
+        "sla": _sla(options.get("sla"), where),
+        "policy": (policy,) if isinstance(policy, str) else tuple(policy),
+    }
+
+
+def _defaults(options: dict[str, Any], where: str) -> Defaults:
+    names = {"retries": "retries", "retry_delay": "retry_delay", "task_timeout": "timeout", "queue": "queue"}
+    names |= {"priority": "priority", "labels": "labels"}
+    given = task_options({names[name]: options[name] for name in names if name in options}, where=where)
+    bare = Defaults()
+    return Defaults(
+        queue=given.queue or bare.queue,
+        priority=bare.priority if given.priority is None else given.priority,
+        retry=given.retry or Retry(),
+        timeout=given.timeout or Timeout(),
+        labels=given.labels or {},
+    )
+
+
+def _sla(value: Any, where: str) -> Sla | None:
+    return sla(value, path=f"{where}.sla")
+
+
+def _schedules(given: Any) -> tuple[Schedule, ...]:
+    found = () if given is None else (given,) if isinstance(given, Schedule) else tuple(given)
+    for one in found:
+        if not isinstance(one, Schedule):
+            raise placed("bad_schedule", f"a schedule is made by tw.cron(...) or tw.every(...), not {one!r}")
+    return found
+
+
+def _own_name(function: Any) -> str:
+    name = getattr(function, "__qualname__", "")
+    if not name or "<lambda>" in name:
+        raise placed("bad_workflow", "this workflow has no name of its own; give it one: name='...'")
+    return str(name).rpartition("<locals>.")[2]
+
+
+def _written(function: Any) -> Place | None:
+    code = getattr(inspect.unwrap(getattr(function, "__func__", function)), "__code__", None)
+    return Place(code.co_filename, code.co_firstlineno) if code else None

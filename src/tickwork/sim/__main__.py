@@ -1,0 +1,43 @@
+"""Run seeds of a scenario: `python -m tickwork.sim --scenario module:function --seed 7`.
+
+A scenario is a function (seed, options) -> Report. Options of the command line that are not listed here are handed to
+it as they are, so that the command in a report runs the same run again.
+"""
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+from pkgutil import resolve_name
+
+from tickwork.sim.report import Report
+
+Scenario = Callable[[int, dict[str, str]], Report]
+
+
+def main(words: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(prog="tickwork.sim", description="Run seeds of the deterministic world.")
+    parser.add_argument("--scenario", required=True, help="module:function that runs one seed")
+    parser.add_argument("--seed", type=int, required=True, help="the first seed")
+    parser.add_argument("--seeds", type=int, default=1, help="how many seeds, one after the other")
+    known, more = parser.parse_known_args(words)
+    scenario: Scenario = resolve_name(known.scenario)
+    options = _options(more)
+    for seed in range(known.seed, known.seed + known.seeds):
+        report = scenario(seed, options)
+        if not report.ok or known.seeds == 1:
+            sys.stdout.write(f"{report}\n")
+        if not report.ok:
+            return 1
+    return 0
+
+
+def _options(words: Sequence[str]) -> dict[str, str]:
+    """--name value, in pairs."""
+    if len(words) % 2 or any(not name.startswith("--") for name in words[::2]):
+        raise SystemExit(f"options come as --name value, not as {' '.join(words)}")
+    names = [name.removeprefix("--").replace("-", "_") for name in words[::2]]
+    return dict(zip(names, words[1::2], strict=True))
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))

@@ -1,0 +1,237 @@
+"""What must hold over the journals and the ledger of a run, checked by somebody who was not there.
+
+Each checker reads what was written down (`Journals`, `EffectLedger`, the journal as the store gives it back) and yields
+what is wrong. The lives of runs and tasks are followed here by the published tables alone; only I7 and I25 ask the
+machine, one to compare it, the other for the reasons it states.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tickwork.core import events as ev
+from tickwork.core import inputs as inp
+from tickwork.core.errors import Corrupt
+from tickwork.core.explain import why_not
+from tickwork.core.lifecycle import RUN_MOVES, RunState, RunTrigger
+from tickwork.core.machine import Machine
+from tickwork.core.model import Run, Settings, State
+from tickwork.core.obstacles import Held
+from tickwork.core.snapshot import digest
+from tickwork.core.timetext import instant_text
+from tickwork.journal.record import GENESIS, Row, Sealed, unseal
+from tickwork.journal.replay import fold
+from tickwork.sim.executor import EffectLedger, Write
+from tickwork.sim.journals import Commit, Grant, Journals
+from tickwork.sim.report import Violation
+
+Found = Iterator[Violation]
+OVER = (RunState.COMPLETED, RunState.FAILED, RunState.CANCELLED)
+# For these a run may wait as long as it likes; whatever else holds it must have let go by the end.
+REASONS = frozenset(
+    {Held.DELAY, Held.DEBOUNCE, Held.KEY, Held.PAUSED, Held.WAIT, Held.EVENT, Held.APPROVAL, Held.BACKOFF}
+)
+
+
+# ---- ownership and the journal
+
+
+def one_journal(journals: Journals, kept: dict[int, Sequence[Sealed]]) -> Found:
+    """I1: one record per seq, contiguous from 1, epochs never decrease, each epoch has one owner; and the store gives
+    back exactly what it accepted."""
+    for partition in journals.partitions():
+        owners: dict[int, str] = {}
+        seq, epoch = 0, 0
+        for commit in journals.commits(partition):
+            where = f"partition {partition}, seq {commit.row.seq}"
+            if commit.row.seq != seq + 1:
+                yield Violation("I1", f"{where} follows seq {seq}", commit.at)
+            if commit.epoch < epoch:
+                yield Violation("I1", f"{where} has epoch {commit.epoch} after epoch {epoch}", commit.at)
+            if owners.setdefault(commit.epoch, commit.owner) != commit.owner:
+                both = f"{owners[commit.epoch]} and {commit.owner}"
+                yield Violation("I1", f"{where}: epoch {commit.epoch} belongs to {both}", commit.at)
+            seq, epoch = commit.row.seq, max(epoch, commit.epoch)
+        yield from _same(partition, journals.commits(partition), kept.get(partition, ()))
+
+
+def _same(partition: int, commits: list[Commit], kept: Sequence[Sealed]) -> Found:
+    for place, row in enumerate(kept):
+        if place >= len(commits):
+            yield Violation("I1", f"partition {partition}, seq {row.seq} is in the journal, and nobody committed it")
+        elif commits[place].row != row:
+            text = f"partition {partition}, seq {row.seq} is not the row that was committed"
+            yield Violation("I1", text, commits[place].at)
+
+
+def fenced(journals: Journals) -> Found:
+    """I2: after an epoch was granted or has written, nothing of an earlier one is written."""
+    newest: dict[int, int] = {}
+    for item in journals.written:
+        latest = newest.get(item.partition, 0)
+        if item.epoch < latest:
+            what = type(item).__name__.lower()
+            text = f"partition {item.partition}: {what} of epoch {item.epoch} ({item.owner}) after epoch {latest}"
+            yield Violation("I2", text, item.at)
+        elif isinstance(item, Grant) and item.epoch == latest:
+            text = f"partition {item.partition}: epoch {item.epoch} was granted to {item.owner}, and it was in use"
+            yield Violation("I2", text, item.at)
+        newest[item.partition] = max(latest, item.epoch)
+
+
+def folds_to(settings: Settings, rows: Sequence[Sealed], live: State) -> Found:
+    """I7: the fold of the journal is the live state. `rows` end where the live state stands."""
+    machine = Machine(settings=settings)
+    try:
+        fold(rows, machine)
+    except Corrupt as error:
+        yield Violation("I7", f"the journal cannot be folded: {error}")
+        return
+    if (folded := digest(machine.state)) != (lives := digest(live)):
+        at = f"tick {machine.state.tick} against {live.tick}"
+        yield Violation("I7", f"the fold of {len(rows)} rows has digest {folded}, the live state {lives}; {at}")
+
+
+def nothing_acknowledged_is_gone(journals: Journals, kept: dict[int, Sequence[Sealed]]) -> Found:
+    """I12: the journal that is left holds every record that its owner was told of, and verifies."""
+    for commit in journals.acknowledged:
+        rows, seq = kept.get(commit.partition, ()), commit.row.seq
+        if len(rows) < seq or rows[seq - 1] != commit.row:
+            text = f"partition {commit.partition}, seq {seq} was acknowledged and is not in the journal"
+            yield Violation("I12", text, commit.at)
+    for partition, rows in sorted(kept.items()):
+        try:
+            list(_rows(rows))
+        except Corrupt as error:
+            yield Violation("I12", f"partition {partition}: {error}")
+
+
+def _rows(rows: Iterable[Sealed]) -> Iterator[Row]:
+    before = GENESIS
+    for sealed in rows:
+        yield unseal(sealed, before)
+        before = sealed.hash
+
+
+# ---- runs
+
+
+@dataclass(slots=True)
+class Lives:
+    """Runs and results as the journal tells them."""
+
+    runs: dict[int, tuple[str, str]] = field(default_factory=dict)  # number -> tenant, id
+    states: dict[tuple[str, str], int] = field(default_factory=dict)
+    results: list[tuple[int, int, bool]] = field(default_factory=list)  # seq, task, whether a worker reported it
+    failed: dict[int, int] = field(default_factory=dict)  # task -> seq
+
+    def begin(self, number: int, tenant: str, run_id: str, state: int = RunState.PENDING) -> None:
+        self.runs[number] = (tenant, run_id)
+        self.states[tenant, run_id] = state
+
+
+def lives_of(rows: Sequence[Sealed]) -> Lives:
+    lives = Lives()
+    schedules: dict[int, tuple[str, str]] = {}
+    for row in _rows(rows):
+        for event in row.events:
+            _live(lives, schedules, row, event)
+    return lives
+
+
+def _live(lives: Lives, schedules: dict[int, tuple[str, str]], row: Row, event: Any) -> None:
+    asked: Any = row.inputs[event.input] if getattr(event, "input", -1) >= 0 else None
+    match event:
+        case ev.SchedulePut():
+            schedules[event.schedule] = (asked.tenant, asked.schedule)
+        case ev.RunSubmitted() | ev.RunRerun():
+            lives.begin(event.run, asked.tenant, asked.run_id)
+        case ev.RunRestored():
+            record = asked.records[event.record] if isinstance(asked, inp.Redrive) else asked.record
+            lives.begin(event.run, asked.tenant, record.run_id, record.state)
+        case ev.RunScheduled(run=run) if run:
+            tenant, name = schedules[event.schedule]
+            lives.begin(run, tenant, f"sched-{name}-{instant_text(event.due_ms)}")
+        case ev.RunMoved(run=run) if run in lives.runs:
+            whose = lives.runs[run]
+            lives.states[whose] = RUN_MOVES.get((lives.states[whose], RunTrigger(event.trigger)), lives.states[whose])
+        case ev.TaskSucceeded():
+            lives.results.append((row.seq, event.task, isinstance(asked, inp.Succeeded)))
+        case ev.TaskFailed():
+            lives.failed[event.task] = row.seq
+
+
+def nothing_is_lost(
+    settings: Settings, rows: Sequence[Sealed], accepted: Iterable[tuple[str, str]], *, workers: bool = True
+) -> Found:
+    """I25: every submission that was accepted, by its answer or by the journal, has ended or waits for a stated reason.
+
+    `workers`: somebody is left to do the work; where nobody is, waiting for a worker is a reason too."""
+    lives = lives_of(rows)
+    machine = Machine(settings=settings)
+    fold(rows, machine)
+    for name in sorted({*accepted, *lives.states}):
+        state = lives.states.get(name)
+        if state is None:
+            yield Violation("I25", f"{'/'.join(name)} was accepted, and the journal does not know it")
+        elif state not in OVER and why_not(machine.state, *name) is None:
+            yield Violation("I25", f"{'/'.join(name)} is {RunState(state).name}, and the machine does not know it")
+    for run in machine.state.runs.values():  # also those that other runs began
+        if trouble := _stuck(machine.state, run, workers=workers):
+            yield Violation("I25", f"{run.tenant.id}/{run.id} is {RunState(run.state).name} and {trouble}")
+
+
+def _stuck(state: State, run: Run, *, workers: bool) -> str:
+    """What is wrong with a run that has not ended: it could go on, or nothing says why it does not."""
+    why = why_not(state, run.tenant.id, run.id)
+    if why is None:
+        return "has no name"
+    held = [*why.obstacles, *(one for node in why.nodes for one in node.obstacles)]
+    reasons = REASONS if workers else REASONS | {Held.CREDIT, Held.RESOURCES}
+    bad = [item.text for item in held if item.held not in reasons | {Held.PARENTS, Held.CHILDREN}]
+    if bad:
+        return f"should go on: {bad[0]}"
+    if any(item.held in reasons for item in held) or _has_children(state, run):
+        return ""
+    return "nothing holds it"
+
+
+def _has_children(state: State, run: Run) -> bool:
+    """Children are runs and tasks of their own, with reasons of their own."""
+    tasks = [task for task in state.tasks.values() if task.run is run]
+    numbers = {task.number for task in tasks}
+    return any(task.parent for task in tasks) or any(other.parent in numbers for other in state.runs.values())
+
+
+def one_result(rows: Sequence[Sealed], ledger: EffectLedger) -> Found:
+    """I29: at most one accepted result per task, none after it failed, and exactly one effect for each that a worker
+    reported as done."""
+    lives = lives_of(rows)
+    writes: dict[int, list[Write]] = {}
+    for write in ledger.writes:
+        writes.setdefault(write.task, []).append(write)
+    seen: dict[int, int] = {}
+    for seq, task, reported in lives.results:
+        if task in seen:
+            yield Violation("I29", f"task {task} has a result at seq {seen[task]} and another one at seq {seq}")
+        if lives.failed.get(task, seq + 1) < seq:
+            yield Violation("I29", f"task {task} failed at seq {lives.failed[task]} and succeeded at seq {seq}")
+        seen[task] = seq
+        if reported:
+            yield from _one_effect(task, writes.get(task, []))
+    yield from _one_per_key(ledger)
+
+
+def _one_effect(task: int, writes: list[Write]) -> Found:
+    applied = [write for write in writes if write.applied]
+    if len(applied) != 1:
+        at = applied[-1].at if applied else None
+        yield Violation("I29", f"task {task} succeeded with {len(applied)} effects", at)
+
+
+def _one_per_key(ledger: EffectLedger) -> Found:
+    first: dict[str, Write] = {}
+    for write in ledger.writes:
+        if write.applied and (other := first.setdefault(write.key, write)) is not write:
+            attempts = f"attempts {other.attempt} and {write.attempt}"
+            yield Violation("I29", f"{write.key} had two effects, by {attempts}", write.at)

@@ -1,0 +1,386 @@
+"""The shape of a run: boot, safety phase with faults, heal, liveness phase with a budget, final checks.
+
+Nodes, workers and clients are programs that the caller brings: each is a coroutine function that gets a seat, with
+everything a process may reach. A supervisor starts a process again when it ends by itself. A run in which little was
+accepted or few faults happened proves nothing, so it fails as vacuous.
+"""
+
+import asyncio
+import gc
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Self
+
+from tickwork.core.errors import TickworkError
+from tickwork.core.model import Settings, State
+from tickwork.journal.record import Sealed
+from tickwork.sim import checkers
+from tickwork.sim.chance import Chance
+from tickwork.sim.executor import EffectLedger
+from tickwork.sim.faults import NONE, Faults
+from tickwork.sim.guard import Guard
+from tickwork.sim.journals import Journals
+from tickwork.sim.loop import OutOfTime, SimulationError
+from tickwork.sim.net import MemoryArtifacts, Server, ServerService, SimLink
+from tickwork.sim.network import Net
+from tickwork.sim.report import Report, Violation
+from tickwork.sim.store import SimStore, StoreTroubles
+from tickwork.sim.world import Host, World
+from tickwork.stores.memory import MemoryDisk, MemoryStore
+
+SLICES = 20  # of the safety phase: so often is looked at what must always hold
+LOOK_S = 5.0  # how often the liveness phase looks whether all has ended
+BACK_S = 2.0  # after which a supervisor starts a process that ended by itself
+ACCEPTED_MIN = 0.5
+EVENTS = ("node_crashes", "worker_crashes", "pauses", "partitions", "store_outages", "disk_full", "clock_steps")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    nodes: int = 2
+    workers: int = 3
+    clients: int = 1
+    tasks: int = 50
+    safety_s: int = 600
+    liveness_s: int = 600
+    random_order: bool = True
+    faults: Faults = NONE
+
+    @classmethod
+    def draw(cls, chance: Chance) -> Self:
+        """Small on purpose: many small runs find more than one large one."""
+        return cls(
+            nodes=chance.between(1, 3),
+            workers=chance.between(1, 5),
+            tasks=chance.between(20, 60),
+            random_order=chance.happens(0.75),
+            faults=Faults.draw(chance.stream("faults")),
+        )
+
+    @classmethod
+    def of(cls, seed: int, words: Mapping[str, str]) -> Self:
+        """Drawn for the seed, except for what the words say. They are those of `words`, all or some."""
+        drawn = cls.draw(Chance(seed, "options"))
+        given: dict[str, Any] = {
+            name: words[name] == "True" if name == "random_order" else int(words[name])
+            for name in drawn.words()
+            if name in words and name != "faults"
+        }
+        return replace(drawn, **given, faults=Faults.of(words["faults"]) if "faults" in words else drawn.faults)
+
+    def words(self) -> dict[str, str]:
+        """As the command line takes them."""
+        return {item.name: str(getattr(self, item.name)) for item in fields(self)}
+
+
+@dataclass(frozen=True, slots=True)
+class Alive:
+    """What a node holds in memory, for the comparison with its journal."""
+
+    partition: int
+    seq: int  # the last that is in the state, committed or not
+    settings: Settings
+    state: State
+
+
+@dataclass(slots=True)
+class NodeSeat:
+    """What the program of a node may reach. `show` gives what it owns; the checkers ask at the end."""
+
+    cluster: "Cluster"
+    host: Host
+    store: SimStore
+    artifacts: MemoryArtifacts
+    show: Callable[[], Sequence[Alive]] = lambda: ()
+
+    def serve(self, server: Server) -> None:
+        """To workers."""
+        self.cluster.net.listen(self.host, ServerService(server))
+
+
+@dataclass(slots=True)
+class WorkerSeat:
+    cluster: "Cluster"
+    host: Host
+    link: SimLink
+    ledger: EffectLedger
+
+
+@dataclass(slots=True)
+class ClientSeat:
+    """A client counts what it asked for and what it was promised."""
+
+    cluster: "Cluster"
+    host: Host
+    nodes: tuple[str, ...]
+
+    def asks(self) -> None:
+        self.cluster.submitted += 1
+
+    def accepted(self, tenant: str, run_id: str) -> None:
+        self.cluster.accepted[tenant, run_id] = None
+
+
+NodeProgram = Callable[[NodeSeat], Coroutine[Any, Any, None]]
+WorkerProgram = Callable[[WorkerSeat], Coroutine[Any, Any, None]]
+ClientProgram = Callable[[ClientSeat], Coroutine[Any, Any, None]]
+
+
+@dataclass(slots=True)
+class Programs:
+    """What runs on the hosts. A client's program ends when it has nothing more to ask; the others never do."""
+
+    node: NodeProgram
+    worker: WorkerProgram
+    client: ClientProgram
+    settings: Settings = field(default_factory=Settings)  # of the partitions, to fold their journals
+
+
+class Cluster:
+    def __init__(self, seed: int, programs: Programs, options: Options | None = None, *, scenario: str = "") -> None:
+        self.options = options or Options.draw(Chance(seed, "options"))
+        self.world = World(seed, faults=self.options.faults, random_order=self.options.random_order)
+        self.programs = programs
+        self.scenario = scenario
+        self.net = Net(self.world)
+        self.disk = MemoryDisk()
+        self.troubles = StoreTroubles(self.world)
+        self.journals = Journals()
+        self.ledger = EffectLedger()
+        self.artifacts = MemoryArtifacts()
+        self.submitted = 0
+        self.accepted: dict[tuple[str, str], None] = {}
+        self.violations: list[Violation] = []
+        self.planned = 0  # fault events that were drawn
+        self.seats: dict[str, NodeSeat] = {}
+        self._busy_clients = self.options.clients
+        self.nodes = self._hosts("node", self.options.nodes, self._node)
+        self.workers = self._hosts("worker", self.options.workers, self._worker)
+        self.clients = self._hosts("client", self.options.clients, self._client)
+
+    def _hosts(self, kind: str, count: int, boot: Callable[[Host], Coroutine[Any, Any, None]]) -> list[Host]:
+        return [self.world.host(f"{kind}{number}", boot) for number in range(1, count + 1)]
+
+    # ---- the whole run
+
+    def run(self) -> Report:
+        """Never raises for what the run did: it is in the report."""
+        world, options = self.world, self.options
+        world.note("world", "options", str(options.words()))
+        gc.freeze()  # what was there before is no part of the one collection at the end
+        try:
+            with Guard():
+                self._boot()
+                self._safety_phase()
+                self._heal()
+                self._liveness_phase()
+                self._come_to_rest()
+                world.loop.settle()
+                self._final_checks()
+        except SimulationError as error:
+            text = f"{error} {error.__cause__!r}" if error.__cause__ else str(error)
+            self.violations.append(Violation(type(error).__name__, text))
+        finally:
+            gc.unfreeze()
+        report = self._report()
+        world.close()
+        return report
+
+    def _report(self) -> Report:
+        options = self.options.words() | ({"scenario": self.scenario} if self.scenario else {})
+        summary = [f"{host.name}: {_standing(host)}" for host in self.world.hosts.values()]
+        return Report(self.world.seed, options, self.world.trace, self.violations, summary)
+
+    def _boot(self) -> None:
+        for host in self.world.hosts.values():
+            chance = host.chance.stream("clock")
+            host.clock.step(chance.between(-100, 100))
+            host.clock.drift(chance.between(-500, 500))
+            host.start()
+
+    def _safety_phase(self) -> None:
+        Chaos(self).plan()
+        for _ in range(SLICES):
+            self.world.loop.advance(self.options.safety_s / SLICES)
+            self._always()
+
+    def _heal(self) -> None:
+        """No more faults. Some of the workers that are down stay down; one is left in any case."""
+        self.world.heal()
+        self.net.heal()
+        self.troubles.heal()
+        chance = self.world.chance.stream("heal")
+        for host in self.world.hosts.values():
+            may_stay_down = host in self.workers and any(other.up for other in self.workers)
+            if not host.up and not (may_stay_down and chance.happens(0.3)):
+                host.start()
+
+    def _liveness_phase(self) -> None:
+        loop, until = self.world.loop, self.world.loop.time() + self.options.liveness_s
+        while loop.time() < until and not self._settled():
+            loop.advance(LOOK_S)
+
+    def _come_to_rest(self) -> None:
+        """Until what the nodes have decided is in their journals; one that never gets there shows in I7."""
+        with suppress(OutOfTime):
+            self.world.loop.run_until(lambda: all(self._written(alive) for alive in self._alive()), LOOK_S * 12)
+
+    def _alive(self) -> list[Alive]:
+        return [alive for name, seat in self.seats.items() if self.world.hosts[name].up for alive in seat.show()]
+
+    def _written(self, alive: Alive) -> bool:
+        partition = self.disk.partitions.get(alive.partition)
+        return partition is not None and alive.seq <= len(partition.journal)
+
+    def _settled(self) -> bool:
+        if self._busy_clients:
+            return False
+        return not any(self._unfinished(rows) for rows in self.kept().values())
+
+    def _unfinished(self, rows: Sequence[Sealed]) -> bool:
+        lives = checkers.lives_of(rows)
+        return any(state not in checkers.OVER for state in lives.states.values())
+
+    # ---- looking
+
+    def kept(self) -> dict[int, Sequence[Sealed]]:
+        """The journals as the disk has them."""
+        return {number: partition.journal for number, partition in sorted(self.disk.partitions.items())}
+
+    def _always(self) -> None:
+        found = [*checkers.one_journal(self.journals, self.kept()), *checkers.fenced(self.journals)]
+        if found:
+            self.violations += found
+            raise SimulationError("what must always hold does not")
+
+    def _final_checks(self) -> None:
+        kept, settings = self.kept(), self.programs.settings
+        found = [*checkers.one_journal(self.journals, kept), *checkers.fenced(self.journals)]
+        found += checkers.nothing_acknowledged_is_gone(self.journals, kept)
+        workers = any(host.up for host in self.workers)
+        for rows in kept.values():
+            found += checkers.nothing_is_lost(settings, rows, self._home(rows), workers=workers)
+            found += checkers.one_result(rows, self.ledger)
+        found += self._known_somewhere()
+        for alive in self._alive():
+            found += checkers.folds_to(alive.settings, kept.get(alive.partition, ())[: alive.seq], alive.state)
+        self.violations += [*found, *self._vacuous()]
+
+    def _home(self, rows: Sequence[Sealed]) -> list[tuple[str, str]]:
+        known = checkers.lives_of(rows).states
+        return [name for name in self.accepted if name in known]
+
+    def _known_somewhere(self) -> list[Violation]:
+        known = [checkers.lives_of(rows).states for rows in self.kept().values()]
+        return [
+            Violation("I25", f"{'/'.join(name)} was accepted, and no journal knows it")
+            for name in self.accepted
+            if not any(name in states for states in known)
+        ]
+
+    def _vacuous(self) -> list[Violation]:
+        found: list[Violation] = []
+        if self.submitted == 0 or len(self.accepted) < ACCEPTED_MIN * self.submitted:
+            found.append(Violation("VACUOUS", f"{len(self.accepted)} of {self.submitted} submissions were accepted"))
+        happened = sum(self.world.trace.faults.get(name, 0) for name in EVENTS)
+        if happened < self.planned // 2:
+            found.append(Violation("VACUOUS", f"{happened} of {self.planned} fault events happened"))
+        return found
+
+    # ---- processes
+
+    async def _node(self, host: Host) -> None:
+        store = SimStore(host, MemoryStore(self.disk), self.journals, self.troubles)
+        seat = self.seats[host.name] = NodeSeat(self, host, store, self.artifacts)
+        await self._supervise(host, self.programs.node(seat))
+
+    async def _worker(self, host: Host) -> None:
+        names = [node.name for node in self.nodes]
+        first = host.chance.below(len(names))
+        link = SimLink(self.net, host, (*names[first:], *names[:first]))
+        await self._supervise(host, self.programs.worker(WorkerSeat(self, host, link, self.ledger)))
+
+    async def _client(self, host: Host) -> None:
+        await self.programs.client(ClientSeat(self, host, tuple(node.name for node in self.nodes)))
+        self._busy_clients -= 1
+        self.world.note(host.name, "has nothing more to ask")
+
+    async def _supervise(self, host: Host, program: Coroutine[Any, Any, None]) -> None:
+        """A process that ends, or gives up with an error of ours, is started again. Any other error is a bug."""
+        try:
+            await program
+            how = "ends"
+        except TickworkError as error:
+            how = f"gives up: {type(error).__name__}: {error}"
+        self.world.note(host.name, how)
+        host.crash(back_after_s=BACK_S)
+        await asyncio.get_running_loop().create_future()
+
+
+class Chaos:
+    """Fault events of the safety phase, drawn before it begins: moment, kind and victim."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        self.world = cluster.world
+        self.chance = cluster.world.chance.stream("chaos")
+
+    def plan(self) -> None:
+        safety_s = self.cluster.options.safety_s
+        for name in EVENTS:
+            per_hour = getattr(self.world.faults, name)
+            count = max(1, per_hour * safety_s // 3600) if per_hour else 0
+            self.cluster.planned += count
+            for _ in range(count):
+                self.world.later(self.chance.below(safety_s * 900) / 1000, getattr(self, f"_{name}"))
+
+    def _node_crashes(self) -> None:
+        self._crash(self.cluster.nodes, "node_crashes")
+
+    def _worker_crashes(self) -> None:
+        self._crash(self.cluster.workers, "worker_crashes")
+
+    def _crash(self, hosts: list[Host], name: str) -> None:
+        if up := [host for host in hosts if host.up]:
+            victim = self.chance.pick(up)
+            self.world.fault(victim.name, name)
+            victim.crash(back_after_s=self._seconds(60), told=self.chance.happens(0.8))
+
+    def _pauses(self) -> None:
+        if up := [host for host in (*self.cluster.nodes, *self.cluster.workers) if host.up and not host.stopped]:
+            victim = self.chance.pick(up)
+            self.world.fault(victim.name, "pauses")
+            victim.pause(self._seconds(60))
+
+    def _partitions(self) -> None:
+        """One host from everybody, or one path, one way or both."""
+        one = self.chance.pick([*self.cluster.nodes, *self.cluster.workers]).name
+        other = "*" if self.chance.happens(0.5) else self.chance.pick(self.cluster.nodes).name
+        both_ways = self.chance.happens(0.5)
+        self.world.fault("net", "partitions")
+        self.cluster.net.partition(one, other, both_ways=both_ways)
+        self.world.later(self._seconds(90), self._join, one, other, both_ways)
+
+    def _join(self, one: str, other: str, both_ways: bool) -> None:
+        self.cluster.net.join(one, other, both_ways=both_ways)
+
+    def _store_outages(self) -> None:
+        self.cluster.troubles.go_down(self._seconds(30))
+
+    def _disk_full(self) -> None:
+        self.cluster.troubles.fill(self._seconds(30))
+
+    def _clock_steps(self) -> None:
+        host = self.chance.pick([*self.cluster.nodes, *self.cluster.workers])
+        ms = self.chance.pick([-3_600_000, -1_000, 1_000, 3_600_000])
+        self.world.fault(host.name, "clock_steps", f"{ms} ms")
+        host.clock.step(ms)
+
+    def _seconds(self, most: int) -> float:
+        return self.chance.between(100, most * 1000) / 1000
+
+
+def _standing(host: Host) -> str:
+    how = "down" if not host.up else "stands still" if host.stopped else "up"
+    return f"{how}, started {host.starts} times"

@@ -1,0 +1,190 @@
+"""A worker's executor in virtual time: handlers take drawn times, and what they do to the world is written down.
+
+The ledger stands for the outside: every effect goes there under the task's idempotency key, and the ledger keeps one
+effect per key, as a good outside does. What it was asked for more than once is on record too. Faults strike
+around the effect and around the report.
+"""
+
+import asyncio
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import msgspec
+
+from tickwork.core.values import pack
+from tickwork.ports.exchange import Broke, Catalog, Done, Report, Spec, Work
+from tickwork.ports.executor import Sink
+from tickwork.sim.loop import NS
+from tickwork.sim.world import MS, Host
+
+BACK_S_MAX = 60
+ZOMBIE_S = 40  # longer than a worker may be silent
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    key: str
+    task: int
+    attempt: int
+    worker: str
+    applied: bool  # False: there was one under this key already
+    at: int  # number in the trace
+
+
+@dataclass(slots=True)
+class EffectLedger:
+    writes: list[Write] = field(default_factory=list)
+    _kept: dict[str, Write] = field(default_factory=dict)
+
+    def write(self, write: Write) -> bool:
+        """Whether it had an effect: the first under its key has."""
+        first = write.key not in self._kept
+        made = replace(write, applied=first)
+        self.writes.append(made)
+        if first:
+            self._kept[write.key] = made
+        return first
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Handler:
+    """What an attempt does: takes a while, then calls `body` with its arguments. Without one it answers None."""
+
+    ms: tuple[int, int] = (1, 100)
+    body: Callable[..., Any] | None = None
+    fails: float = 0.0  # share of attempts that end in an error
+
+
+def key_of(work: Work, spec: Spec) -> str:
+    """The idempotency key: the same for every attempt of one task."""
+    return f"{work.tenant}/{work.run_id}/{spec.node}/{work.child}"
+
+
+class SimExecutor:
+    """`ports.executor.Executor`. Handlers by name; a plain callable takes no virtual time of its own."""
+
+    def __init__(
+        self, host: Host, handlers: Mapping[str, Handler | Callable[..., Any]], ledger: EffectLedger, *,
+        slots: int = 4, catalog: Catalog | None = None,
+    ) -> None:  # fmt: skip
+        self.host, self.world = host, host.world
+        self.handlers = {
+            name: given if isinstance(given, Handler) else Handler(ms=(0, 0), body=given)
+            for name, given in handlers.items()
+        }
+        self.ledger = ledger
+        self.chance = host.chance.stream(f"executor/{host.starts}")
+        self._slots = slots
+        self._catalog = catalog or Catalog(handlers=tuple(sorted(self.handlers)))
+        self._sink: Sink | None = None
+        self._running: dict[tuple[int, int], asyncio.Task[None]] = {}
+        self._waiting: dict[tuple[int, int], tuple[Work, Spec]] = {}
+
+    @property
+    def kinds(self) -> frozenset[str]:
+        return frozenset({"task", "http", "shell", "send"})
+
+    @property
+    def slots(self) -> int:
+        return self._slots
+
+    @property
+    def isolation(self) -> str:
+        return "none: it is a simulation"
+
+    async def start(self, sink: Sink) -> Catalog:
+        self._sink = sink
+        return self._catalog
+
+    def run(self, work: Work, spec: Spec) -> None:
+        name = (work.task, work.attempt)
+        assert name not in self._running and name not in self._waiting, f"attempt {name} was given twice"
+        self._waiting[name] = (work, spec)
+        self._fill()
+
+    def saved(self, task: int, attempt: int) -> None:
+        self.world.note(self.host.name, "checkpoint is durable", f"task {task}, attempt {attempt}")
+
+    def stop(self, task: int, attempt: int) -> None:
+        self._waiting.pop((task, attempt), None)
+        running = self._running.pop((task, attempt), None)
+        if running is not None:
+            running.cancel()
+        self._fill()
+
+    def recall(self) -> tuple[tuple[int, int], ...]:
+        back = tuple(self._waiting)
+        self._waiting.clear()
+        return back
+
+    async def close(self, *, grace_s: float) -> None:
+        if self._running:
+            await asyncio.wait(list(self._running.values()), timeout=grace_s)
+        for name in list(self._running):
+            self.stop(*name)
+
+    def _fill(self) -> None:
+        while self._waiting and len(self._running) < self._slots:
+            name = next(iter(self._waiting))
+            work, spec = self._waiting.pop(name)
+            task = self.world.loop.create_task(self._attempt(work, spec), name=f"attempt {name}")
+            self._running[name] = task
+
+    async def _attempt(self, work: Work, spec: Spec) -> None:
+        handler = self.handlers.get(spec.handler or spec.node)
+        begun_ms = self.host.clock.wall_ms()
+        if handler is None:
+            self._end(work, Broke(work.task, work.attempt, "UnknownHandler", f"nobody knows {spec.handler!r}", True))
+            return
+        await asyncio.sleep(self.chance.between(handler.ms[0] * MS, handler.ms[1] * MS) / NS)
+        await self._crash("crash_before_effect")
+        if self._strikes("zombie"):
+            self.host.pause(ZOMBIE_S + self.chance.below(20))
+            await asyncio.sleep(0)  # it stands still here and goes on as if nothing had been
+        report = await self._act(handler, work, spec, begun_ms)
+        await self._crash("crash_after_effect")
+        if self._strikes("never_reports"):
+            return
+        self._end(work, report)
+        if self._strikes("reports_twice"):
+            self._report(report)
+        await self._crash("crash_after_report")
+
+    async def _act(self, handler: Handler, work: Work, spec: Spec, begun_ms: int) -> Report:
+        if self.chance.happens(handler.fails):
+            return self._broke(work, begun_ms, "SimulatedError", "drawn")
+        value: Any = None
+        try:
+            if handler.body is not None:
+                value = handler.body(**msgspec.msgpack.decode(work.args or b"\x80"))
+                if inspect.isawaitable(value):
+                    value = await value
+            packed = None if value is None else pack(value)
+        except Exception as error:  # whatever the code of users raises is its report
+            return self._broke(work, begun_ms, type(error).__name__, str(error))
+        at = self.world.note(self.host.name, "effect", f"{key_of(work, spec)}, attempt {work.attempt}")
+        self.ledger.write(Write(key_of(work, spec), work.task, work.attempt, self.host.name, True, at))
+        return Done(work.task, work.attempt, packed, begun_ms, self.host.clock.wall_ms())
+
+    def _broke(self, work: Work, begun_ms: int, error: str, message: str) -> Broke:
+        ended_ms = self.host.clock.wall_ms()
+        return Broke(work.task, work.attempt, error, message, started_ms=begun_ms, ended_ms=ended_ms)
+
+    def _end(self, work: Work, report: Report) -> None:
+        self._running.pop((work.task, work.attempt), None)
+        self._report(report)
+        self._fill()
+
+    def _report(self, report: Report) -> None:
+        assert self._sink is not None, "start comes first"
+        self._sink.report(report)
+
+    async def _crash(self, fault: str) -> None:
+        if self._strikes(fault):
+            self.host.crash(back_after_s=1 + self.chance.below(BACK_S_MAX))
+            await asyncio.get_running_loop().create_future()  # dead: nothing of this process goes on
+
+    def _strikes(self, fault: str) -> bool:
+        return self.world.strikes(self.chance, self.host.name, fault)

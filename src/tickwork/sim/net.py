@@ -1,0 +1,185 @@
+"""A worker's way to its server through the simulated network, and artifacts in memory.
+
+`SimLink` is `ports.exchange.Link`. It keeps connections as an HTTP client does: one request at a time on each, idle
+ones are used again, and giving up on a request closes its connection, which the server hears of.
+"""
+
+import asyncio
+from typing import Protocol
+
+import msgspec
+
+from tickwork.core.errors import Corrupt, Refused, TickworkError, Unavailable
+from tickwork.ports.artifacts import digest_of
+from tickwork.ports.exchange import Call, Catalog, Reply, call_decoder, encoder, reply_decoder
+from tickwork.sim.network import Connection, Net
+from tickwork.sim.world import Host
+
+PATIENCE_S = 15.0  # beyond what a call allows the server to wait
+
+
+class Server(Protocol):
+    """What a node offers to workers; the object behind its HTTP routes."""
+
+    async def exchange(self, call: Call, peer: str) -> Reply: ...
+
+    def connection_closed(self, peer: str) -> None: ...
+
+    async def fetch(self, digest: str) -> bytes: ...
+
+    async def store(self, data: bytes) -> str: ...
+
+    async def log(self, task: int, attempt: int, chunk: int, first: int, lines: bytes) -> None: ...
+
+    async def publish(self, catalog: Catalog) -> None: ...
+
+
+class _Request(msgspec.Struct, array_like=True):
+    route: str
+    body: bytes = b""
+    numbers: tuple[int, ...] = ()
+
+
+class _Answer(msgspec.Struct, array_like=True):
+    body: bytes = b""
+    problem: str = ""  # unavailable, refused, corrupt
+    code: str = ""
+    message: str = ""
+    retry_after_ms: int = 0
+
+
+_requests = msgspec.msgpack.Decoder(_Request)
+_answers = msgspec.msgpack.Decoder(_Answer)
+_catalogs = msgspec.msgpack.Decoder(Catalog)
+
+
+class ServerService:
+    """`network.Service` in front of a server: `net.listen(host, ServerService(server))`."""
+
+    def __init__(self, server: Server) -> None:
+        self.server = server
+
+    async def serve(self, request: bytes, peer: str) -> bytes:
+        asked = _requests.decode(request)
+        try:
+            return encoder.encode(_Answer(await self._route(asked, peer)))
+        except Unavailable as error:
+            return encoder.encode(_Answer(b"", "unavailable", error.code, str(error), error.retry_after_ms))
+        except TickworkError as error:
+            kind = "corrupt" if isinstance(error, Corrupt) else "refused"
+            return encoder.encode(_Answer(b"", kind, error.code, str(error)))
+
+    def closed(self, peer: str) -> None:
+        self.server.connection_closed(peer)
+
+    async def _route(self, asked: _Request, peer: str) -> bytes:
+        match asked.route:
+            case "exchange":
+                return encoder.encode(await self.server.exchange(call_decoder.decode(asked.body), peer))
+            case "fetch":
+                return await self.server.fetch(asked.body.decode())
+            case "store":
+                return (await self.server.store(asked.body)).encode()
+            case "log":
+                task, attempt, chunk, first = asked.numbers
+                await self.server.log(task, attempt, chunk, first, asked.body)
+                return b""
+            case "publish":
+                await self.server.publish(_catalogs.decode(asked.body))
+                return b""
+        raise Refused("not_found", f"there is no {asked.route}")
+
+
+class SimLink:
+    """Servers are tried in turn: after a failure the next call goes to the next one."""
+
+    def __init__(self, net: Net, host: Host, servers: tuple[str, ...]) -> None:
+        self.net = net
+        self.host = host
+        self.servers = servers
+        self.server = 0
+        self._idle: list[Connection] = []
+
+    async def call(self, call: Call) -> Reply:
+        body = encoder.encode(call)
+        answer = await self._ask(_Request("exchange", body), patience_s=PATIENCE_S + call.wait_ms / 1000)
+        return reply_decoder.decode(answer)
+
+    async def fetch(self, digest: str) -> bytes:
+        return await self._ask(_Request("fetch", digest.encode()))
+
+    async def store(self, data: bytes) -> str:
+        return (await self._ask(_Request("store", data))).decode()
+
+    async def log(self, task: int, attempt: int, chunk: int, first: int, lines: bytes) -> None:
+        await self._ask(_Request("log", lines, (task, attempt, chunk, first)))
+
+    async def publish(self, catalog: Catalog) -> None:
+        await self._ask(_Request("publish", encoder.encode(catalog)))
+
+    def close(self) -> None:
+        for connection in self._idle:
+            connection.close()
+        self._idle.clear()
+
+    async def _ask(self, request: _Request, *, patience_s: float = PATIENCE_S) -> bytes:
+        try:
+            async with asyncio.timeout(patience_s):
+                answer = _answers.decode(await self._send(encoder.encode(request)))
+        except TimeoutError:
+            self._next_server()
+            raise Unavailable("the server does not answer: try again", retry_after_ms=1_000) from None
+        except Unavailable:
+            self._next_server()
+            raise
+        match answer.problem:
+            case "":
+                return answer.body
+            case "unavailable":
+                self._next_server()
+                raise Unavailable(answer.message, retry_after_ms=answer.retry_after_ms)
+            case "corrupt":
+                raise Corrupt(answer.message)
+        raise Refused(answer.code, answer.message)
+
+    async def _send(self, data: bytes) -> bytes:
+        connection = await self._connection()
+        answer = await connection.request(data)
+        if connection.open:
+            self._idle.append(connection)
+        return answer
+
+    async def _connection(self) -> Connection:
+        """An idle one if it is still whole, as far as a client can tell."""
+        while self._idle:
+            connection = self._idle.pop()
+            if connection.open and connection.server.name == self.servers[self.server]:
+                return connection
+            connection.close()
+        return await self.net.connect(self.host, self.servers[self.server])
+
+    def _next_server(self) -> None:
+        self.close()
+        self.server = (self.server + 1) % len(self.servers)
+
+
+class MemoryArtifacts:
+    """`ports.artifacts.Artifacts` that outlives its hosts. `damage` is for tests of what readers do about it."""
+
+    def __init__(self) -> None:
+        self.kept: dict[str, bytes] = {}
+
+    async def put(self, data: bytes) -> str:
+        digest = digest_of(data)
+        self.kept[digest] = bytes(data)
+        return digest
+
+    async def get(self, digest: str) -> bytes | None:
+        data = self.kept.get(digest)
+        if data is not None and digest_of(data) != digest:
+            raise Corrupt(f"artifact {digest} is not what was put")
+        return data
+
+    def damage(self, digest: str) -> None:
+        data = self.kept[digest]
+        self.kept[digest] = bytes([data[0] ^ 1]) + data[1:] if data else b"\0"

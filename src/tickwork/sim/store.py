@@ -1,0 +1,241 @@
+"""A store as one host sees it: it takes time, and it fails in the ways that stores fail.
+
+The real thing lies inside (a memory store over a disk that outlives its hosts), and each operation happens there at
+one instant, wholly or not at all: also when its host dies while it is on the way. Operations of one host
+happen in the order in which they were asked for, as on one connection; only what timed out may come late.
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, TypeVar
+
+from tickwork.core.errors import Unavailable
+from tickwork.journal.record import Sealed
+from tickwork.ports.store import (
+    CacheRow,
+    DefinitionRow,
+    Head,
+    Loaded,
+    LogChunk,
+    OutcomeUnknown,
+    Payload,
+    Rows,
+    RunFilter,
+    RunRow,
+    Store,
+    StoreFull,
+)
+from tickwork.sim.journals import Commit, Grant, Journals, RowsWritten
+from tickwork.sim.loop import NS, SimulationError
+from tickwork.sim.world import MS, Host, World
+
+T = TypeVar("T")
+LATENCY_NS = MS
+SLOW = 100
+LATE_NS_MAX = 20 * NS
+TIMEOUT_NS = 5 * NS
+RETRY_AFTER_MS = 100
+
+
+class StoreTroubles:
+    """Outages and full disks, shared by everybody who uses the same disk. Windows end by themselves."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.down_until_ns = 0
+        self.full_until_ns = 0
+
+    def go_down(self, seconds: float) -> None:
+        self.world.fault("store", "store_outages", f"{seconds:.3f} s")
+        self.down_until_ns = max(self.down_until_ns, self.world.loop.now_ns + round(seconds * NS))
+
+    def fill(self, seconds: float) -> None:
+        self.world.fault("store", "disk_full", f"{seconds:.3f} s")
+        self.full_until_ns = max(self.full_until_ns, self.world.loop.now_ns + round(seconds * NS))
+
+    def heal(self) -> None:
+        self.down_until_ns = self.full_until_ns = 0
+
+    @property
+    def down(self) -> bool:
+        return self.world.loop.now_ns < self.down_until_ns
+
+    @property
+    def full(self) -> bool:
+        return self.world.loop.now_ns < self.full_until_ns
+
+
+class SimStore:
+    """`ports.store.Store` for one process of a host: a restarted process makes a new one over the same disk."""
+
+    def __init__(self, host: Host, inner: Store, journals: Journals, troubles: StoreTroubles) -> None:
+        self.world = host.world
+        self.host = host
+        self.process = host.process
+        self.inner = inner
+        self.journals = journals
+        self.troubles = troubles
+        self.chance = host.chance.stream(f"store/{host.starts}")
+        self._owner: dict[int, str] = {}  # of the epochs that this process was granted
+        self._free_ns = 0  # when the operation before is done
+
+    # ---- the promises of ports.store.Store
+
+    async def open(self) -> None:
+        await self._read("open", self.inner.open)
+
+    async def close(self) -> None:
+        await self.inner.close()
+
+    async def claim(self, partition: int, *, owner: str, settings: bytes) -> Head:
+        def granted(head: Head) -> None:
+            at = self.world.note(self.host.name, "claims", f"partition {partition}, epoch {head.epoch}")
+            self.journals.written.append(Grant(partition, head.epoch, owner, at))
+            self._owner[head.epoch] = owner
+
+        return await self._write(
+            "claim", lambda: self.inner.claim(partition, owner=owner, settings=settings), granted, late=True
+        )
+
+    async def read_head(self, partition: int) -> Head:
+        return await self._read("read_head", lambda: self.inner.read_head(partition))
+
+    async def commit(self, partition: int, row: Sealed, payloads: Sequence[Payload], *, epoch: int) -> None:
+        made: list[Commit] = []
+
+        def committed(_: None) -> None:
+            text = f"partition {partition}, seq {row.seq}, epoch {epoch}, {row.hash.hex()[:16]}"
+            at = self.world.note(self.host.name, "commits", text)
+            made.append(Commit(partition, epoch, self._owner.get(epoch, self.host.name), row, at))
+            self.journals.written.append(made[0])
+
+        await self._write(
+            "commit", lambda: self.inner.commit(partition, row, payloads, epoch=epoch), committed, late=True
+        )
+        self.journals.acknowledged.extend(made)
+
+    async def write_rows(self, partition: int, rows: Rows, *, epoch: int, through: int, head: bytes) -> None:
+        def written(_: None) -> None:
+            at = self.world.note(self.host.name, "writes rows", f"partition {partition}, through {through}")
+            owner = self._owner.get(epoch, self.host.name)
+            self.journals.written.append(RowsWritten(partition, epoch, owner, through, at))
+
+        await self._write(
+            "write_rows",
+            lambda: self.inner.write_rows(partition, rows, epoch=epoch, through=through, head=head),
+            written,
+        )
+
+    async def load(self, partition: int) -> Loaded:
+        return await self._read("load", lambda: self.inner.load(partition))
+
+    async def journal(self, partition: int, *, after: int, limit: int) -> list[Sealed]:
+        return await self._read("journal", lambda: self.inner.journal(partition, after=after, limit=limit))
+
+    async def read_payloads(self, digests: Sequence[str]) -> dict[str, bytes]:
+        return await self._read("read_payloads", lambda: self.inner.read_payloads(digests))
+
+    async def find_runs(self, tenant: str, *, ids: Sequence[str] = (), keys: Sequence[str] = ()) -> list[RunRow]:
+        return await self._read("find_runs", lambda: self.inner.find_runs(tenant, ids=ids, keys=keys))
+
+    async def list_runs(self, wanted: RunFilter) -> list[RunRow]:
+        return await self._read("list_runs", lambda: self.inner.list_runs(wanted))
+
+    async def count_runs(self, tenant: str) -> dict[int, int]:
+        return await self._read("count_runs", lambda: self.inner.count_runs(tenant))
+
+    async def read_attempts(self, run: int) -> list[bytes]:
+        return await self._read("read_attempts", lambda: self.inner.read_attempts(run))
+
+    async def read_children(self, run: int, step: int) -> list[tuple[int, bytes]]:
+        return await self._read("read_children", lambda: self.inner.read_children(run, step))
+
+    async def read_cache(self, keys: Sequence[str]) -> dict[str, CacheRow]:
+        return await self._read("read_cache", lambda: self.inner.read_cache(keys))
+
+    async def read_definition(self, tenant: str, digest: str) -> DefinitionRow | None:
+        return await self._read("read_definition", lambda: self.inner.read_definition(tenant, digest))
+
+    async def add_log_chunks(self, chunks: Sequence[LogChunk]) -> None:
+        await self._write("add_log_chunks", lambda: self.inner.add_log_chunks(chunks), lambda _: None)
+
+    async def read_log_chunks(self, task: int, attempt: int, *, after: int = -1) -> list[LogChunk]:
+        return await self._read("read_log_chunks", lambda: self.inner.read_log_chunks(task, attempt, after=after))
+
+    # ---- how an operation goes
+
+    async def _read(self, name: str, deed: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        await self._may_fail(name)
+        return await self._happen(deed, lambda _: None, self._latency_ns(name))
+
+    async def _write(
+        self, name: str, deed: Callable[[], Coroutine[Any, Any, T]], done: Callable[[T], None], *, late: bool = False
+    ) -> T:
+        await self._may_fail(name)
+        if self.troubles.full and name != "claim":
+            raise StoreFull(f"{name}: no space is left; free some", retry_after_ms=RETRY_AFTER_MS)
+        if late and self._strikes("store_late"):
+            self._happen(deed, done, TIMEOUT_NS + self.chance.below(LATE_NS_MAX), in_order=False)
+            await asyncio.sleep(TIMEOUT_NS / NS)
+            raise OutcomeUnknown(f"{name} got no answer in time: read the head", retry_after_ms=RETRY_AFTER_MS)
+        answer = await self._happen(deed, done, self._latency_ns(name))
+        if self._strikes("store_answer_lost"):
+            raise OutcomeUnknown(f"the answer to {name} was lost: read the head", retry_after_ms=RETRY_AFTER_MS)
+        return answer
+
+    async def _may_fail(self, name: str) -> None:
+        if self.troubles.down or self._strikes("store_fails"):
+            await asyncio.sleep(self.chance.delay_ns(LATENCY_NS) / NS)
+            raise Unavailable(f"{name}: the store cannot be reached; try again", retry_after_ms=RETRY_AFTER_MS)
+
+    def _happen(
+        self, deed: Callable[[], Coroutine[Any, Any, T]], done: Callable[[T], None], latency_ns: int,
+        *, in_order: bool = True,
+    ) -> "asyncio.Future[T]":  # fmt: skip
+        """The deed at one instant of the future, by the world: the host may be dead by then."""
+        loop = self.world.loop
+        when_ns = loop.now_ns + latency_ns
+        if in_order:
+            when_ns = self._free_ns = max(when_ns, self._free_ns + 1)
+        answer: asyncio.Future[T] = loop.create_future()
+        self.world.at_ns(when_ns, self._do, deed, done, answer)
+        return answer
+
+    def _do(
+        self, deed: Callable[[], Coroutine[Any, Any, T]], done: Callable[[T], None], answer: "asyncio.Future[T]"
+    ) -> None:
+        if self.process.dead and self.chance.happens(0.5):
+            return  # it was still on the way; the other half had arrived
+        try:
+            result = at_once(deed())
+        except SimulationError:
+            raise
+        except Exception as error:
+            if not answer.done() and not self.process.dead:
+                answer.set_exception(error)
+                answer.exception()  # who timed out never asks
+            return
+        done(result)
+        if not answer.done():
+            answer.set_result(result)
+
+    def _latency_ns(self, name: str) -> int:
+        latency_ns = self.chance.delay_ns(LATENCY_NS)
+        if self.world.faults.store_slow and self.world.strikes(self.chance, f"{self.host.name} {name}", "store_slow"):
+            latency_ns *= SLOW
+        return latency_ns
+
+    def _strikes(self, fault: str) -> bool:
+        return self.world.strikes(self.chance, self.host.name, fault)
+
+
+def at_once(deed: Coroutine[Any, Any, T]) -> T:
+    """Run to its end what never really waits. A memory store has nothing to wait for."""
+    try:
+        while (waits_for := deed.send(None)) is None:
+            pass
+    except StopIteration as end:
+        result: T = end.value
+        return result
+    deed.close()
+    raise SimulationError(f"a store inside SimStore must not wait, but it waits for {waits_for!r}")

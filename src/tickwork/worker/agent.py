@@ -1,0 +1,374 @@
+"""The agent: exchanges work for results with the server, and hands work to executors.
+
+It never runs user code, so nothing that user code does can stop its beats. A report is forgotten only when
+a reply says that it is durable; until then it is sent again, in the same call under the same number. One call
+waits at the server for work; when there is something to report meanwhile, the next call goes at once. At most
+one call with reports is under way, so under load reports gather by themselves.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import NamedTuple, TypeVar
+
+from tickwork.core.errors import Corrupt, Refused, Unavailable
+from tickwork.ports.artifacts import digest_of
+from tickwork.ports.clock import Clock
+from tickwork.ports.exchange import (
+    Broke,
+    Call,
+    Catalog,
+    Done,
+    Link,
+    Profile,
+    Reply,
+    Report,
+    Returned,
+    Saved,
+    Spec,
+    Work,
+)
+from tickwork.ports.executor import Executor
+from tickwork.ports.ids import Ids
+from tickwork.worker.credit import Credit
+from tickwork.worker.logs import Logs
+
+BEAT_MS = 10_000  # how long a call may wait for work; the next one follows at once
+GATHER_S = 0.001  # after a call that carried many reports, the next waits so long for more
+MANY = 16
+REPORTS_MAX, REPORT_BYTES_MAX = 2_000, 4 * 1024 * 1024
+BACKOFF_S, BACKOFF_S_MAX = 0.05, 1.0
+FAREWELL_S = 5.0  # how long a worker that ends tries to reach a server that is away
+Key = tuple[int, int]
+T = TypeVar("T")
+
+
+class Held(NamedTuple):
+    work: Work
+    spec: Spec
+    executor: Executor
+
+
+class Agent:
+    """`run` ends after `drain`, or raises `Refused` where the server does not serve this worker."""
+
+    def __init__(
+        self,
+        link: Link,
+        executors: Sequence[Executor],
+        *,
+        clock: Clock,
+        ids: Ids,
+        name: str,
+        profile: Profile | None = None,
+        beat_ms: int = BEAT_MS,
+    ) -> None:
+        self._link, self._clock, self._beat_ms = link, clock, beat_ms
+        self._executors = list(executors)
+        self._by_kind: dict[str, Executor] = {}
+        self._profile = profile or Profile()
+        self.name, self.session = name, ids.new()
+        self._seq = 0
+        self._held: dict[Key, Held] = {}
+        self._specs: dict[int, Spec] = {}
+        self._pending: list[Report] = []
+        self._stopped: dict[Key, None] = {}  # stops that came before their work
+        self._credit = Credit()
+        self.logs = Logs(self._send_log)
+        self._post: asyncio.Task[None] | None = None  # the call with reports
+        self._poll: asyncio.Task[None] | None = None  # the call that waits for work
+        self._pump_handle: asyncio.Handle | None = None
+        self._carried = 0  # reports in the last call
+        self._introduce = True  # the server must hear profile and everything held
+        self._doubt = False  # a reply may be lost: say what is held
+        self._failures = 0
+        self._draining = False
+        self._over: asyncio.Future[None] | None = None
+        self.fenced = 0  # reports that came too late
+        self.reached = asyncio.Event()  # the server has answered at least once
+
+    @property
+    def held(self) -> tuple[Key, ...]:
+        return tuple(self._held)
+
+    @property
+    def slots(self) -> int:
+        return sum(executor.slots for executor in self._executors)
+
+    # ---- life
+
+    async def run(self) -> None:
+        self._over = asyncio.get_running_loop().create_future()
+        try:
+            catalog = await self._start(self._executors)
+            await self._until_reached(lambda: self._link.publish(catalog))
+            self._pump()
+            await self._over
+        finally:
+            await self._close()
+
+    async def _start(self, executors: Iterable[Executor]) -> Catalog:
+        catalogs = []
+        for executor in executors:
+            catalogs.append(await executor.start(self))
+            self._by_kind.update(dict.fromkeys(executor.kinds, executor))
+        return Catalog(
+            tuple(one for catalog in catalogs for one in catalog.documents),
+            tuple(one for catalog in catalogs for one in catalog.schedules),
+            tuple(one for catalog in catalogs for one in catalog.handlers),
+        )
+
+    async def replace(self, old: Executor, new: Executor) -> None:
+        """New code for old: what has not begun goes to `new`, what runs ends where it is. Where `new` does not
+        start, its error is raised and `old` goes on."""
+        catalog = await new.start(self)
+        await self._until_reached(lambda: self._link.publish(catalog))
+        self._executors[self._executors.index(old)] = new
+        self._by_kind.update(dict.fromkeys(new.kinds, new))
+        for key in old.recall():
+            held = self._held.get(key)
+            if held is not None:
+                self._held[key] = held._replace(executor=new)
+                new.run(held.work, held.spec)
+        await old.close(grace_s=60.0)
+
+    async def drain(self, *, grace_s: float) -> None:
+        """No new work; hand back what has not begun, let the rest end within the time given; say goodbye.
+        Asked a second time, it goes on with the shorter of the two times."""
+        if self._draining:
+            await asyncio.gather(*(executor.close(grace_s=grace_s) for executor in self._executors))
+            return
+        self._draining = True
+        for executor in self._executors:
+            for key in executor.recall():
+                self.report(Returned(*key))
+        self._pump()
+        await asyncio.gather(*(executor.close(grace_s=grace_s) for executor in self._executors))
+        try:
+            async with asyncio.timeout(FAREWELL_S):
+                await self._say_farewell()
+        except (TimeoutError, Unavailable):
+            pass  # the server notices by itself
+        self._end()
+
+    async def _say_farewell(self) -> None:
+        while self._pending or self._post is not None:
+            if self._post is not None:
+                await asyncio.wait([self._post])
+            self._pump()
+        await self.logs.flush()
+        await self._link.call(self._call(goodbye=True))
+
+    def _end(self, error: BaseException | None = None) -> None:
+        assert self._over is not None
+        if self._over.done():
+            return
+        if error is None:
+            self._over.set_result(None)
+        else:
+            self._over.set_exception(error)
+
+    async def _close(self) -> None:
+        if self._pump_handle is not None:
+            self._pump_handle.cancel()
+        calls = [task for task in (self._post, self._poll) if task is not None]
+        for task in calls:
+            task.cancel()
+        if calls:
+            await asyncio.wait(calls)
+        await self.logs.close()
+        if not self._draining:
+            await asyncio.gather(*(executor.close(grace_s=0) for executor in self._executors))
+
+    # ---- what executors say
+
+    def report(self, report: Report) -> None:
+        if (report.task, report.attempt) not in self._held:
+            return  # stopped meanwhile
+        self._pending.append(report)
+        if self._post is None and self._pump_handle is None:
+            self._pump_soon()
+
+    def log(self, task: int, attempt: int, stream: str, text: str, at_ms: int) -> None:
+        self.logs.add(task, attempt, stream, text, at_ms)
+
+    async def fetch(self, digest: str) -> bytes:
+        data = await self._until_reached(lambda: self._link.fetch(digest))
+        if digest_of(data) != digest:
+            raise Corrupt(f"the artifact {digest} came with other bytes than were put; it was not used")
+        return data
+
+    async def store(self, data: bytes) -> str:
+        return await self._until_reached(lambda: self._link.store(data))
+
+    async def _send_log(self, task: int, attempt: int, chunk: int, first: int, lines: bytes) -> None:
+        await self._until_reached(lambda: self._link.log(task, attempt, chunk, first, lines))
+
+    async def _until_reached(self, ask: Callable[[], Awaitable[T]]) -> T:
+        delay_s = BACKOFF_S
+        while True:
+            try:
+                return await ask()
+            except Unavailable:
+                await asyncio.sleep(delay_s)
+                delay_s = min(2 * delay_s, BACKOFF_S_MAX)
+
+    # ---- calls
+
+    def _pump_soon(self) -> None:
+        loop = asyncio.get_running_loop()
+        if self._carried >= MANY:
+            self._pump_handle = loop.call_later(GATHER_S, self._pump)
+        else:
+            self._pump_handle = loop.call_soon(self._pump)
+
+    def _pump(self) -> None:
+        """Start the call that is due, if one is."""
+        if self._pump_handle is not None:
+            self._pump_handle.cancel()
+            self._pump_handle = None
+        if self._post is not None or self._over is None or self._over.done():
+            return
+        loop = asyncio.get_running_loop()
+        if self._pending:
+            self._post = loop.create_task(self._deliver(self._call(self._batch())))
+        elif self._poll is None and not self._draining:
+            self._stopped.clear()
+            wait_ms = 0 if self._introduce else self._beat_ms
+            self._poll = loop.create_task(self._wait_for_work(self._call(wait_ms=wait_ms)))
+
+    def _batch(self) -> tuple[Report, ...]:
+        size = 0
+        for count, report in enumerate(self._pending[:REPORTS_MAX]):
+            if isinstance(report, Done | Saved) and type(report.value) is bytes:
+                size += len(report.value)
+                if size > REPORT_BYTES_MAX and count:
+                    return self._take(count)
+        return self._take(REPORTS_MAX)
+
+    def _take(self, count: int) -> tuple[Report, ...]:
+        taken, self._pending = self._pending[:count], self._pending[count:]
+        return tuple(taken)
+
+    def _call(self, reports: tuple[Report, ...] = (), *, wait_ms: int = 0, goodbye: bool = False) -> Call:
+        self._seq += 1
+        credit = 0 if self._draining else self._credit.at(self._clock.mono_ms(), slots=self.slots)
+        tell_all = self._introduce or self._doubt
+        self._doubt = False
+        return Call(
+            self.name,
+            self.session,
+            self._seq,
+            credit,
+            wait_ms,
+            reports,
+            tuple(self._held) if tell_all else None,
+            self._profile if self._introduce else None,
+            goodbye,
+        )
+
+    async def _deliver(self, call: Call) -> None:
+        """A call with reports, sent until it is answered."""
+        try:
+            reply = await self._asked(call)
+            while reply is None:
+                reply = await self._asked(call)
+        except Exception as error:
+            self._end(error)
+            return
+        finally:
+            self._post = None
+        if reply.resync:
+            self._pending[:0] = call.reports  # a server that does not know us has taken nothing
+        else:
+            self._taken(call.reports)
+        self._carried = len(call.reports)
+        self._follow(call, reply)
+
+    async def _wait_for_work(self, call: Call) -> None:
+        """A call without reports. Where it is lost, the next says what is held, and the server offers the rest anew."""
+        try:
+            reply = await self._asked(call)
+        except Exception as error:
+            self._end(error)
+            return
+        finally:
+            self._poll = None
+        if reply is not None:
+            self._follow(call, reply)
+        else:
+            self._pump()
+
+    async def _asked(self, call: Call) -> Reply | None:
+        """None: not reached, and some time has passed."""
+        try:
+            reply = await self._link.call(call)
+        except Unavailable:
+            self._doubt = True
+            self._failures += 1
+            await asyncio.sleep(min(BACKOFF_S * 2 ** min(self._failures - 1, 10), BACKOFF_S_MAX))
+            return None
+        self._failures = 0
+        self.reached.set()
+        return reply
+
+    def _taken(self, reports: tuple[Report, ...]) -> None:
+        """These are durable."""
+        held, logged, ended = self._held, self.logs.open, 0
+        for report in reports:
+            kind = type(report)
+            if kind is Done or kind is Broke or kind is Returned:
+                ended += 1
+                key = (report.task, report.attempt)
+                held.pop(key, None)
+                if key in logged:
+                    self.logs.ended(key)
+            elif kind is Saved:
+                one = held.get((report.task, report.attempt))
+                if one is not None:
+                    one.executor.saved(report.task, report.attempt)
+        self._credit.ended(ended)
+
+    def _follow(self, call: Call, reply: Reply) -> None:
+        if reply.refused:
+            self._end(Refused("worker_refused", f"the server does not serve this worker: {reply.refused}"))
+            return
+        self._introduce = reply.resync or (self._introduce and call.profile is None)
+        self.fenced += len(reply.fenced)
+        for spec in reply.specs:
+            self._specs[spec.id] = spec
+        for key in reply.stop:
+            self._stop(key)
+        begin = self._begin
+        for work in reply.work:
+            begin(work)
+        self._pump()
+
+    def _stop(self, key: Key) -> None:
+        held = self._held.pop(key, None)
+        if held is None:
+            self._stopped[key] = None
+            return
+        held.executor.stop(*key)
+        self._pending = [one for one in self._pending if (one.task, one.attempt) != key]
+
+    def _begin(self, work: Work) -> None:
+        key = (work.task, work.attempt)
+        if key in self._held or key in self._stopped:
+            return  # offered again, or called off before it came
+        spec = self._specs.get(work.spec)
+        if spec is None:
+            self._doubt = True  # not held, so it is offered again; with `introduce`, the specs come anew
+            self._introduce = True
+            return
+        executor = self._by_kind.get(spec.kind)
+        if executor is None:
+            self._held[key] = Held(work, spec, self._executors[0])
+            known = ", ".join(sorted(self._by_kind)) or "none"
+            message = f"this worker runs no {spec.kind} nodes, only {known}; start one that does"
+            self.report(Broke(*key, "HandlerMissing", message, permanent=True))
+            return
+        self._held[key] = Held(work, spec, executor)
+        if self._draining:
+            self.report(Returned(*key))
+        else:
+            executor.run(work, spec)

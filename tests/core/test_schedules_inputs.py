@@ -1,0 +1,29 @@
+"""What a scheduled run is given."""
+
+from driver import BY, Driver, T, task
+from tickwork.core import inputs as inp
+from tickwork.core.values import pack, unpack
+
+SINCE_2027 = 1_800_000_000_000
+
+
+def test_a_workflow_that_asks_for_its_scheduled_time_gets_the_nominal_one():
+    driver = Driver()
+    fields = {"scheduled_time": {"type": "datetime"}, "n": {"type": "integer"}}
+    driver.define("w", task("a"), inputs=fields)
+    driver.expect(inp.PutSchedule(BY, T, "s", "w", every_ms=60_000, anchor_ms=SINCE_2027, inputs=pack({"n": 3})))
+
+    driver.advance(60_000)
+
+    [run] = [run for run in driver.state.runs.values() if run.schedule == "s"]
+    assert unpack(run.inputs, what="inputs") == {"n": 3, "scheduled_time": "2027-01-15T08:01:00Z"}
+
+
+def test_a_workflow_that_does_not_ask_is_given_nothing_more():
+    driver = Driver()
+    driver.define("w", task("a"))
+    driver.expect(inp.PutSchedule(BY, T, "s", "w", every_ms=60_000, anchor_ms=SINCE_2027))
+
+    driver.advance(60_000)
+
+    assert [run.inputs for run in driver.state.runs.values()] == [None]

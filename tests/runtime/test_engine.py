@@ -1,0 +1,616 @@
+"""The engine on a memory store: what a client and a worker can rely on."""
+
+import asyncio
+import contextlib
+
+import msgspec
+import pytest
+
+from runtime.house import Hand, House, task
+from tickwork.core.errors import Refused, Unavailable
+from tickwork.core.machine import Machine
+from tickwork.ports import wire
+from tickwork.ports.exchange import Begun, Broke, Done, Saved
+from tickwork.ports.store import OutcomeUnknown, StoreFull
+from tickwork.stores.memory import MemoryStore
+
+
+@pytest.fixture
+async def house():
+    house = House()
+    await house.open()
+    yield house
+    await house.crash()
+
+
+@contextlib.asynccontextmanager
+async def serving(hand: Hand, **functions):
+    hand.functions |= functions
+    await hand.sit_down()
+    job = asyncio.create_task(hand.serve())
+    try:
+        yield
+    finally:
+        job.cancel()
+        await asyncio.gather(job, return_exceptions=True)
+
+
+async def test_a_run_goes_from_submission_to_its_output(house):
+    await house.define(
+        "add", task("one"), task("two", args={"x": {"from": "nodes.one"}, "y": {"from": "inputs.y"}}, needs=["one"]),
+        inputs={"y": {"type": "integer", "default": 5}},
+    )  # fmt: skip
+    async with serving(Hand(house), one=lambda: 37, two=lambda x, y: x + y):
+        run = await house.until(await house.submit("add"), "completed")
+
+    assert run.output == 42
+    assert [(one.node, one.state, len(one.attempts)) for one in run.tasks] == [
+        ("one", "succeeded", 1), ("two", "succeeded", 1)
+    ]  # fmt: skip
+
+
+@pytest.mark.proves("I27")
+async def test_one_key_is_one_run_while_it_runs_after_it_left_and_when_it_is_stored(house):
+    await house.define("w", task("a"))
+    first = await house.submit("w", key="k1")
+    assert await house.submit("w", key="k1") == first
+
+    async with serving(Hand(house), a=lambda: None):
+        await house.until(first, "completed")
+        assert await house.submit("w", key="k1") == first
+        await asyncio.sleep(0.15)  # rows are written
+        assert house.engine._live.books.find_left("default", first) is None
+        assert await house.submit("w", key="k1") == first
+
+    await house.engine.stop()
+    await house.open()
+    assert await house.submit("w", key="k1") == first
+    [answer] = await house.engine.submit([wire.Submission(workflow="w", key="k1", priority=3)], by="test")
+    assert isinstance(answer, wire.Rejected) and answer.code == "key_reused"
+
+
+async def test_an_id_is_one_run_for_ever(house):
+    await house.define("w", task("a"))
+    async with serving(Hand(house), a=lambda: None):
+        await house.until(await house.submit("w", id="mine"), "completed")
+    await house.engine.stop()
+    await house.open()
+    house.clock.pass_ms(3 * 86_400_000)
+
+    [answer] = await house.engine.submit([wire.Submission(workflow="w", id="mine")], by="test")
+
+    assert answer == wire.Submitted(id="mine", duplicate=True)
+
+
+async def test_a_batch_is_answered_one_by_one(house):
+    await house.define("w", task("a"), inputs={"n": {"type": "integer"}})
+
+    answers = await house.engine.submit(
+        [
+            wire.Submission(workflow="w", inputs={"n": 1}),
+            wire.Submission(workflow="nope"),
+            wire.Submission(workflow="w", inputs={"n": "x"}),
+            wire.Submission(workflow="w", inputs={"n": 2}, start_at="yesterday"),
+            wire.Submission(workflow="w", inputs={"n": 3}),
+        ],
+        by="test",
+    )
+
+    codes = [getattr(one, "code", "ok") for one in answers]
+    assert codes == ["ok", "unknown_workflow", "wrong_type", "instant_syntax", "ok"]
+
+
+async def test_results_of_a_map_are_gathered_in_order_also_when_they_are_large(house):
+    await house.define(
+        "fan",
+        task("make"),
+        {"kind": "map", "id": "each", "needs": ["make"], "over": "nodes.make", "max_parallel": 3,
+         "body": {"kind": "task", "handler": "each", "args": {"x": {"from": "item"}, "i": {"from": "index"}}}},
+        task("join", needs=["each"], args={"xs": {"from": "nodes.each"}}),
+    )  # fmt: skip
+    sizes = {0: 10, 1: 3_000, 2: 100, 3: 40_000, 4: 1, 5: 30_000}
+    functions = {
+        "make": lambda: list(range(6)),
+        "each": lambda x, i: str(i) * sizes[x],
+        "join": lambda xs: [len(x) for x in xs],
+    }
+    async with serving(Hand(house), **functions):
+        run_id = await house.submit("fan")
+        # 73 KB gathered is more than travels inline: the worker is told to fetch it.
+        run = await house.until(run_id, "failed", "completed")
+
+    assert run.state == "failed" and "join" in run.error  # the scripted worker does not fetch
+    gathered = msgspec.msgpack.decode(await house.engine.value_bytes(run_id, "each"))
+    assert [len(text) for text in gathered] == [sizes[place] for place in range(6)]
+    assert "".join(text[0] for text in gathered) == "012345"
+
+
+async def test_a_value_too_large_for_the_journal_is_committed_with_it_and_read_back(house):
+    await house.define("big", task("make"), task("use", needs=["make"], args={"x": {"from": "nodes.make"}}))
+    async with serving(Hand(house), make=lambda: "y" * 20_000, use=lambda x: len(x)):
+        run_id = await house.submit("big")
+        run = await house.until(run_id, "completed")
+
+    assert run.output == 20_000
+    assert run.tasks[0].result_size > 20_000
+    await house.engine.stop()
+    await house.open()
+    assert msgspec.msgpack.decode(await house.engine.value_bytes(run_id, "make")) == "y" * 20_000
+
+
+async def test_a_failed_run_can_be_retried_after_a_restart(house):
+    await house.define("w", task("a"))
+    broken = True
+
+    def a():
+        if broken:
+            raise ValueError("not today")
+        return "fine"
+
+    async with serving(Hand(house), a=a):
+        run_id = await house.submit("w")
+        run = await house.until(run_id, "failed")
+        assert run.error == "a: ValueError: not today"
+    await house.engine.stop()
+    await house.open()
+    broken = False
+    async with serving(Hand(house), a=a):
+        await house.engine.resolve(run_id, by="test")
+        run = await house.until(run_id, "completed")
+
+    assert run.output == "fine"
+    assert [one.state for one in run.tasks[0].attempts] == ["failed", "succeeded"]
+    page, _ = await house.engine.runs(house.engine.filter())
+    assert [(one.id, one.state) for one in page] == [(run_id, "completed")]
+
+
+async def test_a_run_that_ended_cannot_be_cancelled_and_says_so(house):
+    await house.define("w", task("a"))
+    async with serving(Hand(house), a=lambda: None):
+        run_id = await house.submit("w")
+        await house.until(run_id, "completed")
+
+        with pytest.raises(Refused, match="COMPLETED"):
+            await house.engine.cancel(run_id, by="test")
+        with pytest.raises(Refused, match="no unfinished run"):
+            await house.engine.cancel("never", by="test")
+
+
+async def test_cancel_stops_what_a_worker_holds(house):
+    await house.define("w", task("a"))
+    hand = Hand(house)
+    await hand.sit_down()
+    run_id = await house.submit("w")
+    [work] = await hand.take()
+
+    await house.engine.cancel(run_id, by="test", reason="enough")
+    await hand.call(wait_ms=100)
+
+    assert hand.stopped == [(work.task, work.attempt)]
+    run = await house.engine.run(run_id)
+    assert run.state == "cancelled" and run.tasks[0].attempts[0].state == "cancelled"
+    reply = await hand.call(Done(work.task, work.attempt, b"\xc0"))
+    assert reply.fenced == ((work.task, work.attempt),)
+
+
+# ---- the exchange
+
+
+async def test_a_repeated_call_gets_the_same_reply(house):
+    await house.define("w", task("a"))
+    hand = Hand(house)
+    await hand.sit_down()
+    await house.submit("w")
+    await hand.take()
+    seq = hand.seq
+
+    again = await hand.call(seq=seq)
+
+    assert [(work.task, work.attempt) for work in again.work] == list(hand.held)
+
+
+async def test_work_whose_reply_was_lost_is_offered_again(house):
+    await house.define("w", task("a"))
+    hand = Hand(house)
+    await hand.sit_down()
+    await house.submit("w")
+    [work] = await hand.take()
+    hand.held.clear()
+
+    reply = await hand.call(held=())
+
+    assert reply.work == (work,) and len(reply.specs) == 1
+
+
+async def test_a_newer_call_ends_one_that_waits(house):
+    hand = Hand(house)
+    await hand.sit_down()
+    waiting = asyncio.create_task(hand.call(wait_ms=20_000))
+    await asyncio.sleep(0.01)
+
+    await hand.call()
+
+    await asyncio.wait_for(waiting, 1)
+
+
+async def test_a_server_that_does_not_know_a_session_asks_for_everything(house):
+    hand = Hand(house)
+
+    assert (await hand.call()).resync
+
+
+async def test_a_second_worker_of_the_same_name_is_refused_while_the_first_is_there(house):
+    await Hand(house).sit_down()
+
+    reply = await Hand(house, session="other").sit_down()
+
+    assert "choose another name" in reply.refused
+
+
+@pytest.mark.proves("F1", "I49", "I5")
+async def test_a_worker_whose_connection_closed_is_lost_after_three_seconds(house):
+    await house.define("w", task("a"))
+    first, second = Hand(house), Hand(house, "w2")
+    await first.sit_down()
+    await house.submit("w")
+    [work] = await first.take()
+    await second.sit_down()
+    house.engine.connection_closed(first.peer)
+    house.clock.pass_ms(2_000)
+    await asyncio.sleep(0.6)
+    assert "w1" in house.engine.floor.seats
+
+    house.clock.pass_ms(1_000)
+    [again] = await second.take()
+
+    assert (again.task, again.attempt) == (work.task, 2)
+    assert (await first.call(Done(work.task, 1, b"\xc0"))).resync
+    await first.sit_down()
+    assert (await first.call(Done(work.task, 1, b"\xc0"))).fenced == ((work.task, 1),)
+
+
+@pytest.mark.proves("F2", "I51")
+async def test_a_worker_is_silent_for_25_seconds_before_it_is_lost(house):
+    await house.define("w", task("a"))
+    hand = Hand(house)
+    await hand.sit_down()
+    await house.submit("w")
+    await hand.take()
+    house.clock.pass_ms(24_000)
+    await asyncio.sleep(0.6)
+    assert "w1" in house.engine.floor.seats
+    await hand.call()
+    house.clock.pass_ms(24_000)
+    await asyncio.sleep(0.6)
+    assert "w1" in house.engine.floor.seats
+
+    house.clock.pass_ms(2_000)
+    await asyncio.sleep(0.6)
+
+    assert "w1" not in house.engine.floor.seats and not house.engine.state.workers
+
+
+async def test_after_a_restart_a_worker_goes_on_and_its_result_counts(house):
+    await house.define("w", task("a"))
+    hand = Hand(house)
+    await hand.sit_down()
+    run_id = await house.submit("w")
+    [work] = await hand.take()
+    await house.crash()
+    house.clock.pass_ms(600_000)  # the server was away for long: the loss clock starts anew
+    await house.open()
+
+    assert (await hand.call()).resync
+    assert (await hand.sit_down()).stop == ()
+    await hand.call(Done(work.task, work.attempt, b"\x07"))
+
+    run = await house.until(run_id, "completed")
+    assert run.output == 7 and len(run.tasks[0].attempts) == 1
+
+
+async def test_goodbye_hands_back_what_was_held(house):
+    await house.define("w", task("a"))
+    first, second = Hand(house), Hand(house, "w2")
+    await first.sit_down()
+    await house.submit("w")
+    await first.take()
+    await second.sit_down()
+
+    await first.call(goodbye=True)
+
+    [work] = await second.take()
+    assert work.attempt == 2
+
+
+async def test_a_checkpoint_reaches_the_next_attempt(house):
+    await house.define("w", task("a", retry={"attempts": 2, "delay_ms": 1}))
+    hand = Hand(house)
+    await hand.sit_down()
+    await house.submit("w")
+    [work] = await hand.take()
+    await hand.call(Begun(work.task, 1, 5))
+    await hand.call(Saved(work.task, 1, msgspec.msgpack.encode("x" * 5_000)))
+    hand.held[work.task, 1] = work
+    await hand.call(Broke(work.task, 1, "ValueError", "again"))
+    [again] = await hand.take()
+
+    assert again.attempt == 2 and msgspec.msgpack.decode(again.checkpoint) == "x" * 5_000
+
+
+async def test_a_reference_that_leads_nowhere_fails_the_attempt_with_a_reason(house):
+    await house.define("w", task("a"), task("b", needs=["a"], args={"x": {"from": "nodes.a.rows.3"}}))
+    async with serving(Hand(house), a=lambda: {"rows": [1]}, b=lambda x: x):
+        run = await house.until(await house.submit("w"), "failed")
+
+    assert run.error == "b: BadArgument: argument 'x': there is no '3' in it"
+
+
+# ---- a child run
+
+
+async def test_a_child_run_gets_arguments_of_any_size_and_gives_its_output(house):
+    await house.define(
+        "inner", task("use", args={"text": {"from": "inputs.text"}}), inputs={"text": {"type": "string"}}
+    )
+    await house.define(
+        "outer",
+        task("make"),
+        {
+            "kind": "workflow",
+            "id": "child",
+            "workflow": "inner",
+            "needs": ["make"],
+            "args": {"text": {"from": "nodes.make"}},
+        },
+    )
+    async with serving(Hand(house), make=lambda: "z" * 9_000, use=lambda text: len(text)):
+        run = await house.until(await house.submit("outer"), "completed")
+
+    assert run.output == 9_000
+    page, _ = await house.engine.runs(house.engine.filter(workflow="inner"))
+    child = await house.engine.run(page[0].id)
+    assert child.source == "child" and child.inputs == {"text": "z" * 9_000}
+
+
+async def test_cached_results_are_used_again_also_after_a_restart(house):
+    await house.define("w", task("a", args={"x": {"value": 1}}, cache={}))
+    calls = []
+    async with serving(Hand(house), a=lambda x: calls.append(x) or "kept"):
+        for _ in range(2):
+            await house.until(await house.submit("w"), "completed")
+        await house.engine.stop()
+        await house.open()
+    async with serving(Hand(house), a=lambda x: calls.append(x) or "kept"):
+        run = await house.until(await house.submit("w"), "completed")
+
+    assert run.output == "kept" and calls == [1]
+
+
+# ---- lists
+
+
+async def test_pages_join_what_runs_what_just_ended_and_what_is_stored(house):
+    await house.define("w", task("a"))
+    async with serving(Hand(house), a=lambda: None):
+        ids = [await house.submit("w") for _ in range(7)]
+        for run_id in ids:
+            await house.until(run_id, "completed")
+    await asyncio.sleep(0.1)
+    ids += [await house.submit("w") for _ in range(4)]
+    found, before = [], 0
+    while True:
+        page, before = await house.engine.runs(house.engine.filter(limit=3, before=before))
+        found += [run.id for run in page]
+        if not before:
+            break
+
+    assert found == ids[::-1]
+    active, _ = await house.engine.runs(house.engine.filter(states=("active",)))
+    assert [run.id for run in active] == ids[:6:-1]
+    with pytest.raises(Refused, match="a state is one of"):
+        house.engine.filter(states=("odd",))
+
+
+async def test_changes_of_a_run_are_followed_to_its_end(house):
+    await house.define("w", task("a"), task("b", needs=["a"]))
+    run_id = await house.submit("w")
+    seen = []
+
+    async def follow():
+        seen.extend([(view.state, view.tasks_ended) async for view in house.engine.changes(run_id) if view is not None])
+
+    follower = asyncio.create_task(follow())
+    async with serving(Hand(house), a=lambda: None, b=lambda: None):
+        await asyncio.wait_for(follower, 5)
+
+    assert seen[0] == ("active", 0) and seen[-1] == ("completed", 2)
+    assert not house.engine._watchers
+
+
+async def test_why_tells_the_chain_of_decisions(house):
+    await house.define("w", task("a"))
+    run_id = await house.submit("w")
+    assert "credit" in {one.held for node in house.engine.why_not(run_id).nodes for one in node.obstacles}
+    async with serving(Hand(house), a=lambda: None):
+        await house.until(run_id, "completed")
+
+    story = await house.engine.why(run_id)
+
+    assert story.entries[0].what == "submitted" and story.state == "COMPLETED"
+    assert house.engine.why_not(run_id) is None
+
+
+# ---- when things go wrong
+
+
+class Troubled(MemoryStore):
+    """A store whose commits fail as the test says."""
+
+    trouble: Exception | None = None
+    after: bool = False
+
+    async def commit(self, partition, row, payloads, *, epoch):
+        trouble = self.trouble
+        if trouble is not None and not self.after:
+            raise trouble
+        await super().commit(partition, row, payloads, epoch=epoch)
+        if trouble is not None:
+            self.trouble = None
+            raise trouble
+
+
+@pytest.mark.proves("F9", "I1", "I11")
+@pytest.mark.parametrize("after", [True, False])
+async def test_a_commit_of_unknown_outcome_is_settled_by_the_head(after):
+    house = House(Troubled)
+    await house.open()
+    await house.define("w", task("a"))
+    house.store.after = after
+    house.store.trouble = OutcomeUnknown("cut off", retry_after_ms=1)
+    waiting = asyncio.create_task(house.submit("w"))
+    await asyncio.sleep(0.05)
+    house.store.trouble = None
+
+    run_id = await asyncio.wait_for(waiting, 2)
+
+    assert (await house.engine.run(run_id)).state == "active"
+    rows = await house.engine.journal(after=0, limit=1_000)
+    assert [row.seq for row in rows] == list(range(1, len(rows) + 1))
+    await house.crash()
+
+
+@pytest.mark.proves("F12")
+async def test_a_full_store_refuses_what_is_new_and_goes_on_when_there_is_space():
+    house = House(Troubled)
+    await house.open()
+    await house.define("w", task("a"))
+    house.store.trouble = StoreFull("no space", retry_after_ms=1)
+    waiting = asyncio.create_task(house.submit("w"))
+    await asyncio.sleep(0.05)
+
+    with pytest.raises(StoreFull):
+        await house.submit("w")
+    assert not house.engine.accepting and not waiting.done()
+    house.store.trouble = None
+    run_id = await asyncio.wait_for(waiting, 3)
+
+    assert (await house.engine.run(run_id)).state == "active" and house.engine.accepting
+    assert "store_full" in house.engine.alarm_counts
+    await house.crash()
+
+
+@pytest.mark.proves("F3", "I2")
+async def test_an_owner_that_was_replaced_stops_and_says_so(house):
+    await house.define("w", task("a"))
+    other = MemoryStore(house.disk)
+    await other.open()
+    await other.claim(0, owner="n2", settings=b"")
+
+    with pytest.raises(Unavailable, match="not known"):
+        await house.submit("w")
+    with pytest.raises(Unavailable, match="stopped"):
+        await house.submit("w")
+    assert not house.engine.accepting
+
+
+@pytest.mark.proves("F28")
+async def test_an_input_that_cannot_be_decided_is_set_aside_and_the_partition_goes_on(house, monkeypatch):
+    await house.define("w", task("a"))
+    apply = Machine.apply
+
+    def poisoned(self, tick, asked):
+        if any(getattr(one, "run_id", "") == "poison" for one in asked):
+            self.state.tick = tick
+            self.state.live_runs += 7  # half done
+            raise RuntimeError("a defect")
+        return apply(self, tick, asked)
+
+    monkeypatch.setattr(Machine, "apply", poisoned)
+    good = [wire.Submission(workflow="w") for _ in range(3)]
+    answers = await house.engine.submit([*good, wire.Submission(workflow="w", id="poison"), *good], by="test")
+
+    assert [getattr(one, "code", "ok") for one in answers] == ["ok"] * 3 + ["quarantined"] + ["ok"] * 3
+    assert house.engine.state.live_runs == 6
+    assert "quarantined" in house.engine.alarm_counts
+    await house.submit("w")
+
+
+@pytest.mark.proves("F17", "I15")
+async def test_a_clock_that_jumps_ahead_is_a_gap_in_the_journal(house):
+    await house.define("w", task("a"))
+    before = house.engine.state.now_ms
+    house.clock.wall_offset_ms += 3_600_000
+    await house.submit("w")
+
+    assert house.engine.state.now_ms >= before + 3_600_000
+    assert house.engine.alarm_counts["clock_gap"] == 1
+
+
+@pytest.mark.proves("F17", "I15")
+async def test_a_clock_that_jumps_back_does_not_turn_time_back(house):
+    await house.define("w", task("a"))
+    before = house.engine.state.now_ms
+    house.clock.wall_offset_ms -= 3_600_000
+
+    await house.submit("w")
+    assert before <= house.engine.state.now_ms < before + 10_000
+    await house.engine.stop()
+    await house.open()
+    await house.submit("w")
+
+    assert before <= house.engine.state.now_ms < before + 20_000
+
+
+async def test_a_delayed_run_starts_when_its_time_has_come(house):
+    await house.define("w", task("a"))
+    run_id = await house.submit("w", delay_ms=86_400_000)
+    async with serving(Hand(house), a=lambda: None):
+        await asyncio.sleep(0.05)
+        assert (await house.engine.run(run_id)).state == "pending"
+        house.clock.pass_ms(86_400_000)
+        house.engine._live._wake.set()
+
+        await house.until(run_id, "completed")
+
+
+async def test_views_wait_until_what_they_show_is_durable():
+    house = House(Troubled)
+    await house.open()
+    await house.define("w", task("a"))
+    house.store.trouble = StoreFull("no space", retry_after_ms=1)
+    waiting = asyncio.create_task(house.submit("w", id="x"))
+    await asyncio.sleep(0.02)
+    view = asyncio.create_task(house.engine.run("x"))
+    await asyncio.sleep(0.02)
+
+    assert not view.done()
+    house.store.trouble = None
+    assert (await asyncio.wait_for(view, 3)).id == "x"
+    await waiting
+    await house.crash()
+
+
+async def test_calls_that_overtake_each_other_are_both_answered(house):
+    await house.define("w", task("a"))
+    hand = Hand(house)
+    await hand.sit_down()
+    await house.submit("w")
+    [work] = await hand.take()
+
+    await hand.call(Done(work.task, work.attempt, b"\xc0"), seq=10)
+    late = await hand.call(wait_ms=5_000, seq=9)
+
+    assert not late.refused and not late.work
+
+
+async def test_what_a_later_reply_brought_is_not_offered_again_to_an_earlier_call(house):
+    await house.define("w", task("a"))
+    hand = Hand(house)
+    await hand.sit_down()
+    await house.submit("w")
+    while not (await hand.call(seq=hand.seq + 5)).work:
+        await asyncio.sleep(0.005)
+
+    late = await hand.call(seq=hand.seq - 1, held=())
+
+    assert not late.work

@@ -1,0 +1,146 @@
+"""Rows at the watermark and the journal's tail give back the machine that never died."""
+
+import msgspec
+import pytest
+
+from driver import Driver
+from histories import History
+from tickwork.core import inputs as inp
+from tickwork.core.errors import Corrupt
+from tickwork.core.inputs import Input
+from tickwork.core.machine import Machine, Outcome
+from tickwork.core.snapshot import digest
+from tickwork.journal.record import Sealed
+from tickwork.journal.replay import Recorder
+from tickwork.ports.store import Store
+from tickwork.runtime.books import Books
+from tickwork.runtime.recovery import recover
+from tickwork.stores.memory import MemoryDisk, MemoryStore
+
+
+class Taped(Driver):
+    """A driver whose rows are kept as they come."""
+
+    def tape(self) -> None:
+        self.taped: list[tuple[Sealed, list[Input], Outcome]] = []
+        self.recorder = Recorder()
+
+    def _apply(self, tick: int, asked: list[Input]) -> Outcome:
+        outcome = super()._apply(tick, asked)
+        taken = asked[: outcome.taken]
+        self.taped.append((self.recorder.row(tick, taken, outcome.events), taken, outcome))
+        return outcome
+
+
+class Storing(History):
+    """A history that is stored as the runtime does it: every tick committed, rows behind, now and then."""
+
+    def __init__(self, seed: int, store: Store, epoch: int) -> None:
+        super().__init__(seed)
+        self.driver.__class__ = Taped
+        self.driver.tape()
+        self.check = False
+        self.store, self.epoch = store, epoch
+        self.books = Books(self.driver.state)
+        self.pending: list[Sealed] = []
+
+    async def go(self, steps: int) -> None:
+        """Step by step, because what is stored must be stored before the next tick."""
+        apply = self.driver._apply
+        moments: list[tuple[Sealed, bool]] = []
+
+        def observed(tick: int, asked: list[Input]) -> Outcome:
+            outcome = apply(tick, asked)
+            self.books.observe(asked[: outcome.taken], outcome.events)
+            sealed = self.driver.taped[-1][0]
+            rows = None
+            if self.rng.random() < 0.2:
+                rows = self.books.rows()
+                self.books.written()
+                # These histories use an id again without the fact that it is known; the runtime never does.
+                rows.runs = [msgspec.structs.replace(row, id=f"{row.id}.{row.number}") for row in rows.runs]
+            moments.append((sealed, rows))
+            return outcome
+
+        self.driver._apply = observed
+        self.run(steps)
+        for sealed, rows in moments:
+            await self.store.commit(0, sealed, [], epoch=self.epoch)
+            if rows is not None:
+                await self.store.write_rows(0, rows, epoch=self.epoch, through=sealed.seq, head=sealed.hash)
+
+
+async def stored(seed: int, steps: int) -> tuple[Storing, MemoryStore]:
+    store = MemoryStore(MemoryDisk())
+    await store.open()
+    history = Storing.__new__(Storing)
+    settings = History(seed).driver.state.settings
+    head = await store.claim(0, owner="n1", settings=msgspec.msgpack.encode(settings))
+    history.__init__(seed, store, head.epoch)
+    await history.go(steps)
+    return history, store
+
+
+@pytest.mark.proves("I7", "I9", "I12")
+@pytest.mark.parametrize("seed", range(40))
+async def test_recovery_gives_back_the_machine_that_never_died(seed):
+    history, store = await stored(seed, 60)
+
+    machine, books = await recover(store, 0)
+
+    assert digest(machine.state) == digest(history.driver.state)
+    assert {task: (held.row.attempt, held.row.worker) for task, held in books.open.items()} == {
+        task: (held.row.attempt, held.row.worker) for task, held in history.books.open.items()
+    }
+
+
+@pytest.mark.proves("I7", "I8")
+@pytest.mark.parametrize("seed", range(100, 108))
+async def test_its_next_thousand_ticks_are_the_same_byte_for_byte(seed):
+    history, store = await stored(seed, 80)
+    recovered, _ = await recover(store, 0)
+    twin = Recorder(seq=history.driver.recorder.seq, head=history.driver.recorder.head)
+    before = len(history.driver.taped)
+
+    del history.driver.__dict__["_apply"]
+    while len(history.driver.taped) < before + 1_000:
+        history.run(20)
+    for sealed, asked, outcome in history.driver.taped[before : before + 1_000]:
+        again = recovered.apply(outcome.tick, asked)
+
+        assert twin.row(outcome.tick, asked, again.events).data == sealed.data
+
+
+async def test_a_journal_that_does_not_end_at_the_head_is_refused():
+    history, _ = await stored(1, 20)
+    damaged = MemoryStore(MemoryDisk())
+    await damaged.open()
+    settings = msgspec.msgpack.encode(history.driver.state.settings)
+    head = await damaged.claim(0, owner="n1", settings=settings)
+    rows = [sealed for sealed, *_ in history.driver.taped]
+    await damaged.commit(0, rows[0], [], epoch=head.epoch)
+    changed = msgspec.structs.replace(rows[1], hash=bytes(32))
+    await damaged.commit(0, changed, [], epoch=head.epoch)
+
+    with pytest.raises(Corrupt):
+        await recover(damaged, 0)
+
+
+async def test_newer_rules_are_refused(monkeypatch):
+    _, store = await stored(2, 10)
+    monkeypatch.setattr("tickwork.runtime.recovery.MACHINE", 0)
+    loaded = await store.load(0)
+    if not loaded.tail:
+        pytest.skip("everything was in the rows")
+
+    with pytest.raises(Corrupt, match="newer rules"):
+        await recover(store, 0)
+
+
+def test_the_driver_of_these_tests_decides_like_the_machine():
+    machine, driver = Machine(), Driver()
+    driver.__class__ = Taped
+    driver.tape()
+    driver.send(inp.PutTenant("x", "t2"))
+
+    assert machine.state.tick == 0 and len(driver.taped) == 1

@@ -1,0 +1,32 @@
+"""Applications written by tests: loaded from real files, and forgotten afterwards."""
+
+import sys
+
+import pytest
+
+from tickwork.sdk.declared import DECLARED, INSTANCES
+from tickwork.sdk.registry import load_app
+
+
+@pytest.fixture
+def app(tmp_path, monkeypatch):
+    """Writes files, loads the first, and forgets all of them afterwards."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    known, declared, instances = set(sys.modules), len(DECLARED), dict(INSTANCES)
+
+    def write(text, target="app.py", **others):
+        (tmp_path / "app.py").write_text("import tickwork as tw\n" + text)
+        for name, content in others.items():
+            path = tmp_path / name.replace("__", "/")
+            path.parent.mkdir(exist_ok=True)
+            path.with_suffix(".py").write_text(content)
+        return load_app(target)
+
+    yield write
+    for name in set(sys.modules) - known:
+        if not name.startswith("tickwork"):
+            del sys.modules[name]
+    del DECLARED[declared:]
+    INSTANCES.clear()
+    INSTANCES.update(instances)

@@ -1,0 +1,51 @@
+"""The public names: typed for users, documented, and cheap to import."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import tickwork
+
+HERE = Path(__file__).parent
+SOURCE = HERE.parents[1] / "src"
+
+
+def python(*arguments, **more):
+    env = {"PYTHONPATH": str(SOURCE), "MYPYPATH": str(SOURCE)}
+    return subprocess.run([sys.executable, *arguments], env=env, capture_output=True, text=True, timeout=100, **more)
+
+
+ERRORS = ("Conflict", "InvalidDefinition", "Refused", "TickworkError", "Unavailable")  # drawn in core/errors.py
+
+
+@pytest.mark.parametrize("name", [name for name in tickwork.__all__ if name not in ERRORS])
+def test_every_public_name_is_there_and_explained(name):
+    found = getattr(tickwork, name)
+    kind = found if isinstance(found, type) or not hasattr(type(found), "_tw_root") else type(found)
+
+    assert kind.__doc__
+
+
+def test_a_name_that_is_not_there_is_said_so():
+    with pytest.raises(AttributeError, match="has no attribute 'taks'"):
+        tickwork.taks  # noqa: B018
+
+
+def test_import_loads_only_what_is_asked_for():
+    script = "import sys, tickwork; {}; print([m for m in {} if m in sys.modules])"
+    bare = python("-c", script.format("0", "['msgspec', 'tickwork.sdk.tasks', 'httpx2']"))
+    tasks = python(
+        "-c", script.format("tickwork.task", "['httpx2', 'cel_expr_python', 'tickwork.core.document', 'ssl']")
+    )
+
+    assert bare.stdout == "[]\n", bare.stderr
+    assert tasks.stdout == "[]\n", tasks.stderr
+
+
+@pytest.mark.slow
+def test_a_users_program_passes_strict_type_checking(tmp_path):
+    checked = python("-m", "mypy", "--strict", "--cache-dir", str(tmp_path), str(HERE / "typed_app.py"))
+
+    assert checked.returncode == 0, checked.stdout

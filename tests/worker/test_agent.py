@@ -1,0 +1,244 @@
+"""The agent against a scripted server: nothing is lost, nothing runs twice, whatever happens in between."""
+
+import asyncio
+from contextlib import asynccontextmanager
+
+import pytest
+
+from tickwork.core.errors import Refused
+from tickwork.ports.exchange import Broke, Done, Profile, Progressed, Returned, Saved, Spec
+from tickwork.worker.agent import Agent
+from worker.scripted import Ids, LoopClock, Puppet, Server, work
+
+
+@asynccontextmanager
+async def working(server, executor, **options):
+    agent = Agent(server, [executor], clock=LoopClock(), ids=Ids(), name="w1", profile=Profile(host="h"), **options)
+    running = asyncio.create_task(agent.run())
+    try:
+        yield agent
+    finally:
+        running.cancel()
+        await asyncio.wait([running])
+
+
+async def test_work_is_run_once_and_reported_once():
+    server, executor = Server(), Puppet(at_once=True)
+    server.offer(work(task) for task in range(500))
+
+    async with working(server, executor):
+        await server.until(lambda: len(server.ends) == 500)
+
+    assert sorted(executor.seen) == [(task, 1) for task in range(500)]
+    assert {len(ends) for ends in server.ends.values()} == {1}
+    assert server.catalog.handlers == ("noop",)
+    assert server.calls[0].profile == Profile(host="h") and server.calls[-1].profile is None
+
+
+async def test_one_call_waits_and_a_result_overtakes_it():
+    server, executor = Server(), Puppet()
+    server.offer([work(1)])
+
+    async with working(server, executor):
+        await server.until(lambda: bool(executor.runs) and server.calls[-1].wait_ms == 10_000)
+        began = asyncio.get_running_loop().time()
+        executor.end(1, 1)
+        await server.until(lambda: (1, 1) in server.ends)
+
+        assert asyncio.get_running_loop().time() - began < 1
+        await server.until(lambda: server.calls[-1].wait_ms == 10_000)
+    assert server.ends[1, 1] == [Done(1, 1)]
+
+
+async def test_at_most_one_call_with_reports_is_under_way():
+    server, executor = Server(), Puppet(slots=100)
+    server.offer(work(task) for task in range(100))
+    most, under_way, inner = 0, 0, server._handle
+
+    async def slow(call):
+        nonlocal most, under_way
+        under_way += bool(call.reports)
+        most = max(most, under_way)
+        if call.reports:
+            await asyncio.sleep(0.02)
+        under_way -= bool(call.reports)
+        return await inner(call)
+
+    server._handle = slow
+    async with working(server, executor):
+        await server.until(lambda: len(executor.runs) == 100)
+        for task in range(100):
+            executor.end(task, 1)
+            await asyncio.sleep(0.001)
+        await server.until(lambda: len(server.ends) == 100)
+
+    assert most == 1
+    assert len([call for call in server.calls if call.reports]) < 40  # they gathered while one was under way
+
+
+@pytest.mark.proves("F2", "I51")
+async def test_while_the_server_is_away_work_goes_on_and_results_are_kept():
+    server, executor = Server(), Puppet()
+    server.offer([work(1), work(2)])
+
+    async with working(server, executor):
+        await server.until(lambda: len(executor.runs) == 2)
+        server.away = True
+        executor.end(1, 1)
+        await asyncio.sleep(0.05)
+        executor.end(2, 1)
+        await asyncio.sleep(0.05)
+        assert server.ends == {}
+        server.away = False
+        await server.until(lambda: len(server.ends) == 2)
+
+    assert {len(ends) for ends in server.ends.values()} == {1}
+
+
+async def test_a_lost_reply_is_asked_for_again_with_the_same_number():
+    server, executor = Server(), Puppet()
+    server.offer([work(1)])
+
+    async with working(server, executor):
+        await server.until(lambda: bool(executor.runs))
+        server.lose_replies = 1
+        executor.end(1, 1)
+        await server.until(lambda: len([call for call in server.calls if call.reports]) == 2)
+        server.offer([work(2)])
+        await server.until(lambda: (2, 1) in executor.runs)
+
+    first, second = [call for call in server.calls if call.reports]
+    assert first == second
+    assert server.ends == {(1, 1): [Done(1, 1)]}
+
+
+@pytest.mark.proves("I35")
+async def test_work_whose_reply_was_lost_is_offered_again_and_runs_once():
+    server, executor = Server(), Puppet()
+
+    async with working(server, executor):
+        await server.until(lambda: bool(server.calls) and server.calls[-1].wait_ms > 0)
+        server.lose_replies = 1
+        server.offer([work(1), work(2)])
+        await server.until(lambda: len(executor.runs) == 2)
+
+    assert executor.seen == [(1, 1), (2, 1)]
+
+
+@pytest.mark.proves("F1")
+async def test_after_a_restart_of_the_server_it_hears_everything_that_is_held():
+    server, executor = Server(), Puppet()
+    server.offer([work(1), work(2), work(3)])
+
+    async with working(server, executor):
+        await server.until(lambda: len(executor.runs) == 3)
+        server.forgotten = True
+        executor.end(1, 1)
+        await server.until(lambda: (1, 1) in server.ends)
+
+    call = next(call for call in server.calls[1:] if call.profile is not None)
+    assert set(call.held) == {(1, 1), (2, 1), (3, 1)}
+    assert executor.seen == [(1, 1), (2, 1), (3, 1)]
+
+
+@pytest.mark.proves("I5")
+async def test_a_stopped_attempt_ends_and_is_not_spoken_of_again():
+    server, executor = Server(), Puppet()
+    server.offer([work(1), work(2)])
+
+    async with working(server, executor) as agent:
+        await server.until(lambda: len(executor.runs) == 2)
+        server.stop(1, 1)
+        await server.until(lambda: executor.stopped == [(1, 1)])
+        agent.report(Done(1, 1))
+        executor.end(2, 1)
+        await server.until(lambda: (2, 1) in server.ends)
+
+    assert (1, 1) not in server.ends and agent.held == ()
+
+
+@pytest.mark.proves("I35")
+async def test_a_stop_that_overtakes_its_work_keeps_it_from_starting():
+    server, executor = Server(), Puppet()
+    async with working(server, executor) as agent:
+        await server.until(lambda: bool(server.calls))
+        agent._stop((7, 1))
+        agent._specs[1] = Spec(1, "task", "flow", "node", "sha256:0", "noop")
+        agent._begin(work(7))
+
+    assert executor.seen == []
+
+
+async def test_a_checkpoint_is_acknowledged_only_when_the_server_has_it():
+    server, executor = Server(), Puppet()
+    server.offer([work(1)])
+
+    async with working(server, executor) as agent:
+        await server.until(lambda: bool(executor.runs))
+        server.away = True
+        agent.report(Saved(1, 1, b"\x01"))
+        agent.report(Progressed(1, 1, 1, 2))
+        await asyncio.sleep(0.05)
+        assert executor.kept == []
+        server.away = False
+        await server.until(lambda: executor.kept == [(1, 1)])
+
+    assert server.saves == [Saved(1, 1, b"\x01")] and server.others == [Progressed(1, 1, 1, 2)]
+
+
+async def test_a_worker_that_is_refused_ends_and_says_why():
+    server = Server()
+    server.refused = "another worker is named w1"
+    agent = Agent(server, [Puppet()], clock=LoopClock(), ids=Ids(), name="w1")
+
+    with pytest.raises(Refused, match="another worker is named w1"):
+        await asyncio.wait_for(agent.run(), 5)
+
+
+async def test_draining_hands_back_what_has_not_begun_and_lets_the_rest_end():
+    server, executor = Server(), Puppet()
+    server.offer([work(1), work(2)])
+    agent = Agent(server, [executor], clock=LoopClock(), ids=Ids(), name="w1")
+    running = asyncio.create_task(agent.run())
+    await server.until(lambda: len(executor.runs) == 2)
+    executor.waiting = [(2, 1)]
+
+    drained = asyncio.create_task(agent.drain(grace_s=5))
+    await server.until(lambda: (2, 1) in server.ends)
+    server.offer([work(3)])
+    executor.end(1, 1)
+    await asyncio.wait_for(asyncio.gather(drained, running), 5)
+
+    assert server.ends == {(1, 1): [Done(1, 1)], (2, 1): [Returned(2, 1)]}
+    assert server.goodbye and server.calls[-1].credit == 0 and executor.closed
+
+
+async def test_a_kind_that_nobody_here_runs_fails_for_good():
+    server, executor = Server(), Puppet()
+    shell = Spec(9, "shell", "flow", "node", "sha256:0")
+    server.offer([work(1, spec=shell)], shell)
+
+    async with working(server, executor):
+        await server.until(lambda: (1, 1) in server.ends)
+
+    (broke,) = server.ends[1, 1]
+    assert isinstance(broke, Broke) and broke.permanent and "runs no shell nodes, only task" in broke.message
+
+
+async def test_new_code_takes_over_what_has_not_begun():
+    server, old, new = Server(), Puppet(), Puppet()
+    server.offer([work(1), work(2)])
+
+    async with working(server, old) as agent:
+        await server.until(lambda: len(old.runs) == 2)
+        old.waiting = [(2, 1)]
+        replacing = asyncio.create_task(agent.replace(old, new))
+        await server.until(lambda: (2, 1) in new.runs)
+        old.end(1, 1)
+        new.end(2, 1)
+        await asyncio.wait_for(replacing, 5)
+        await server.until(lambda: len(server.ends) == 2)
+        server.offer([work(3)])
+        await server.until(lambda: (3, 1) in new.runs)
+
+    assert old.closed and old.seen == [(1, 1), (2, 1)]
