@@ -502,6 +502,11 @@ class Engine:
     async def exchange(self, call: Call, peer: str = "") -> Reply:
         return await self.floor.exchange(call, peer)
 
+    def release_workers(self) -> None:
+        """Calls that wait for work end now."""
+        if self.partition is not None:
+            self.floor.release()
+
     def connection_closed(self, peer: str) -> None:
         if self.partition is not None:
             self.floor.connection_closed(peer)

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from tickwork.core.effects import Stop
-from tickwork.core.errors import Refused
+from tickwork.core.errors import Refused, Unavailable
 from tickwork.core.inputs import (
     Checkpointed,
     Failed,
@@ -69,6 +69,7 @@ class Seat:
         self.heard_ms = heard_ms
         self.closed_ms = 0  # when its connection broke; 0: it has not
         self.peer = ""
+        self.calls: dict[str, int] = {}  # by connection: calls that are not answered yet
         self.seq = 0
         self.reply: asyncio.Task[Reply] | None = None
         self.offer: Offer | None = None
@@ -123,10 +124,14 @@ class Floor:
             self.seats.setdefault(worker.id, Seat(worker.id, "", now_ms))
         self._spawn(self._watch())
 
-    async def close(self) -> None:
+    def release(self) -> None:
+        """No call waits for work any longer: the server is about to stop listening."""
         self._closing = True
         for seat in self.seats.values():
             seat.wake()
+
+    async def close(self) -> None:
+        self.release()
         replies = [seat.reply for seat in self.seats.values() if seat.reply is not None]
         for job in [*self._jobs, *replies]:
             if not job.done():
@@ -140,6 +145,15 @@ class Floor:
         if isinstance(seat, Reply):
             return seat
         seat.heard_ms, seat.closed_ms, seat.peer = self._clock.mono_ms(), 0, peer
+        seat.calls[peer] = seat.calls.get(peer, 0) + 1
+        try:
+            return await self._reply_to(seat, call)
+        finally:
+            seat.calls[peer] -= 1
+            if not seat.calls[peer]:
+                del seat.calls[peer]
+
+    async def _reply_to(self, seat: Seat, call: Call) -> Reply:
         if call.seq == seat.seq and seat.reply is not None and not _broken(seat.reply):
             return await asyncio.shield(seat.reply)
         if call.seq < seat.seq:
@@ -210,6 +224,8 @@ class Floor:
             async with asyncio.timeout(min(call.wait_ms, WAIT_MS_MAX) / 1000):
                 await seat.woken
         seat.woken = None
+        if self._closing:
+            raise Unavailable("the server is shutting down; ask again in a moment", retry_after_ms=1_000)
 
     def _reply(self, seat: Seat, call: Call, fenced: tuple[Pair, ...]) -> Reply:
         mail, seat.mail = seat.mail, []
@@ -353,9 +369,12 @@ class Floor:
     # ---- losses
 
     def connection_closed(self, peer: str) -> None:
+        """A worker that is there keeps one call waiting. Where the connection of a waiting call closes, or its last one
+        while none waits, it may be gone; the end of an idle one beside another says nothing."""
         now_ms = self._clock.mono_ms()
         for seat in self.seats.values():
-            if seat.peer == peer and not seat.closed_ms:
+            concerned = peer in seat.calls if seat.calls else seat.peer == peer
+            if concerned and not seat.closed_ms:
                 seat.closed_ms = now_ms
                 seat.wake()  # nobody waits for that reply any more; it is kept in case its worker comes back
 
