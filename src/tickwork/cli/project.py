@@ -2,6 +2,9 @@
 
 from importlib.resources import files
 from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
 
 from tickwork.cli.exits import Ended, Exit
 
@@ -9,13 +12,15 @@ FILES = ("app.py", "README.md", "tickwork.toml")
 IGNORED = ".tickwork/\n__pycache__/\n"
 
 
-def init(folder: Path = Path(), /) -> int:
+def init(folder: Path = Path(), /, *, json: Annotated[bool, Parameter(negative="")] = False) -> int:
     """A starter project: an application, its settings and a README. Nothing is overwritten.
 
     Parameters
     ----------
     folder
         Where; it is made where it does not exist.
+    json
+        Print the answer as JSON, for programs.
     """
     if folder.exists() and not folder.is_dir():
         raise Ended(Exit.REFUSED, f"{folder} is a file; name a folder")
@@ -31,6 +36,11 @@ def init(folder: Path = Path(), /) -> int:
             (folder / ".gitignore").write_text(IGNORED, encoding="utf-8")
     except OSError as error:
         raise Ended(Exit.SETTINGS, f"{folder} cannot be written: {error.strerror}") from None
+    if json:
+        from tickwork.cli.screen import print_json
+
+        print_json({"files": [str(folder / name) for name in FILES]})
+        return Exit.OK
     step = f"cd {folder} && " if folder != Path() else ""
     print(f"made {', '.join(FILES)}\nnext: {step}tickwork dev app.py")
     return Exit.OK
