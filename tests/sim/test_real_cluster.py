@@ -10,6 +10,7 @@ from tickwork.sim.report import Violated
 FOUND = {
     1: "a store that could not be read for a moment stopped the whole partition",
     4: "arguments that could not be loaded for a moment failed the task for good",
+    3923: "publishing what another request had just published was answered before it was durable",
     10: "a child's large inputs were asked for before they were kept",
 }
 

@@ -43,7 +43,7 @@ from tickwork.runtime.assign import Assigner
 from tickwork.runtime.books import Attempt, attempts_decoder
 from tickwork.runtime.checks import check_terms, check_writable, packed, shown, small
 from tickwork.runtime.facts import Facts
-from tickwork.runtime.floor import Floor
+from tickwork.runtime.floor import LOST_AFTER_MS, Floor
 from tickwork.runtime.inbox import Letter
 from tickwork.runtime.logs import Logs
 from tickwork.runtime.partition import Decided, Partition
@@ -79,6 +79,7 @@ class Engine:
         owner: str,
         settings: Settings | None = None,
         own_process: bool = False,
+        lost_after_ms: int = LOST_AFTER_MS,  # how long a worker may be silent
     ) -> None:
         self._store = store
         self._clock = clock
@@ -86,6 +87,7 @@ class Engine:
         self._owner = owner
         self._settings = settings
         self._own_process = own_process
+        self._lost_after_ms = lost_after_ms
         self._jobs: set[asyncio.Task[None]] = set()
         self._watchers: dict[tuple[str, str], list[asyncio.Event]] = {}
         self._draining = False
@@ -129,6 +131,7 @@ class Engine:
             vault=self.vault,
             assigner=self._assigner,
             on_alarm=self._alarm,
+            lost_after_ms=self._lost_after_ms,
         )
         self.partition.start()
         self.floor.start()
@@ -184,6 +187,11 @@ class Engine:
         if live.failed is not None:
             return f"the partition has stopped: {live.failed}"
         return "the store has no space left" if live.full else ""
+
+    @property
+    def idle(self) -> bool:
+        """Nothing is under way here: only an input, a worker or the next timer brings something to do."""
+        return not self._jobs and self._live.idle
 
     def now_ms(self) -> int:
         return self._clock.wall_ms()
@@ -384,6 +392,7 @@ class Engine:
             wrong = next((answer for _, answer in sorted(letter.answers.items()) if answer.code), None)
             if wrong is not None:
                 raise Refused(wrong.code, wrong.message)
+        await self._durable()  # also where nothing is new: whoever published it first may not have been told yet
         return reads.workflows(self.state, tenant)
 
     def _schedule(self, name: str, wanted: wire.ScheduleRequest, by: str, tenant: str) -> ask.PutSchedule:
@@ -518,6 +527,8 @@ class Engine:
         live, seq = self._live, self._live.decided_seq
         while live.durable_seq < seq and live.failed is None:
             await live.next_commit()
+        if live.durable_seq < seq:
+            raise Unavailable(f"this partition has stopped: {live.failed}; ask again", retry_after_ms=1_000)
 
     async def run(self, run_id: str, *, tenant: str = TENANT) -> wire.RunDetail:
         draft = await self._draft(tenant, run_id)

@@ -52,7 +52,7 @@ from tickwork.runtime.vault import Vault
 
 LOST_AFTER_MS = 25_000  # silent: two beats of 10 s may go missing
 CLOSED_AFTER_MS = 3_000  # its connection closed without goodbye, and it did not come back
-CHECK_S = 0.5
+CHECK_S, CHECK_S_MAX = 0.5, 60.0
 MESSAGE_CHARACTERS_MAX = 4_000
 WAIT_MS_MAX = 20_000
 
@@ -97,12 +97,15 @@ class Floor:
         vault: Vault,
         assigner: Assigner,
         on_alarm: Callable[[str, str], None],
+        lost_after_ms: int = LOST_AFTER_MS,
     ) -> None:
         self._partition = partition
         self._clock = clock
         self._vault = vault
         self._assigner = assigner
         self._on_alarm = on_alarm
+        self._lost_after_ms = lost_after_ms
+        self._check_s = min(max(CHECK_S, lost_after_ms / 50_000), CHECK_S_MAX)
         self.seats: dict[str, Seat] = {}
         self._jobs: set[asyncio.Task[None]] = set()
         self._loading: set[Pair] = set()  # attempts whose arguments are being loaded
@@ -380,10 +383,10 @@ class Floor:
 
     async def _watch(self) -> None:
         while not self._closing:
-            await asyncio.sleep(CHECK_S)
+            await asyncio.sleep(self._check_s)
             now_ms = self._clock.mono_ms()
             for seat in list(self.seats.values()):
-                if now_ms - seat.heard_ms > LOST_AFTER_MS:
+                if now_ms - seat.heard_ms > self._lost_after_ms:
                     self._lose(seat, "silent")
                 elif seat.closed_ms and now_ms - seat.closed_ms > CLOSED_AFTER_MS:
                     self._lose(seat, "its connection closed")

@@ -145,6 +145,15 @@ class Partition:
         """What views are built from; at most two ticks ahead of `durable_seq`."""
         return self._recorder.seq
 
+    @property
+    def idle(self) -> bool:
+        """Everything that was asked is decided and durable, and no timer is due."""
+        return not (self._inbox or self._in_hand or self._undurable or self._timer_due())
+
+    def look_again(self) -> None:
+        """For whoever moves the clock by hand: a timer may be due by now."""
+        self._wake.set()
+
     async def next_commit(self) -> None:
         committed = self._committed
         await committed.wait()

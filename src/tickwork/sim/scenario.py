@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import Mapping
 
 from tickwork.ports.exchange import Catalog, Profile
+from tickwork.sim.chance import Chance
 from tickwork.sim.cluster import Cluster, Options, Programs, WorkerSeat
 from tickwork.sim.executor import SimExecutor
 from tickwork.sim.node import SETTINGS, Node, recovers_as_it_lives
@@ -16,7 +17,7 @@ from tickwork.sim.workload import HANDLERS, Client
 from tickwork.worker.agent import Agent
 
 SLOTS = 4
-SHAPE = {"nodes": "2", "workers": "3"}
+SHAPE = {"nodes": "2", "workers": "3", "safety_s": "200"}
 
 
 async def worker(seat: WorkerSeat) -> None:
@@ -53,7 +54,8 @@ def programs() -> Programs:
 
 
 def cluster(seed: int, words: Mapping[str, str]) -> Cluster:
-    return Cluster(seed, programs(), Options.of(seed, SHAPE | dict(words)), scenario="tickwork.sim.scenario:run")
+    shape = SHAPE | {"tasks": str(Chance(seed, "tasks").between(8, 24))}
+    return Cluster(seed, programs(), Options.of(seed, shape | dict(words)), scenario="tickwork.sim.scenario:run")
 
 
 def run(seed: int, words: Mapping[str, str]) -> Report:

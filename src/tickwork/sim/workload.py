@@ -23,8 +23,8 @@ _RETRY = {"attempts": 20, "delay_ms": 100, "delay_ms_max": 5_000}
 _TIMEOUT = {"running_ms": 120_000}
 
 
-def _task(node: str, handler: str = "quick", **fields: Any) -> dict[str, Any]:
-    return {"kind": "task", "id": node, "handler": handler, "retry": _RETRY, "timeout": _TIMEOUT, **fields}
+def _task(name: str, handler: str = "quick", **fields: Any) -> dict[str, Any]:
+    return {"kind": "task", "id": name, "handler": handler, "retry": _RETRY, "timeout": _TIMEOUT, **fields}
 
 
 def _workflow(name: str, *nodes: dict[str, Any], **fields: Any) -> dict[str, Any]:
@@ -183,7 +183,7 @@ class Client:
 
     async def _again(self, run: str, body: dict[str, Any]) -> None:
         """The same key, sooner or later: the same run."""
-        await self._a_while(300)
+        await self._a_while(90)
         answer = await self._http.ask("POST", "/v1/runs", body)
         if answer.status != 200 or answer.json()["id"] != run:
             self._wrong(f"{run} was submitted again, and the answer is {answer.status} {answer.body.decode()}")
@@ -195,7 +195,7 @@ class Client:
     async def _hold(self, run: str) -> None:
         await self._a_while(20)
         await self._tell(run, "pause", {"reason": "drawn"})
-        await self._a_while(120)
+        await self._a_while(90)
         await self._tell(run, "resume")
 
     async def _retry(self, run: str) -> None:
@@ -204,7 +204,7 @@ class Client:
         await self._tell(run, "retry", {"reason": "drawn"})
 
     async def _approve(self, run: str, approve: bool) -> None:
-        await self._a_while(120)
+        await self._a_while(90)
         while (found := await self._state(run))["state"] not in OVER:
             node = next((task for task in found["tasks"] if task["node"] == "release"), None)
             if node is not None and node["state"] == "waiting":
@@ -214,7 +214,7 @@ class Client:
             await asyncio.sleep(LOOK_S)
 
     async def _pay(self, run: str, order: str) -> None:
-        await self._a_while(120)
+        await self._a_while(90)
         while (found := await self._state(run))["state"] not in OVER:
             node = next((task for task in found["tasks"] if task["node"] == "payment"), None)
             if node is not None and node["state"] == "waiting":
@@ -225,7 +225,10 @@ class Client:
 
     async def _tell(self, run: str, what: str, body: dict[str, Any] | None = None) -> None:
         """It may have ended meanwhile, or have been told before without an answer; unknown it must not be."""
+        unknown = self._http.unknown
         answer = await self._http.ask("POST", f"/v1/runs/{run}/{what}", body)
+        if answer.status == 404 and (self._http.unknown > unknown or (await self._state(run))["state"] in OVER):
+            return  # an approval wants an unfinished run, a retry a failed one; others are unknown to them
         if answer.status not in (204, 409):
             self._wrong(f"{what} of {run} is answered with {answer.status} {answer.body.decode()}")
 
