@@ -11,11 +11,36 @@ class Entry(NamedTuple):
 
 GROUPS: dict[str, tuple[Entry, ...]] = {
     "Begin": (
+        Entry("init", "A starter project.", "project:init"),
         Entry("dev", "Server, engine and worker for an application; new code runs as soon as it is saved.", "dev:dev"),
+        Entry("run", "Start a run and follow it to its end.", "run:run"),
+        Entry("doctor", "Whether everything is as it must be, and what to do where not.", "doctor:doctor"),
     ),
-    "Processes": (
-        Entry("server", "The engine and its API.", "processes:server"),
-        Entry("worker", "A worker for an application.", "processes:worker"),
+    "Runs": (
+        Entry("runs", "Runs, newest first.", "runs:runs"),
+        Entry("show", "A run with its tasks, attempts, errors and output.", "runs:show"),
+        Entry("logs", "What the tasks of a run printed.", "runs:logs"),
+        Entry("why", "The story of a run: what was decided, when, and what it waits for now.", "runs:why"),
+        Entry("cancel", "End a run; what is running of it is stopped.", "deeds:cancel"),
+        Entry("pause", "Start nothing more of a run until it is resumed.", "deeds:pause"),
+        Entry("resume", "Go on with a paused run.", "deeds:resume"),
+        Entry("retry", "Try again whatever failed in a failed run.", "deeds:retry"),
+        Entry("approve", "Let an approval of a run pass.", "deeds:approve"),
+        Entry("reject", "Refuse an approval of a run.", "deeds:reject"),
+        Entry("signal", "Tell an event to whoever waits for it.", "deeds:signal"),
+    ),
+    "Server": (
+        Entry("server", "The engine and its API, until SIGTERM or Ctrl-C.", "processes:server"),
+        Entry(
+            "worker",
+            "A worker for an application, until SIGTERM or Ctrl-C; a second one ends it at once.",
+            "processes:worker",
+        ),
+        Entry("status", "How the engine is.", "overview:status"),
+        Entry("workflows", "The workflows that the server knows.", "overview:workflows"),
+        Entry("schedules", "The schedules, and when each is due next.", "overview:schedules"),
+        Entry("workers", "The workers that are connected.", "overview:workers"),
+        Entry("replay", "Decide a journal again and compare every hash.", "replay:replay"),
     ),
 }
 

@@ -7,6 +7,9 @@ from cyclopts import Parameter
 
 if TYPE_CHECKING:
     from tickwork.compose.settings import Settings
+    from tickwork.sdk.client import Client
+
+DEADLINE_S = 3.0
 
 
 @Parameter(name="*")
@@ -55,6 +58,30 @@ class Hands:
             "memory_mb": self.memory_mb,
             "grace_s": self.grace,
         }
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class To:
+    """Which server, and for whom the answer is."""
+
+    url: str | None = None
+    "The server (TICKWORK_URL; http://127.0.0.1:8440). A token comes from TICKWORK_TOKEN or TICKWORK_TOKEN_FILE."
+    json: Annotated[bool, Parameter(negative="")] = False
+    "Print the answer as JSON, for programs."
+
+    def settings(self) -> "Settings":
+        return settings({"url": self.url})
+
+    def client(self, *, deadline_s: float = DEADLINE_S) -> "Client":
+        """Does not wait long for a server that is not there."""
+        from tickwork.sdk.client import Client
+
+        found = self.settings()
+        return Client(found.address, token=found.token, deadline=deadline_s)
+
+
+TO = To()
 
 
 def settings(*flags: dict[str, object]) -> "Settings":

@@ -83,6 +83,12 @@ class ChildWorker:
         await self.wait()
 
     @property
+    def last_words(self) -> str:
+        """Why it ended, as it said itself."""
+        said = self.errors.strip().rpartition("tickwork: ")[2]
+        return said.replace(": Refused: ", ": ") or "the worker ended without a word"
+
+    @property
     def pid(self) -> int:
         assert self._process is not None
         return self._process.pid

@@ -143,7 +143,7 @@ class Bench:
             self._next = None
         if not serves:
             await fresh.wait()
-            self._say(WorkerBroken(plain_error(fresh.errors), self._current is not None))
+            self._say(WorkerBroken(fresh.last_words, self._current is not None))
             return
         old, self._current = self._current, fresh
         self._failures = 0
@@ -158,7 +158,7 @@ class Bench:
         if self._current is not worker:
             return
         self._current = None
-        self._say(WorkerDied(code, plain_error(worker.errors)))
+        self._say(WorkerDied(code, worker.last_words))
         pause_s = AGAIN_S[min(self._failures, len(AGAIN_S) - 1)]
         self._failures += 1
         await asyncio.sleep(pause_s)
@@ -273,8 +273,3 @@ async def _race(stop: asyncio.Event, jobs: list[asyncio.Task[None]]) -> None:
         for task in (stopped, *jobs):
             task.cancel()
         await asyncio.gather(stopped, *jobs, return_exceptions=True)
-
-
-def plain_error(text: str) -> str:
-    """What a worker said at its end, without the name of the program before it."""
-    return text.strip().removeprefix("tickwork: ")
