@@ -1,6 +1,6 @@
 """A workflow calls another one, once for each region: every call is a run of its own, with its own history.
 
-    tickwork run examples/child_workflows.py:company
+tickwork run examples/child_workflows.py:company
 """
 
 import tickwork as tw

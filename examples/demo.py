@@ -1,6 +1,6 @@
 """What `make demo` shows: schedules, a fan-out, a failing task with retries, a wait and an approval.
 
-    tickwork dev examples/demo.py
+tickwork dev examples/demo.py
 """
 
 import random

@@ -4,15 +4,14 @@
     tickwork run examples/shell_and_http.py:check --input text="some words here"
 
 A program is a list of words that no shell reads. What it needs of the run comes as JSON on its standard input.
-The URL here is the server's own; CHECK_URL names another.
+The URL here is the server's own.
 """
 
-import os
 from typing import Any
 
 import tickwork as tw
 
-URL = os.environ.get("CHECK_URL", "http://127.0.0.1:8440/healthz")
+URL = "http://127.0.0.1:8440/healthz"
 COUNT = "import json, sys; print(len(json.load(sys.stdin)['text'].split()))"
 
 

@@ -1,7 +1,8 @@
 """`make demo`: the demo application with a data folder of its own, made anew each time.
 
-It starts `tickwork dev`, submits a run of each workflow, one of which will ask for an approval, and says what to look at. With DEMO_SECONDS
-it approves that run by itself, ends after so many seconds, and fails unless every part of the demo was seen.
+It starts `tickwork dev`, submits a run of each workflow, one of which will ask for an approval, and says what to
+look at. With DEMO_SECONDS it approves that run by itself, ends after so many seconds, and fails unless every
+part of the demo was seen.
 """
 
 import os

@@ -75,5 +75,5 @@ def run_line(run: object) -> str:
     from tickwork.ports import wire
 
     assert isinstance(run, wire.Run)
-    error = f"  {escape(run.error)}" if run.error else ""
+    error = f"  {escape(run.error.strip().splitlines()[0])}" if run.error.strip() else ""
     return f"{escape(run.workflow):<20} {tinted(run.state, width=10)} {took(run.started_at, run.ended_at):>9}  [dim]{escape(run.id)}[/]{error}"
