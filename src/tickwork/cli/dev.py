@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from tickwork.compose.dev import Note
+    from tickwork.ports import wire
 
 
 def dev(app: str, /, *, place: Place = PLACE, hands: Hands = HANDS, reload: bool = True) -> int:
@@ -39,23 +40,20 @@ class Told:
         self._screen = screen
 
     def say(self, note: "Note") -> None:
-        from rich.markup import escape
-
+        from tickwork.cli.screen import safe
         from tickwork.compose import dev as notes
 
         match note:
             case notes.Serving(address):
                 self._line(f"[bold]tickwork[/] is at [link={address}]{address}[/link]")
             case notes.WorkerServes(seconds, files):
-                what = (
-                    f"new code ({escape(', '.join(files[:3]))}{' …' if len(files) > 3 else ''})" if files else "worker"
-                )
+                what = f"new code ({safe(', '.join(files[:3]))}{' …' if len(files) > 3 else ''})" if files else "worker"
                 self._line(f"{what} ready after {seconds:.1f} s")
             case notes.WorkerBroken(message, old_goes_on):
                 rest = "the code before the change goes on" if old_goes_on else "waiting for a change"
-                self._line(f"[red]{escape(message)}[/]\n           {rest}")
+                self._line(f"[red]{safe(message)}[/]\n           {rest}")
             case notes.WorkerDied(code, message):
-                self._line(f"[red]the worker ended with {code}[/]; starting it again\n{escape(message)}".rstrip())
+                self._line(f"[red]the worker ended with {code}[/]; starting it again\n{safe(message)}".rstrip())
             case notes.RunChanged(run):
                 self._line(run_line(run))
             case notes.RunsSkipped(count):
@@ -67,13 +65,10 @@ class Told:
         self._screen.print(f"[dim]{time.strftime('%H:%M:%S')}[/]  {text}", soft_wrap=True)
 
 
-def run_line(run: object) -> str:
+def run_line(run: "wire.Run") -> str:
     """Workflow, state, duration, id; where it failed, why."""
-    from rich.markup import escape
+    from tickwork.cli.screen import safe, tinted, took
 
-    from tickwork.cli.screen import took, tinted
-    from tickwork.ports import wire
-
-    assert isinstance(run, wire.Run)
-    error = f"  {escape(run.error.strip().splitlines()[0])}" if run.error.strip() else ""
-    return f"{escape(run.workflow):<20} {tinted(run.state, width=10)} {took(run.started_at, run.ended_at):>9}  [dim]{escape(run.id)}[/]{error}"
+    time_ = took(run.started_at, run.ended_at)
+    error = f"\n           [red]{safe(run.error)}[/]" if run.error else ""
+    return f"{safe(run.workflow):<20} {tinted(run.state, width=10)} {time_:>9}  [dim]{safe(run.id)}[/]{error}"

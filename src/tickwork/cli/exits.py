@@ -66,7 +66,7 @@ FIELDS = frozenset(("unknown_field", "unknown_input", "unknown_parameter", "unkn
 
 
 def _is_missing(code: str) -> bool:
-    return code == "no_app" or code.startswith("unknown_") and code not in FIELDS
+    return code == "no_app" or (code.startswith("unknown_") and code not in FIELDS)
 
 
 def _is_settings(error: BaseException) -> bool:

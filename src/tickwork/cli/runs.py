@@ -1,6 +1,6 @@
 """Looking at runs: which there are, what they did, what they printed, and why."""
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import closing
 from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -132,13 +132,14 @@ def why(run: str, /, *, to: To = TO) -> int:
     screen = console()
     screen.print(f"[bold]{safe(story.run)}[/]  {tinted(story.state)}", soft_wrap=True)
     for step in story.steps:
-        screen.print(f"  [dim]{when(step.at)} seq {step.seq:<6}[/] {safe(step.text)}", soft_wrap=True)
+        text = step.text.replace("\n", "\n" + 24 * " ")
+        screen.print(f"  [dim]{when(step.at)} seq {step.seq:<6}[/] {safe(text)}", soft_wrap=True)
     for reason in story.waiting_for:
         screen.print(f"  [yellow]now waits:[/] {safe(reason)}", soft_wrap=True)
     return Exit.OK
 
 
-def _lines(found: "Iterator[wire.LogLine]", node: str) -> "Iterator[wire.LogLine]":
+def _lines(found: "Iterator[wire.LogLine]", node: str) -> "Generator[wire.LogLine, None, None]":
     for line in found:
         if not node or line.node == node:
             yield line

@@ -1,0 +1,74 @@
+"""Inputs from the command line."""
+
+import io
+from types import SimpleNamespace
+
+import pytest
+
+import tickwork as tw
+from tickwork.cli.exits import Ended, Exit
+from tickwork.cli.inputs import read_inputs
+
+
+@pytest.mark.parametrize(
+    ("pair", "found"),
+    [
+        ("a=1", 1),
+        ("a=1.5", 1.5),
+        ("a=true", True),
+        ("a=null", None),
+        ("a=[1, 2]", [1, 2]),
+        ('a={"b": 1}', {"b": 1}),
+        ('a="1"', "1"),
+        ("a=text", "text"),
+        ("a=", ""),
+        ("a=b=c", "b=c"),
+        ("a=2026-01-01T00:00:00Z", "2026-01-01T00:00:00Z"),
+    ],
+)
+def test_a_value_is_json_or_else_text(pair, found):
+    assert read_inputs([pair], None, None) == {"a": found}
+
+
+def test_a_parameter_that_is_text_gets_the_text_as_it_stands():
+    @tw.workflow(name="inputs_text")
+    def flow(zip_code: str, maybe: str | None = None, count: int = 1) -> str:
+        return tw.task(str)(zip_code)
+
+    found = read_inputs(["zip_code=01234", "maybe=5", "count=7"], None, flow)
+
+    assert found == {"zip_code": "01234", "maybe": "5", "count": 7}
+
+
+def test_all_inputs_as_a_document(tmp_path, monkeypatch):
+    path = tmp_path / "inputs.json"
+    path.write_text('{"a": [1]}')
+    monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(b'{"b": 2}')))
+
+    assert read_inputs([], '{"c": 3}', None) == {"c": 3}
+    assert read_inputs([], f"@{path}", None) == {"a": [1]}
+    assert read_inputs([], "-", None) == {"b": 2}
+
+
+@pytest.mark.proves("B25")
+@pytest.mark.parametrize(
+    ("pairs", "document", "stdin"),
+    [
+        (["a"], None, b""),
+        (["=1"], None, b""),
+        (["a=1", "a=2"], None, b""),
+        (["a=1"], "{}", b""),
+        ([], "[1]", b""),
+        ([], "{", b""),
+        ([], "@missing", b""),
+        ([], "@.", b""),
+        ([], "-", b"\xff\xfe\x00binary"),
+        ([], "[" * 100_000, b""),
+    ],
+)
+def test_what_is_no_input_is_wrong_usage(pairs, document, stdin, monkeypatch):
+    monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(stdin)))
+    with pytest.raises(Ended) as ended:
+        read_inputs(pairs, document, None)
+
+    assert ended.value.code == Exit.USAGE

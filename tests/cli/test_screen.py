@@ -1,0 +1,67 @@
+"""How things look."""
+
+import io
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from rich.console import Console
+
+from tickwork.cli.progress import name_of, remark, tasks_table
+from tickwork.cli.screen import duration, safe, table, took, when
+from tickwork.ports import wire
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown"),
+    [
+        (0.0004, "0 ms"),
+        (0.25, "250 ms"),
+        (1.26, "1.3 s"),
+        (61, "1 m 01 s"),
+        (3_660, "1 h 01 m"),
+        (90_000, "1 d 1 h"),
+        (-5, "0 ms"),
+    ],
+)
+def test_durations_are_read_at_a_glance(seconds, shown):
+    assert duration(seconds) == shown
+
+
+def test_today_needs_no_date():
+    now = datetime.now(UTC)
+
+    assert len(when(now.isoformat())) == len("12:34:56")
+    assert len(when((now - timedelta(days=3)).isoformat())) == len("2026-01-01 12:34:56")
+    assert when(None) == took(None, None) == "-"
+
+
+@pytest.mark.proves("B28")
+def test_what_users_wrote_reaches_the_screen_as_text():
+    out = io.StringIO()
+    screen = Console(file=out, width=100, highlight=False)
+    screen.print(table(("name",), [(safe("[red]x[/] \x1b[31m \u202e"),)]))
+
+    assert "[red]x[/] \\x1b[31m \\x202e" in out.getvalue()
+
+
+def test_a_map_shows_the_counts_of_its_children_and_a_failure_its_first_line():
+    attempt = wire.Attempt(
+        attempt=1, worker="w", state="failed", dispatched_at="2026-01-01T00:00:00Z", error="ValueError",
+        message="no\n  File app.py",
+    )  # fmt: skip
+    fan = wire.Task(id="1", node="score", kind="map", state="running", children={"succeeded": 3, "running": 1})
+    broken = wire.Task(id="2", node="score", kind="task", state="failed", child=4, attempts=(attempt,))
+
+    assert remark(fan) == "1 running, 3 succeeded"
+    assert remark(broken) == "ValueError: no"
+    assert name_of(broken) == "score\\[4]" or name_of(broken) == "score[4]"
+
+
+def test_a_wide_run_is_shown_in_part():
+    tasks = tuple(wire.Task(id=str(n), node=f"n{n}", kind="task", state="pending") for n in range(100))
+    detail = wire.RunDetail(
+        id="r", workflow="wide", definition="d", state="active", source="submit", by="api",
+        submitted_at="2026-01-01T00:00:00Z", tasks=tasks,
+    )  # fmt: skip
+
+    assert "70 more" in str(tasks_table(detail).caption)

@@ -1,0 +1,172 @@
+"""The way in: usage, settings and errors, without any server."""
+
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+
+from terminal import ROOT, Terminal, free_port
+from tickwork.cli.exits import MEANINGS, Exit, code_of, tell
+from tickwork.cli.main import main, make_app
+from tickwork.cli.menu import entries
+from tickwork.compose.settings import BadSettings
+from tickwork.core.errors import Conflict, Corrupt, Refused, ReplayDiffers, Unavailable
+from tickwork.ports.store import StoreFull, StoreInUse, StoreUnusable
+
+
+@pytest.fixture(autouse=True)
+def alone(monkeypatch, tmp_path):
+    """No setting of whoever runs the tests, and no server at the address."""
+    for name in [name for name in os.environ if name.startswith("TICKWORK_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("TICKWORK_PORT", str(free_port()))
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (Refused("unknown_run", "there is no run"), Exit.NOT_FOUND),
+        (Refused("no_app", "there is no file"), Exit.NOT_FOUND),
+        (Refused("unknown_input", "there is no such input"), Exit.REFUSED),
+        (Refused("bad_value", "no"), Exit.REFUSED),
+        (Conflict("it ended"), Exit.REFUSED),
+        (StoreInUse("by process 7"), Exit.REFUSED),
+        (StoreUnusable("read-only"), Exit.SETTINGS),
+        (BadSettings("unknown_setting", "prot"), Exit.SETTINGS),
+        (Refused("bad_url", "no address"), Exit.SETTINGS),
+        (Unavailable("no answer", retry_after_ms=1), Exit.UNREACHABLE),
+        (StoreFull("no space", retry_after_ms=1), Exit.TRY_AGAIN),
+        (Corrupt("a hash"), Exit.DAMAGED),
+        (ReplayDiffers("an event", seq=3), Exit.FAILED),
+    ],
+)
+@pytest.mark.proves("B25")
+def test_an_error_becomes_the_code_of_what_to_do_next(error, code):
+    assert code_of(error) == code
+    assert code in MEANINGS
+
+
+@pytest.mark.proves("B25")
+@pytest.mark.parametrize(
+    ("args", "code", "words"),
+    [
+        ([], 2, ""),
+        (["nonsense"], 2, "Unknown command"),
+        (["runs", "--prot", "3"], 2, "--prot"),
+        (["runs", "--limit", "many"], 2, "many"),
+        (["runs", "--state", "tired"], 2, "tired"),
+        (["show"], 2, "RUN"),
+        (["run", "missing.py:x"], 3, "missing.py"),
+        (["run", "./"], 3, "./"),
+        (["worker", "x.py", "--processes", "two"], 2, "two"),
+        (["dev", "missing.py"], 3, "missing.py"),
+        (["runs"], 69, "no answer"),
+        (["show", "x"], 69, "no answer"),
+        (["run", "daily"], 69, "no server answers"),
+        (["replay", "--from", "missing"], 3, "missing"),
+        (["replay", "--data", "missing"], 3, "missing"),
+        (["replay", "--from", "a", "--data", "b"], 2, "not both"),
+        (["runs", "--url", "ftp://x"], 78, "ftp://x"),
+    ],
+)
+def test_wrong_usage_is_one_message_and_a_code(args, code, words, capsys):
+    assert main(args) == code
+
+    shown = capsys.readouterr()
+    assert words in shown.err
+    assert "Traceback" not in shown.err
+    assert len(shown.err.strip().splitlines()) <= 2
+
+
+@pytest.mark.proves("B26")
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("TICKWORK_PROT", "1"),
+        ("TICKWORK_PORT", "many"),
+        ("TICKWORK_TOKEN_FILE", "missing"),
+        ("TICKWORK_HOST", "0.0.0.0"),
+    ],
+)
+def test_a_wrong_setting_refuses_the_start(name, value, monkeypatch, capsys):
+    monkeypatch.setenv(name, value)
+
+    assert main(["server"]) == Exit.SETTINGS
+    assert len(capsys.readouterr().err.strip().splitlines()) == 1
+
+
+@pytest.mark.proves("B26")
+def test_a_setting_in_a_file_that_nobody_knows_is_refused(tmp_path, capsys):
+    (tmp_path / "tickwork.toml").write_text("prot = 1\n")
+
+    assert main(["runs"]) == Exit.SETTINGS
+    assert "prot" in capsys.readouterr().err
+
+
+@pytest.mark.proves("B26")
+def test_a_token_that_everybody_can_read_is_refused(tmp_path, monkeypatch, capsys):
+    (tmp_path / "token").write_text("secret")
+    (tmp_path / "token").chmod(0o644)
+    monkeypatch.setenv("TICKWORK_TOKEN_FILE", "token")
+
+    assert main(["runs"]) == Exit.SETTINGS
+    assert "secret" not in capsys.readouterr().err
+
+
+@pytest.mark.proves("B25")
+def test_no_secret_is_an_argument():
+    words = ("token", "password", "secret")
+    for entry in entries():
+        for argument in make_app(entry.name)[entry.name].assemble_argument_collection():
+            assert not any(word in name for name in argument.names for word in words), entry.name
+
+
+def test_every_command_has_json_for_programs():
+    without = {"server", "worker", "dev"}  # they stay, and say one line
+    for entry in entries():
+        names = [name for one in make_app(entry.name)[entry.name].assemble_argument_collection() for name in one.names]
+        assert ("--json" in names) == (entry.name not in without), entry.name
+
+
+def test_a_message_cannot_move_the_cursor(capsys):
+    tell("a\x1b[2Jb\x07c")
+
+    assert capsys.readouterr().err == "tickwork: a\\x1b[2Jb\\x07c\n"
+
+
+def test_a_traceback_is_for_those_who_ask(monkeypatch, capsys):
+    monkeypatch.setenv("TICKWORK_DEBUG", "1")
+    assert main(["runs"]) == Exit.UNREACHABLE
+
+    assert "Traceback" in capsys.readouterr().err
+
+
+def test_the_menu_is_there_at_once():
+    """Without loading what draws tables, talks HTTP or opens databases."""
+    code = (
+        "import sys; from tickwork.cli.main import main; main(['--help']); "
+        "heavy = {'cyclopts', 'rich', 'httpx2', 'msgspec', 'apsw', 'asyncio'}; "
+        "print(*sorted(heavy & set(sys.modules)), file=sys.stderr)"
+    )
+    env = os.environ | {"PYTHONPATH": str(ROOT / "src")}
+    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, timeout=30)
+
+    assert done.stderr.strip() == ""
+    assert all(entry.name in done.stdout for entry in entries())
+    assert "130" in done.stdout
+
+
+@pytest.mark.slow
+def test_help_takes_less_than_a_third_of_a_second(tmp_path):
+    terminal = Terminal(tmp_path)
+    taken = []
+    for _ in range(5):
+        begin = time.perf_counter()
+        assert terminal.run("--help").returncode == 0
+        taken.append(time.perf_counter() - begin)
+
+    print(f"tickwork --help: {min(taken):.3f} s")
+    assert min(taken) < 0.3

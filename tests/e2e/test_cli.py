@@ -1,0 +1,382 @@
+"""The command line against real processes over loopback. Each program is ended by its pid, whatever happens."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import time
+
+import httpx2
+import pytest
+
+from terminal import SECONDS, Terminal, free_port
+from tickwork.cli.exits import Exit
+
+ANSWER_S_MAX = 5.0  # the aim is 2 s on an idle machine; what was measured is printed
+
+
+@pytest.fixture
+def terminal(tmp_path):
+    found = Terminal(tmp_path)
+    try:
+        yield found
+    finally:
+        found.close()
+
+
+@pytest.fixture(scope="module")
+def house(tmp_path_factory):
+    """One server with a worker, for everything that only asks."""
+    found = Terminal(tmp_path_factory.mktemp("house"))
+    try:
+        found.start("dev", "app.py").until("worker ready")
+        yield found
+    finally:
+        found.close()
+
+
+def until_answer(terminal, *, path="/readyz", seconds=SECONDS):
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        try:
+            if httpx2.get(terminal.url + path, timeout=1).status_code == 200:
+                return
+        except httpx2.TransportError:
+            time.sleep(0.01)
+    raise AssertionError(f"no answer within {seconds} s")
+
+
+def until_state(terminal, run, *states, seconds=SECONDS):
+    deadline = time.monotonic() + seconds
+    while True:
+        found = httpx2.get(f"{terminal.url}/v1/runs/{run}", timeout=5).json()
+        if found["state"] in states:
+            return found
+        assert time.monotonic() < deadline, f"{run} is {found['state']}, not {states}"
+        time.sleep(0.02)
+
+
+def until_task(terminal, run, state, seconds=SECONDS):
+    deadline = time.monotonic() + seconds
+    while True:
+        found = httpx2.get(f"{terminal.url}/v1/runs/{run}", timeout=5).json()
+        if any(task["state"] == state for task in found["tasks"]):
+            return found
+        assert time.monotonic() < deadline, f"no task of {run} is {state}: {found['tasks']}"
+        time.sleep(0.02)
+
+
+# ---- dev
+
+
+def test_dev_answers_soon_runs_reloads_keeps_what_works_and_ends_cleanly(terminal):
+    begin = time.perf_counter()
+    dev = terminal.start("dev", "app.py")
+    until_answer(terminal)
+    taken = time.perf_counter() - begin
+    dev.until("worker ready")
+    print(f"tickwork dev answered after {taken:.2f} s, its worker was ready after {time.perf_counter() - begin:.2f} s")
+
+    assert taken < ANSWER_S_MAX
+    assert terminal.url in dev.text
+    assert terminal.run("run", "greet", "--input", "name=bob").stdout == '"HELLO BOB"\n'
+    dev.until("greet", seconds=5)
+    assert re.search(r"greet +completed +\d+ ms", dev.until("completed"))
+
+    app = terminal.app.read_text()
+    terminal.app.write_text(app.replace("text.upper()", "text.title()"))
+    dev.until("new code (app.py) ready")
+    assert terminal.run("run", "greet").stdout == '"Hello You"\n'
+
+    terminal.app.write_text(app + "\nx = y +\n")
+    dev.until("the code before the change goes on")
+    assert f"app.py:{len((app + 'x').splitlines()) + 1}" in dev.text
+    assert "x = y +" in dev.text
+    assert terminal.run("run", "greet").stdout == '"Hello You"\n'
+
+    (terminal.folder / "notes.txt").write_text("no code")
+    dev.signal(signal.SIGINT)
+    assert dev.ended() == 0
+    assert dev.text.count("new code") == 1
+    assert "Traceback" not in dev.text
+
+
+def test_dev_waits_for_a_change_where_the_first_code_is_broken(terminal):
+    good = terminal.app.read_text()
+    terminal.app.write_text("import tickwork as tw\n1 / 0\n")
+    dev = terminal.start("dev", "app.py")
+    dev.until("waiting for a change")
+    assert "app.py:2" in dev.text and "ZeroDivisionError" in dev.text
+
+    terminal.app.write_text(good)
+    dev.until("ready after")
+    assert terminal.run("run", "greet").returncode == 0
+
+
+def test_a_second_interrupt_ends_dev_at_once(terminal):
+    dev = terminal.start("dev", "app.py")
+    dev.until("worker ready")
+    run = terminal.run("run", "lasts", "--detach").stdout.strip()
+    until_task(terminal, run, "running")
+    begin = time.monotonic()
+    dev.signal(signal.SIGINT)
+    dev.until("ending")
+    dev.signal(signal.SIGINT)
+
+    assert dev.ended(seconds=15) == 0
+    assert time.monotonic() - begin < 15
+
+
+def test_the_worker_goes_when_dev_is_killed(terminal):
+    dev = terminal.start("dev", "app.py", "--grace", "0")
+    dev.until("worker ready")
+    (worker,) = terminal.json("workers", "--url", terminal.url)["workers"]
+    dev.signal(signal.SIGKILL)
+    dev.ended()
+
+    deadline = time.monotonic() + SECONDS
+    while os.path.exists(f"/proc/{worker['pid']}"):
+        assert time.monotonic() < deadline, "the worker outlived its server"
+        time.sleep(0.05)
+
+
+def test_a_worker_that_dies_is_started_again(terminal):
+    dev = terminal.start("dev", "app.py")
+    dev.until("worker ready")
+    (worker,) = terminal.json("workers", "--url", terminal.url)["workers"]
+    os.kill(worker["pid"], signal.SIGKILL)
+    dev.until("worker ready", count=2)
+
+    assert terminal.run("run", "greet").returncode == 0
+
+
+def test_the_starter_project_runs(terminal):
+    folder = terminal.folder / "mine"
+    assert terminal.run("init", str(folder)).returncode == 0
+    assert terminal.run("init", str(folder)).returncode == Exit.REFUSED
+    terminal.folder = folder
+    dev = terminal.start("dev", "app.py")
+    dev.until("worker ready")
+    done = terminal.run("run", "app.py:choose", "--input", "topic=name")
+
+    assert done.returncode == 0
+    assert done.stdout.startswith('"name ')
+
+
+# ---- run without a server
+
+
+def test_run_needs_no_server(terminal):
+    done = terminal.run("run", "app.py:greet", "--input", "name=eve")
+    assert (done.returncode, done.stdout) == (0, '"HELLO EVE"\n')
+    assert "shout succeeded" in done.stderr
+
+    failed = terminal.run("run", "app.py:fails")
+    assert failed.returncode == Exit.FAILED
+    assert "ValueError: no such thing" in failed.stderr and 'File "' in failed.stderr
+    assert "Traceback" not in failed.stderr
+
+    assert terminal.run("run", "app.py:greet", "--detach").returncode == Exit.UNREACHABLE
+    assert terminal.run("run", "app.py:greet", "--input", "nam=x").returncode == Exit.REFUSED
+    assert "equal: " in terminal.run("replay", "--data", ".tickwork").stdout
+    terminal.start("server").until("tickwork server")
+    assert [one["state"] for one in terminal.json("runs")["runs"]] == ["failed", "completed"]
+
+
+def test_an_interrupted_private_run_goes_on_later(terminal):
+    run = terminal.start("run", "app.py:lasts", "--input", "seconds=2", TICKWORK_GRACE_S="0")
+    run_id = run.until("run 0").partition("run ")[2].split()[0]
+    deadline = time.monotonic() + SECONDS
+    while "running" not in run.text:
+        assert time.monotonic() < deadline, run.text
+        time.sleep(0.02)
+    run.signal(signal.SIGINT)
+    assert run.ended() == Exit.INTERRUPTED
+    assert run_id in run.text and "tickwork dev app.py" in run.text and "Traceback" not in run.text
+
+    terminal.start("dev", "app.py").until("worker ready")
+    assert until_state(terminal, run_id, "completed")["output"] == 2.0
+
+
+# ---- the server and its folder
+
+
+@pytest.mark.proves("F28")
+def test_a_second_server_on_the_same_folder_is_refused(terminal):
+    terminal.start("server").until("tickwork server")
+    other = terminal.run("server", "--port", str(free_port()))
+
+    assert other.returncode == Exit.REFUSED
+    assert "is in use by process" in other.stderr and "Traceback" not in other.stderr
+
+
+@pytest.mark.proves("B26")
+def test_a_port_that_is_taken_is_a_wrong_setting(terminal):
+    terminal.start("server").until("tickwork server")
+    other = terminal.run("server", "--data", "other")
+
+    assert other.returncode == Exit.SETTINGS
+    assert str(terminal.port) in other.stderr and len(other.stderr.splitlines()) == 1
+
+
+def test_what_was_acknowledged_is_there_after_a_kill(terminal):
+    server = terminal.start("server")
+    server.until("tickwork server")
+    terminal.start("worker", "app.py", "--url", terminal.url).until("serves app.py")
+    ids = {terminal.run("run", "later", "--detach").stdout.strip() for _ in range(3)}
+    done = terminal.run("run", "greet")
+    assert done.returncode == 0 and len(ids) == 3
+    server.signal(signal.SIGKILL)
+    server.ended()
+    assert terminal.run("runs").returncode == Exit.UNREACHABLE
+
+    terminal.start("server").until("tickwork server")
+    found = {one["id"]: one["state"] for one in terminal.json("runs")["runs"]}
+    assert set(found) >= ids and len(found) == 4
+    assert sorted(found.values()).count("completed") == 1
+    assert "equal" in terminal.run("replay").stdout
+
+
+@pytest.mark.proves("B25")
+def test_a_token_is_needed_where_the_server_has_one(terminal):
+    secret = terminal.folder / "token"
+    secret.write_text("correct horse")
+    secret.chmod(0o600)
+    terminal.start("server", TICKWORK_TOKEN_FILE="token").until("tickwork server")
+
+    refused = terminal.run("runs")
+    assert refused.returncode == Exit.REFUSED and "token" in refused.stderr
+    assert terminal.run("runs", TICKWORK_TOKEN="wrong").returncode == Exit.REFUSED
+    assert terminal.run("runs", TICKWORK_TOKEN_FILE="token").returncode == 0
+
+
+# ---- asking and deciding
+
+
+def test_a_run_can_be_looked_at_from_all_sides(house):
+    run = house.json("run", "greet", "--input", "name=ann")
+    assert run["state"] == "completed" and run["output"] == "HELLO ANN"
+
+    assert run["id"] in house.run("runs", "--workflow", "greet", "--state", "completed").stdout
+    shown = house.run("show", run["id"]).stdout
+    assert "attempt 1 succeeded" in shown and '"HELLO ANN"' in shown
+    assert house.json("show", run["id"])["tasks"][0]["node"] == "hello"
+    assert "saying hello to ann" in house.run("logs", run["id"]).stdout
+    assert "saying hello" not in house.run("logs", run["id"], "--node", "shout").stdout
+    assert house.json("logs", run["id"])["lines"][0]["text"] == "saying hello to ann"
+    story = house.json("why", run["id"])
+    assert story["state"] == "completed" and len(story["steps"]) > 4
+    assert "submitted" in house.run("why", run["id"]).stdout
+
+
+def test_a_failed_run_can_be_tried_again(house):
+    failed = house.run("run", "fails")
+    assert failed.returncode == Exit.FAILED
+    (run, *_) = house.json("runs", "--workflow", "fails")["runs"]
+    assert "tickwork retry" in failed.stderr
+    (house.folder / "mended").touch()
+
+    assert house.run("retry", run["id"], "--reason", "mended").returncode == 0
+    assert until_state(house, run["id"], "completed")["output"] == "mended"
+    assert house.run("retry", run["id"]).returncode == Exit.REFUSED
+
+
+def test_a_run_can_be_followed_and_cancelled(house):
+    run = house.run("run", "lasts", "--detach").stdout.strip()
+    follower = house.start("logs", run, "-f")
+    follower.until("begun")
+    assert house.run("cancel", run, "--reason", "enough").returncode == 0
+
+    assert until_state(house, run, "cancelled")
+    assert follower.ended(seconds=20) == 0
+    assert house.run("cancel", run).returncode == Exit.REFUSED
+
+
+def test_a_run_can_be_paused_and_resumed(house):
+    run = house.run("run", "later", "--detach").stdout.strip()
+    assert house.run("pause", run, "--reason", "lunch").returncode == 0
+    assert until_state(house, run, "paused")["reason"] == "lunch"
+    assert house.run("resume", run).returncode == 0
+    until_state(house, run, "active", "waiting")
+
+    assert "wait" in " ".join(house.json("why", run)["waiting_for"])
+    assert house.run("cancel", run).returncode == 0
+
+
+def test_an_approval_is_given(house):
+    run = house.run("run", "asks", "--detach").stdout.strip()
+    until_state(house, run, "waiting")
+    assert house.run("approve", run, "nobody").returncode in (Exit.NOT_FOUND, Exit.REFUSED)
+    assert house.run("approve", run, "boss", "--comment", "fine").returncode == 0
+
+    assert until_state(house, run, "completed")["output"] == "GRANTED"
+
+
+def test_the_same_key_gives_the_same_run(house):
+    first = house.run("run", "greet", "--key", "once", "--detach").stdout
+    again = house.run("run", "greet", "--key", "once", "--detach")
+
+    assert first == again.stdout
+    assert "used before" in again.stderr
+
+
+def test_waiting_can_be_interrupted_and_the_run_goes_on(house):
+    waiting = house.start("run", "lasts", "--input", "seconds=30")
+    run = waiting.until("run 0").partition("run ")[2].split()[0]
+    waiting.signal(signal.SIGINT)
+
+    assert waiting.ended() == Exit.INTERRUPTED
+    assert f"tickwork show {run}" in waiting.text and "Traceback" not in waiting.text
+    assert house.json("show", run)["state"] in ("active", "waiting")
+    assert house.run("cancel", run).returncode == 0
+
+
+def test_the_journal_is_decided_again(house, tmp_path):
+    saved = tmp_path / "journal"
+    assert house.run("replay", "--save", str(saved)).returncode == 0
+    found = house.json("replay", "--from", str(saved))
+    assert found["equal"] and found["rows"] == found["seq"] > 1
+
+    data = bytearray(saved.read_bytes())
+    data[len(data) // 2] ^= 1
+    saved.write_bytes(data)
+    damaged = house.run("replay", "--from", str(saved))
+    assert damaged.returncode == Exit.DAMAGED and "Traceback" not in damaged.stderr
+    assert house.run("replay", "--data", ".tickwork").returncode == Exit.REFUSED
+
+
+@pytest.mark.parametrize("what", ["workflows", "schedules", "workers", "status", "doctor", "runs"])
+def test_everything_is_there_for_people_and_for_programs(house, what):
+    shown = house.run(what, NO_COLOR="1")
+    assert shown.returncode == 0 and "\x1b" not in shown.stdout
+
+    found = json.loads(house.run(what, "--json").stdout)
+    assert isinstance(found, dict) and found
+
+
+def test_what_is_not_there_is_not_found(house):
+    for args in (["show", "nope"], ["logs", "nope"], ["why", "nope"], ["cancel", "nope"], ["run", "nope"]):
+        done = house.run(*args)
+        assert done.returncode == Exit.NOT_FOUND, args
+        assert "nope" in done.stderr and "Traceback" not in done.stderr
+
+
+def test_whoever_reads_no_further_is_no_error(house):
+    line = f"{' '.join(house.command('runs', '--json'))} | head -c 5"
+    done = subprocess.run(line, shell=True, cwd=house.folder, env=house.env, capture_output=True, timeout=SECONDS)
+
+    assert done.stderr == b""
+
+
+def test_doctor_finds_what_is_wrong(house, terminal):
+    checks = {one["name"]: one["result"] for one in house.json("doctor")["checks"]}
+    assert set(checks.values()) == {"ok"} and {"python", "sqlite", "clock", "folder", "server", "workers"} <= set(
+        checks
+    )
+
+    (terminal.folder / "file").write_text("")
+    done = terminal.run("doctor", "--data", "file", "--json")
+    assert done.returncode == Exit.FAILED
+    failed = [one["name"] for one in json.loads(done.stdout)["checks"] if one["result"] == "fail"]
+    assert "folder" in failed

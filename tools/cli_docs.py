@@ -1,0 +1,76 @@
+"""Writes docs/cli.md from what the commands say of themselves."""
+
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "src"))
+
+from tickwork.cli.exits import MEANINGS  # noqa: E402 - after the path
+from tickwork.cli.main import make_app  # noqa: E402
+from tickwork.cli.menu import GROUPS, Entry  # noqa: E402
+
+PAGE = ROOT / "docs" / "cli.md"
+HEAD = """# The command line
+
+Made from the commands themselves by `tools/cli_docs.py`; words are those of [the glossary](glossary.md).
+
+Answers go to standard output, everything else (progress, remarks, errors) to standard error. `--json` prints the
+models of the HTTP API (`/openapi.json`), one document on one line; `logs --follow --json` prints one for each line of
+the log. Colours and redrawing stop in pipes and with `NO_COLOR`. Errors are one message, never a traceback;
+`TICKWORK_DEBUG=1` shows that too. Completion for bash, zsh and fish: `tickwork --install-completion`.
+
+## Settings
+
+Flags go before `TICKWORK_*` variables, then `.env`, `tickwork.toml`, `[tool.tickwork]` in `pyproject.toml`, defaults.
+A name that nobody knows and a value of the wrong kind are refused (78). The token is never an argument: it comes from
+`TICKWORK_TOKEN`, or from the file that `TICKWORK_TOKEN_FILE` names, which only its owner may read.
+
+## Exit codes
+
+| code | meaning |
+|---:|---|
+"""
+WIRE = {
+    "runs": "`Page`", "show": "`RunDetail`", "logs": "`Logs`, or `LogLine` for each line with --follow", "why": "`Why`",
+    "run": "`RunDetail`", "cancel": "`RunDetail`", "pause": "`RunDetail`", "resume": "`RunDetail`",
+    "retry": "`RunDetail`", "approve": "`RunDetail`", "reject": "`RunDetail`", "signal": '`{"event": NAME}`',
+    "workflows": "`Workflows`", "schedules": "`Schedules`", "workers": "`Workers`", "status": "`Status`",
+    "init": '`{"files": [PATH, …]}`',
+    "replay": '`{"rows", "seq", "hash", "equal", "detail"}`',
+    "doctor": '`{"checks": [{"name", "result": "ok"|"warn"|"fail", "detail", "advice"}]}`',
+}  # fmt: skip
+
+
+def page() -> str:
+    parts = [HEAD + "".join(f"| {code} | {meaning} |\n" for code, meaning in MEANINGS.items())]
+    for title, entries in GROUPS.items():
+        parts.append(f"\n## {title}\n")
+        parts += [_command(entry) for entry in entries]
+    return "".join(parts)
+
+
+def _command(entry: Entry) -> str:
+    command = make_app(entry.name)[entry.name]
+    function = command.default_command
+    assert function is not None and function.__doc__, f"{entry.name} says what it does"
+    about = " ".join(function.__doc__.partition("Parameters\n")[0].split())
+    arguments, flags = [], []
+    for one in command.assemble_argument_collection(parse_docstring=True):
+        if not one.show:
+            continue
+        assert one.parameter.help, f"{entry.name}: {one.name} says what it is"
+        if one.name.startswith("-"):
+            flags.append(f"- `{'`, `'.join(one.names)}`: {one.parameter.help}\n")
+        else:
+            arguments.append((one.name, one.required, one.parameter.help))
+    shown = "".join(f" {name}" if required else f" [{name}]" for name, required, _ in arguments)
+    lines = [f"\n### tickwork {entry.name}{shown}\n\n{about}\n"]
+    lines += ["\n", *(f"- `{name}`: {text}\n" for name, _, text in arguments), *flags] if arguments or flags else []
+    if entry.name in WIRE:
+        lines.append(f"\nAs JSON: {WIRE[entry.name]}.\n")
+    return "".join(lines)
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")
