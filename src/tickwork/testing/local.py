@@ -6,7 +6,10 @@ it sleeps passes in virtual time. Stand-ins take the place of functions; planned
 
 import asyncio
 import inspect
+import shutil
 from collections.abc import Callable
+from pathlib import Path
+from tempfile import mkdtemp
 from typing import Any, TypeVar, TypeVarTuple
 
 import msgspec
@@ -104,6 +107,9 @@ class LocalChannel:
     def progress(self, done: int, total: int, message: str) -> None:
         self._executor.say(Progressed(*self._key, done, total, message))
 
+    def folder(self) -> Path:
+        return self._executor.folder(self._key)
+
 
 class LocalExecutor:
     """`ports.executor.Executor`."""
@@ -113,6 +119,7 @@ class LocalExecutor:
         self._sink: Sink | None = None
         self._tasks: dict[Key, asyncio.Task[None]] = {}
         self._saving: dict[Key, asyncio.Future[None]] = {}
+        self._folders: dict[Key, Path] = {}
 
     @property
     def kinds(self) -> frozenset[str]:
@@ -160,6 +167,16 @@ class LocalExecutor:
         assert self._sink is not None, "start comes first"
         self._sink.report(report)
 
+    def folder(self, key: Key) -> Path:
+        if key not in self._folders:
+            self._folders[key] = Path(mkdtemp(prefix="tickwork-"))
+        return self._folders[key]
+
+    def _drop_folder(self, key: Key) -> None:
+        folder = self._folders.pop(key, None)
+        if folder is not None:
+            shutil.rmtree(folder, ignore_errors=True)
+
     def expect(self, key: Key) -> "asyncio.Future[None]":
         self._saving[key] = asyncio.get_running_loop().create_future()
         return self._saving[key]
@@ -171,11 +188,13 @@ class LocalExecutor:
             report = Done(*key, await self._result(work, spec), began_ms, self._clock.wall_ms())
         except asyncio.CancelledError:
             self._tasks.pop(key, None)
+            self._drop_folder(key)
             raise
         except (Exception, SystemExit) as error:
             told = failed(*key, error, started_ms=began_ms)
             report = msgspec.structs.replace(told, ended_ms=self._clock.wall_ms())
         self._tasks.pop(key, None)
+        self._drop_folder(key)
         self.say(report)
 
     async def _result(self, work: Work, spec: Spec) -> bytes | Ref | None:
