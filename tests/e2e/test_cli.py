@@ -115,6 +115,15 @@ def test_dev_waits_for_a_change_where_the_first_code_is_broken(terminal):
     assert terminal.run("run", "greet").returncode == 0
 
 
+def test_dev_can_be_interrupted_before_its_worker_is_there(terminal):
+    dev = terminal.start("dev", "app.py")
+    dev.until("tickwork is at")
+    dev.signal(signal.SIGINT)
+
+    assert dev.ended() == 0
+    assert "Traceback" not in dev.text and "exception" not in dev.text
+
+
 @pytest.mark.slow
 def test_a_second_interrupt_ends_dev_at_once(terminal):
     dev = terminal.start("dev", "app.py")
