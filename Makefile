@@ -34,8 +34,8 @@ test: setup  ## everything
 	.venv/bin/lint-imports
 	.venv/bin/pytest -n 2
 
-demo: setup  ## one run through the core on virtual time, decision by decision
-	$(PY) examples/tour.py
+demo: setup  ## schedules, a fan-out, retries, a wait and an approval, on a page; DEMO_SECONDS=15 ends by itself
+	$(PY) tools/demo.py
 
 bench: setup  ## every figure of docs/performance.md against its gate
 	$(PY) bench/core.py --check

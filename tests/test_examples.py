@@ -1,46 +1,234 @@
-"""Every example runs, and the README shows what they print."""
+"""Every example runs for real: one server and one worker serve them all, as two processes of their own."""
 
+import contextlib
+import os
+import pty
+import re
+import shutil
+import signal
+import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
+import tickwork as tw
+
 ROOT = Path(__file__).resolve().parents[1]
-EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+EXAMPLES = ROOT / "examples"
+README = ROOT / "README.md"
+WAIT_S = 30.0
+# Examples without a workflow that is run below: the tests of `testing.py`, and the demo.
+OTHERS = {"demo", "testing"}
+
+OUTPUTS = [
+    ("hello", "hello", {}, "13 words on 3 pages"),
+    ("fan_out", "largest", {"folder": str(ROOT / "tools")}, r"\w+\.py is the longest of \d+ files"),
+    ("etl", "nightly", {}, {"rows": 2, "sum": 195, "key": r"default/[^/]+/load"}),
+    ("child_workflows", "company", {}, 41),
+    ("durable_steps", "move", {"city": "Bergen"},
+     ["flight to Bergen booked in attempt 1", "hotel in Bergen booked in attempt 2"]),
+    ("async_http", "survey", {}, r"40 answers of 0\.2 s each in [0-4]\.\d s"),
+    ("shell_and_http", "check", {"text": "three words here"}, {"words": 3, "status": 200}),
+    ("methods", "invoice", {}, "Prices: 714"),
+    ("large_values", "report", {}, "50000 rows, 2938890 characters"),
+]  # fmt: skip
+BY_HAND = {"schedule", "wait_and_approve", "order"}
 
 
-def output_of(path: Path) -> str:
-    done = subprocess.run([sys.executable, path], capture_output=True, text=True, timeout=60, check=False)
+def environment(**more: str) -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("TICKWORK_")}
+    return kept | {"PYTHONPATH": f"{ROOT / 'src'}", "NO_COLOR": "1"} | more
+
+
+def free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return found.getsockname()[1]
+
+
+@contextlib.contextmanager
+def process(*args: str, env: dict[str, str], cwd: Path):
+    """A command of ours that has said it is ready."""
+    command = [sys.executable, "-m", "tickwork", *args]
+    with subprocess.Popen(command, env=env, cwd=cwd, stdout=subprocess.PIPE, text=True) as running:
+        try:
+            yield running.stdout.readline()
+        finally:
+            running.send_signal(signal.SIGTERM)
+            running.wait(WAIT_S)
+
+
+@pytest.fixture(scope="module")
+def client(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("examples")
+    names = ", ".join(sorted(path.stem for path in EXAMPLES.glob("*.py") if path.stem not in OTHERS))
+    app = folder / "every_example.py"
+    app.write_text(f"import sys\nsys.path[:0] = [{str(folder)!r}, {str(EXAMPLES)!r}]\nimport {names}\n")
+    with process("server", "--port", "0", "--data", "data", env=environment(), cwd=folder) as said:
+        url = re.search(r"http://\S+", said)[0]
+        # This one calls the server at its usual port; here it has another.
+        asking = (EXAMPLES / "shell_and_http.py").read_text()
+        assert "http://127.0.0.1:8440" in asking
+        (folder / "shell_and_http.py").write_text(asking.replace("http://127.0.0.1:8440", url))
+        env = environment(TICKWORK_URL=url)
+        with process("worker", str(app), "--grace", "2", env=env, cwd=folder) as ready:
+            assert "serves" in ready
+            with tw.Client(url, token="") as found:
+                yield found
+
+
+def matches(pattern, value):
+    if isinstance(pattern, str):
+        return isinstance(value, str) and re.fullmatch(pattern, value) is not None
+    if isinstance(pattern, dict):
+        return pattern.keys() == value.keys() and all(matches(pattern[name], value[name]) for name in pattern)
+    return pattern == value
+
+
+def until(condition):
+    deadline = time.monotonic() + WAIT_S
+    while not (found := condition()):
+        assert time.monotonic() < deadline, "it did not come to pass in time"
+        time.sleep(0.02)
+    return found
+
+
+def test_every_example_is_run_by_a_test():
+    covered = {name for name, *_ in OUTPUTS} | BY_HAND | OTHERS
+
+    assert {path.stem for path in EXAMPLES.glob("*.py")} == covered
+
+
+@pytest.mark.parametrize(("example", "workflow", "inputs", "output"), OUTPUTS, ids=[one[0] for one in OUTPUTS])
+def test_an_example_gives_its_output(client, example, workflow, inputs, output):
+    found = client.result(client.submit(workflow, inputs), timeout=WAIT_S)
+
+    assert matches(output, found), found
+
+
+def test_a_step_that_finished_is_not_taken_again(client):
+    run = client.submit("move")
+    client.result(run, timeout=WAIT_S)
+    [trip] = client.get(run).tasks
+
+    assert [one.state for one in trip.attempts] == ["failed", "succeeded"]
+
+
+def test_the_flaky_source_is_asked_three_times(client):
+    run = client.submit("nightly")
+    client.result(run, timeout=WAIT_S)
+
+    wanted = [f"asking shop, attempt {number}" for number in (1, 2, 3)]
+    assert until(lambda: [line.text for line in client.logs(run) if line.text.startswith("asking")] == wanted)
+
+
+def test_a_schedule_makes_runs_and_tells_them_their_time(client):
+    run = until(lambda: next(client.list("pulse", state="completed"), None))
+
+    assert run.schedule == "pulse"
+    assert matches(r"measured for \d\d:\d\d:\d\d", client.get(run.id).output)
+    assert {one.name: one.expression for one in client.schedules()}["workdays"] == "30 7 * * 1-5"
+
+
+def test_a_release_waits_then_asks_then_publishes(client):
+    run = client.submit("release", version="2.0")
+    until(lambda: any(one.node == "sign_off" and one.state == "waiting" for one in client.get(run).tasks))
+    client.approve(run, "sign_off")
+
+    assert client.result(run, timeout=WAIT_S) == "notes of 2.0: published"
+
+
+@pytest.mark.parametrize(("total", "checked"), [(250, "was looked at by a person"), (20, "accepted")])
+def test_an_order_is_shipped_when_its_own_payment_comes(client, total, checked):
+    number = f"B-{total}"
+    run = client.submit("order", number=number, total=total)
+    until(lambda: any(one.node == "paid" and one.state == "waiting" for one in client.get(run).tasks))
+    client.signal("paid", {"amount": 1}, key="of-another-order")
+    client.signal("paid", {"amount": total}, key=number)
+
+    assert client.result(run, timeout=WAIT_S) == f"{number} shipped for {total} ({number} {checked})"
+
+
+def test_the_tests_of_the_example_pass():
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--override-ini=addopts=", "testing.py"],
+        cwd=EXAMPLES, env=environment(), capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.slow
+def test_the_demo_shows_everything(tmp_path):
+    env = environment(DEMO_SECONDS="12", DEMO_PORT=str(free_port()), DEMO_DATA=str(tmp_path / "demo"))
+    done = subprocess.run(
+        [sys.executable, ROOT / "tools" / "demo.py"], env=env, capture_output=True, text=True, timeout=90, check=False
+    )
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert re.search(r"completed: heartbeat [1-9]\d*, fan_out [1-9]\d*, payments [1-9]\d*, release 1", done.stdout)
+    assert "sign_off" in done.stdout
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "docs" / "core").glob("*.py")), ids=lambda path: path.stem)
+def test_the_tour_of_the_core_runs(path):
+    done = subprocess.run(
+        [sys.executable, path], env=environment(), capture_output=True, text=True, timeout=60, check=False
+    )
+
     assert done.returncode == 0, done.stderr
-    return done.stdout
+    assert done.stdout
 
 
-@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
-def test_every_example_runs(path):
-    assert output_of(path)
+# The README
 
 
-def test_the_readme_shows_what_the_examples_print():
-    readme = (ROOT / "README.md").read_text()
-    printed = {line.rstrip() for path in EXAMPLES for line in output_of(path).splitlines()}
-    shown = [
-        line.rstrip() for line in readme.splitlines() if line.startswith(("          2", "          3", "fetch is"))
-    ]
-
-    assert len(shown) > 10
-    assert [line for line in shown if line not in printed] == []
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", README.read_text(), re.MULTILINE | re.DOTALL)
 
 
 def test_the_readme_program_is_the_example():
-    readme = (ROOT / "README.md").read_text()
-    example = (ROOT / "examples" / "why_not.py").read_text()
-    program = readme.split("```python\n")[1].split("```")[0]
-    lines = [
-        line.strip()
-        for line in program.splitlines()
-        if line.strip().startswith(("inputs.", "from ", "nodes =", "document ="))
-    ]
+    assert blocks("python")[0] == (EXAMPLES / "hello.py").read_text()
 
-    assert len(lines) >= 11
-    assert [line for line in lines if line not in example] == []
+
+def shape(text: str) -> list[str]:
+    """The last picture of a terminal, without colours, durations and the blanks at line ends."""
+    text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", text.replace("\r", ""))
+    lines = [re.sub(r"\d+(\.\d+)? m?s\b", "TIME", line) for line in text.splitlines()]
+    last = max(place for place, line in enumerate(lines) if line.startswith("hello  completed"))
+    return [" ".join(line.split()) for line in lines[last:] if line.strip()]
+
+
+def in_a_terminal(*args: str, cwd: Path, env: dict[str, str]) -> str:
+    ours, theirs = pty.openpty()
+    try:
+        with subprocess.Popen(args, cwd=cwd, env=env, stdin=theirs, stdout=theirs, stderr=theirs) as running:
+            os.close(theirs)
+            seen = bytearray()
+            with contextlib.suppress(OSError):  # how a terminal ends
+                while data := os.read(ours, 65536):
+                    seen += data
+        assert running.returncode == 0, seen.decode()
+    finally:
+        os.close(ours)
+    return seen.decode()
+
+
+def test_the_readme_shows_what_the_program_prints(tmp_path):
+    shutil.copy(EXAMPLES / "hello.py", tmp_path)
+    env = environment(TICKWORK_PORT=str(free_port()), TERM="xterm", COLUMNS="100", LINES="40")
+    [shown] = [one for one in blocks("console") if "tickwork run hello.py" in one]
+    command, _, output = shown.partition("\n")
+    seen = in_a_terminal(sys.executable, "-m", *command.removeprefix("$ ").split(), cwd=tmp_path, env=env)
+
+    assert shape(output) == shape(seen)
+
+
+def test_every_link_of_the_readme_leads_somewhere():
+    links = re.findall(r"\]\((?!http)([^)#]+)", README.read_text())
+
+    assert links
+    assert [one for one in links if not (ROOT / one).exists()] == []

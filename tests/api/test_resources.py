@@ -1,8 +1,9 @@
 """Workflows, schedules, queues, workers, artifacts, tasks, logs, journal, status."""
 
 import msgspec
+import pytest
 
-from api.helpers import MSGPACK, Worker, flow, publish, submit, task
+from api.helpers import MSGPACK, Worker, flow, log_line, publish, submit, task
 from tickwork.core.machine import Machine
 from tickwork.core.snapshot import digest
 from tickwork.journal.export import read
@@ -50,7 +51,8 @@ async def test_an_invalid_definition_names_every_problem(http):
 async def test_a_schedule_is_put_paused_and_removed(http):
     await publish(http, flow())
     assert (await http.put("/v1/schedules/often", json={"workflow": "greet", "every": "1h"})).status_code == 204
-    assert (await http.get("/v1/schedules")).json()["schedules"][0]["next_at"]
+    [shown] = (await http.get("/v1/schedules")).json()["schedules"]
+    assert shown["next_at"] and shown["expression"] == "every 1h"
     assert (await http.post("/v1/schedules/often/pause")).status_code == 204
     assert (await http.post("/v1/schedules/often/resume")).status_code == 204
     assert (await http.delete("/v1/schedules/often")).status_code == 204
@@ -80,6 +82,7 @@ async def test_a_call_that_names_another_worker_is_refused(http):
     assert (answer.status_code, answer.json()["code"]) == (422, "wrong_worker")
 
 
+@pytest.mark.proves("B18")
 async def test_an_artifact_is_stored_under_its_own_digest_only(http):
     data = b"large" * 1000
     path = f"/v1/artifacts/{digest_of(data)}"
@@ -87,7 +90,9 @@ async def test_an_artifact_is_stored_under_its_own_digest_only(http):
     assert (await http.get(path)).json()["code"] == "unknown_artifact"
     assert (await http.put(path, content=data + b"!", headers=OCTETS)).json()["code"] == "digest_mismatch"
     assert (await http.put(path, content=data, headers=OCTETS)).status_code == 201
-    assert (await http.get(path)).content == data
+    got = await http.get(path)
+    assert (got.content, got.headers["content-disposition"]) == (data, "attachment")
+    assert got.headers["x-content-type-options"] == "nosniff"
     assert (await http.get("/v1/artifacts/..%2f..%2fetc")).status_code == 404
     assert (await http.get("/v1/artifacts/" + "g" * 64)).json()["code"] == "bad_digest"
 
@@ -98,7 +103,8 @@ async def test_logs_come_in_chunks_and_go_out_in_order(http):
     worker = Worker(http)
     [work] = await worker.work()
     path = f"/v1/tasks/{work.task}/attempts/{work.attempt}/logs"
-    first, second = b'[1000,"stdout","one"]\n[2000,"stderr","two"]\n', b'[3000,"log","three"]\n'
+    first = log_line(1000, "stdout", "one") + log_line(2000, "stderr", "two")
+    second = log_line(3000, "log", "three")
     for chunk, line, data in ((0, 0, first), (0, 0, first), (1, 2, second)):
         answer = await http.post(path, params={"chunk": chunk, "first": line}, content=data, headers=NDJSON)
         assert answer.status_code == 204, answer.text

@@ -4,8 +4,9 @@ import asyncio
 
 import httpx2
 import msgspec
+import pytest
 
-from api.helpers import Worker, flow, publish, submit
+from api.helpers import Worker, flow, log_line, publish, submit
 from api.test_server import real, server, until  # noqa: F401 - fixtures
 from tickwork.api.app import make_app
 from tickwork.api.server import HttpServer
@@ -52,7 +53,7 @@ async def test_a_log_is_followed_and_taken_up_again(real):  # noqa: F811
     following = asyncio.create_task(events_of(real, f"/v1/runs/{run_id}/logs?follow=true"))
     path = f"/v1/tasks/{work.task}/attempts/{work.attempt}/logs"
     for chunk in range(3):
-        data = msgspec.json.encode([1000 * chunk, "stdout", f"line {chunk}"])
+        data = log_line(1000 * chunk, "stdout", f"line {chunk}")
         sent = await real.post(
             f"{path}?chunk={chunk}&first={chunk}", content=data, headers={"content-type": "application/x-ndjson"}
         )
@@ -88,3 +89,23 @@ async def test_stopping_ends_streams_at_once(engine):
             assert (await watching)[0][2]["state"] == "active"
 
     assert not engine._watchers
+
+
+async def test_asking_for_the_head_of_a_stream_leaves_no_watcher(real, engine):  # noqa: F811
+    await publish(real, flow())
+    run_id = await submit(real)
+    answer = await real.head(f"/v1/runs/{run_id}/events")
+
+    assert (answer.status_code, answer.headers["content-type"], engine._watchers) == (200, "text/event-stream", {})
+
+
+async def test_a_stream_that_breaks_is_cut_and_not_ended(real, engine, caplog):  # noqa: F811
+    async def broken(**_):
+        raise RuntimeError("the disk is gone")
+
+    await publish(real, flow())
+    engine.journal = broken
+
+    with pytest.raises(httpx2.RemoteProtocolError):
+        await real.get("/v1/journal")
+    assert "broke off" in caplog.text

@@ -112,6 +112,15 @@ async def test_wrong_methods_kinds_and_paths(http):
     assert (head.status_code, head.content, int(head.headers["content-length"]) > 0) == (200, b"", True)
 
 
+@pytest.mark.proves("B3")
+@pytest.mark.parametrize("encoding", ["gzip", "br", "identity, gzip"])
+async def test_a_packed_body_is_refused_unread(http, encoding):
+    answer = await http.post(SUBMIT, content=b"\x1f\x8b", headers=JSON | {"content-encoding": encoding})
+
+    assert (answer.status_code, answer.json()["code"]) == (415, "content_encoding")
+
+
+@pytest.mark.proves("B3")
 async def test_a_body_beyond_the_limit_is_refused(http):
     answer = await http.post("/v1/runs/x/cancel", content=b" " * 70_000, headers=JSON)
 
@@ -163,6 +172,7 @@ async def test_with_a_token_only_health_and_the_empty_page_are_open(locked):
     assert (await locked.get("/v1/runs", headers={"authorization": "Bearer s3cret"})).status_code == 200
 
 
+@pytest.mark.proves("B21")
 @pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example", "", "[::2]:80", "localhost.evil:8440"])
 async def test_without_a_token_only_loopback_names_are_answered(http, host):
     answer = await http.get("/v1/runs", headers={"host": host})

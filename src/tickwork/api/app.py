@@ -12,7 +12,7 @@ from tickwork.api.asked import Asked, Closing, Gone
 from tickwork.api.guard import Guard
 from tickwork.api.messages import Answer, Stream, json_encoder
 from tickwork.api.openapi import document
-from tickwork.api.problems import answer_to, problem
+from tickwork.api.problems import answer_to, log, problem
 from tickwork.api.routes import (
     artifacts,
     events,
@@ -81,8 +81,13 @@ class Place:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         answer = await self._answer(scope, receive)
-        if answer is not None:
+        if answer is None:
+            return
+        try:
             await answer.send(send, body=scope["method"] != "HEAD")
+        except Exception as error:
+            # The status is out already. Without an end the server cuts the connection, and so the reader knows.
+            log.error("an answer to %s broke off", scope["path"], exc_info=error)
 
     async def _answer(self, scope: Scope, receive: Receive) -> Answer | Stream | None:
         route = self._routes.get(scope["method"])

@@ -25,12 +25,14 @@ PARTS: dict[str, tuple[str, dict[str, Any]]] = {
     "worker": ("The name of the worker.", _NAME),
     "workflow": ("The name of the workflow.", _NAME),
 }
+HEADERS = {"X-Tickwork-By": {"minLength": 1, "maxLength": 128}, "Idempotency-Key": {"maxLength": 255}}
 REFUSALS = {
     400: "The request is malformed.",
     401: "A token is needed, or this is not it.",
     403: "Not from here, or not by you.",
     404: "There is no such thing.",
     406: "The value has no such form.",
+    408: "The body did not come in time.",
     409: "It is in a state that does not allow this.",
     413: "The body is too large.",
     415: "The body is not of a kind that is read here.",
@@ -41,7 +43,7 @@ REFUSALS = {
     507: "The store has no space left; try again after `Retry-After`.",
 }
 OF_EVERY_ROUTE = (400, 401, 403, 422, 500, 503)
-WITH_BODY = (413, 415, 507)
+WITH_BODY = (408, 413, 415, 507)
 
 
 def document(table: Iterable[Route]) -> dict[str, Any]:
@@ -131,7 +133,7 @@ def _query_parameter(param: Param) -> dict[str, Any]:
 
 
 def _header(name: str, says: str) -> dict[str, Any]:
-    schema = {"type": "string", "minLength": 1, "maxLength": 128, "pattern": "^[!-~]+$"}
+    schema = {"type": "string"} | HEADERS.get(name, {})
     return {"name": name, "in": "header", "required": False, "description": says, "schema": schema}
 
 

@@ -77,6 +77,7 @@ class HttpServer:
             return
         closing: Closing = self._app.state.closing
         closing.set()
+        self._engine.release_workers()
         self._server.should_exit = True
         await self._serving
 
@@ -164,6 +165,8 @@ def _protocol(engine: Engine) -> type[asyncio.Protocol]:
 
         def on_message_begin(self) -> None:
             self._head_bytes = 0
+            self._impatient.cancel()
+            self._impatient = self.loop.call_later(HEADERS_S, self.transport.close)
             super().on_message_begin()
 
         def on_url(self, url: bytes) -> None:

@@ -106,6 +106,7 @@ class Submitted(_Model, frozen=True, kw_only=True, tag_field="outcome", tag="acc
 class Rejected(_Model, frozen=True, kw_only=True, tag_field="outcome", tag="rejected"):
     code: str
     detail: str
+    path: str = ""  # the field at fault
 
 
 class BatchAnswer(_Model, frozen=True, kw_only=True):

@@ -13,7 +13,6 @@ from typing import Any
 import msgspec
 
 from tickwork.core import inputs as ask
-from tickwork.core.commands import DELAY_MS_MAX, KEY_CHARACTERS_MAX
 from tickwork.core.definition import TaskNode
 from tickwork.core.effects import Alert, Answer, Keep, LookUp, Stop
 from tickwork.core.errors import Refused, TickworkError, Unavailable
@@ -42,11 +41,13 @@ from tickwork.ports.store import Payload, RunFilter, RunRow, Store, StoreFull
 from tickwork.runtime import reads
 from tickwork.runtime.assign import Assigner
 from tickwork.runtime.books import Attempt, attempts_decoder
+from tickwork.runtime.checks import check_terms, check_writable, packed, shown, small
 from tickwork.runtime.facts import Facts
-from tickwork.runtime.floor import Floor
+from tickwork.runtime.floor import LOST_AFTER_MS, Floor
 from tickwork.runtime.inbox import Letter
 from tickwork.runtime.logs import Logs
 from tickwork.runtime.partition import Decided, Partition
+from tickwork.runtime.patience import patiently
 from tickwork.runtime.recovery import recover, settings_of
 from tickwork.runtime.timekeeper import Timekeeper
 from tickwork.runtime.vault import ARGUMENTS_STEP, Vault, decode_value
@@ -59,9 +60,6 @@ BACKLOG_MAX = 200_000  # inputs that wait for their tick; more are refused befor
 ALERTS_KEPT = 100
 ROWS_PER_READ = 256
 INPUT_BYTES_MAX = 16 * 1024 * 1024
-COMMAND_BYTES_MAX = 4 * 1024 * 1024
-
-_plain = msgspec.msgpack.Decoder()
 
 
 class Alarm(msgspec.Struct, frozen=True):
@@ -81,6 +79,7 @@ class Engine:
         owner: str,
         settings: Settings | None = None,
         own_process: bool = False,
+        lost_after_ms: int = LOST_AFTER_MS,  # how long a worker may be silent
     ) -> None:
         self._store = store
         self._clock = clock
@@ -88,6 +87,7 @@ class Engine:
         self._owner = owner
         self._settings = settings
         self._own_process = own_process
+        self._lost_after_ms = lost_after_ms
         self._jobs: set[asyncio.Task[None]] = set()
         self._watchers: dict[tuple[str, str], list[asyncio.Event]] = {}
         self._draining = False
@@ -131,6 +131,7 @@ class Engine:
             vault=self.vault,
             assigner=self._assigner,
             on_alarm=self._alarm,
+            lost_after_ms=self._lost_after_ms,
         )
         self.partition.start()
         self.floor.start()
@@ -187,6 +188,11 @@ class Engine:
             return f"the partition has stopped: {live.failed}"
         return "the store has no space left" if live.full else ""
 
+    @property
+    def idle(self) -> bool:
+        """Nothing is under way here: only an input, a worker or the next timer brings something to do."""
+        return not self._jobs and self._live.idle
+
     def now_ms(self) -> int:
         return self._clock.wall_ms()
 
@@ -194,10 +200,11 @@ class Engine:
         """An id that nobody has had: of a run, or of a request in the log."""
         return self._ids.new()
 
-    def _spawn(self, job: Coroutine[Any, Any, None]) -> None:
+    def _spawn(self, job: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(job)
         self._jobs.add(task)
         task.add_done_callback(self._jobs.discard)
+        return task
 
     def _alarm(self, kind: str, text: str) -> None:
         alarm = Alarm(self._clock.wall_ms(), kind, text)
@@ -232,7 +239,7 @@ class Engine:
     async def _look_up(self, effect: LookUp) -> None:
         row = self._live.books.find_cached(effect.key)
         if row is None:
-            row = (await self._store.read_cache([effect.key])).get(effect.key)
+            row = (await patiently(lambda: self._store.read_cache([effect.key]))).get(effect.key)
         fresh = row is not None and (effect.ttl_ms is None or row.kept_ms + effect.ttl_ms > self._clock.wall_ms())
         answer = ask.CacheAnswered(effect.task, fresh, decode_value(row.value) if row is not None and fresh else None)
         with contextlib.suppress(TickworkError):
@@ -242,17 +249,19 @@ class Engine:
         """A child run whose inputs are its parent's large arguments: they are kept apart, for its tasks and readers."""
         parent = self.state.tasks.get(task)
         if parent is not None:
-            self._spawn(self._keep_inputs(task, child, self._assigner.child_inputs(parent, child)))
+            name, keeping = (task, child), self.vault.keeping
+            keeping[name] = self._spawn(self._keep_inputs(task, child, self._assigner.child_inputs(parent, child)))
+            keeping[name].add_done_callback(lambda _: keeping.pop(name, None))
 
     async def _keep_inputs(self, task: int, child: int, sources: list[Any]) -> None:
-        data, _ = await self._assigner.assemble(sources, bytes_max=INPUT_BYTES_MAX)
-        value = Ref(await self.artifacts.put(data), len(data), None, "artifact")
+        data, _ = await patiently(lambda: self._assigner.assemble(sources, bytes_max=INPUT_BYTES_MAX))
+        value = Ref(await patiently(lambda: self.artifacts.put(data)), len(data), None, "artifact")
         self._live.books.keep_child(task, ARGUMENTS_STEP, child, value)
 
     # ---- commands
 
     async def _command(self, asked: ask.Input, payloads: list[Payload] | None = None, *, facts: bool = False) -> Answer:
-        _check_writable(asked)
+        check_writable(asked)
         letter = self._post([asked], payloads or [], facts=facts)
         await letter.done
         answer = letter.answers.get(0) or Answer(0)
@@ -284,7 +293,7 @@ class Engine:
             try:
                 one = await self._submission(submission, by, tenant, payloads)
             except Refused as error:
-                refused[place] = wire.Rejected(code=error.code, detail=str(error))
+                refused[place] = wire.Rejected(code=error.code, detail=error.message, path=error.path)
                 continue
             facts = facts or bool(submission.key or submission.id)
             asked.append(one)
@@ -303,12 +312,15 @@ class Engine:
         submission = self._timed(submission, tenant)
         inputs: Value = None
         if submission.inputs:
-            data = _packed(submission.inputs, "inputs")
+            data = packed(submission.inputs, "inputs")
             inputs = data if len(data) <= INLINE_BYTES_MAX else await self._large_inputs(submission, tenant, payloads)
-        _check_texts(submission)
+        workflow = submission.workflow
+        if len(workflow) > NAME_CHARACTERS_MAX or not workflow.isascii():
+            raise Refused("unknown_workflow", f"there is no workflow {workflow[:128]!a}", path="workflow")
         run_id = submission.id or self._ids.new()
         if not _has_terms(submission):
             return ask.Submit(by, tenant, run_id, submission.workflow, inputs)
+        check_terms(submission)
         terms = ask.Terms(
             key=submission.key,
             body=_body(submission) if submission.key or submission.id else "",
@@ -373,13 +385,14 @@ class Engine:
             if not self._same_schedule(owner, put):
                 asked.append(put)
         for one in asked:
-            _check_writable(one)
+            check_writable(one)
         if asked:
             letter = self._post(asked, [], facts=False)
             await letter.done
             wrong = next((answer for _, answer in sorted(letter.answers.items()) if answer.code), None)
             if wrong is not None:
                 raise Refused(wrong.code, wrong.message)
+        await self._durable()  # also where nothing is new: whoever published it first may not have been told yet
         return reads.workflows(self.state, tenant)
 
     def _schedule(self, name: str, wanted: wire.ScheduleRequest, by: str, tenant: str) -> ask.PutSchedule:
@@ -397,7 +410,7 @@ class Engine:
             wanted.cron or None,
             duration_ms(wanted.every, path="every") if wanted.every else None,
             None,
-            _packed(wanted.inputs, "inputs") if wanted.inputs else None,
+            packed(wanted.inputs, "inputs") if wanted.inputs else None,
         )
 
     def _check_schedule(self, put: ask.PutSchedule, plans: dict[str, Plan]) -> None:
@@ -454,8 +467,8 @@ class Engine:
     ) -> None:
         if self._tenant(tenant).runs.get(run_id) is not None:
             raise Refused("illegal_move", f"run {run_id[:128]} goes on: only a failed run is resolved", path="run_id")
-        packed: dict[str, Value] = {node: _small(value, f"values.{node}") for node, value in (values or {}).items()}
-        asked = ask.Resolve(by, tenant, run_id, reason or "retry", decisions or {}, packed)
+        given: dict[str, Value] = {node: small(value, f"values.{node}") for node, value in (values or {}).items()}
+        asked = ask.Resolve(by, tenant, run_id, reason or "retry", decisions or {}, given)
         await self._command(asked, facts=True)
 
     async def rerun(self, run_id: str, wanted: wire.RerunRequest, *, by: str, tenant: str = TENANT) -> str:
@@ -489,7 +502,7 @@ class Engine:
         await self._command(ask.Decide(by, tenant, run_id, node, approve, comment))
 
     async def signal(self, signal: wire.Signal, *, by: str, tenant: str = TENANT) -> str:
-        payload = _small(signal.payload, "payload") if signal.payload is not None else None
+        payload = small(signal.payload, "payload") if signal.payload is not None else None
         asked = ask.Ingest(by, tenant, signal.event, signal.key, signal.run, payload)
         return (await self._command(asked)).message
 
@@ -497,6 +510,11 @@ class Engine:
 
     async def exchange(self, call: Call, peer: str = "") -> Reply:
         return await self.floor.exchange(call, peer)
+
+    def release_workers(self) -> None:
+        """Calls that wait for work end now."""
+        if self.partition is not None:
+            self.floor.release()
 
     def connection_closed(self, peer: str) -> None:
         if self.partition is not None:
@@ -509,6 +527,8 @@ class Engine:
         live, seq = self._live, self._live.decided_seq
         while live.durable_seq < seq and live.failed is None:
             await live.next_commit()
+        if live.durable_seq < seq:
+            raise Unavailable(f"this partition has stopped: {live.failed}; ask again", retry_after_ms=1_000)
 
     async def run(self, run_id: str, *, tenant: str = TENANT) -> wire.RunDetail:
         draft = await self._draft(tenant, run_id)
@@ -561,7 +581,7 @@ class Engine:
         if value is None or reads.shown(value) > reads.SHOWN_BYTES_MAX:
             return None
         data = await self.vault.bytes_of(value)
-        return _shown(data) if len(data) <= reads.SHOWN_BYTES_MAX else None
+        return shown(data) if len(data) <= reads.SHOWN_BYTES_MAX else None
 
     async def value_bytes(self, run_id: str, node: str = "", *, tenant: str = TENANT) -> bytes:
         """The whole output of a run, or the result of one of its nodes, as MessagePack."""
@@ -738,36 +758,6 @@ class Engine:
                     woken.set()
 
 
-_TEXTS = (
-    ("id", "bad_run_id"), ("key", "key_too_long"), ("debounce", "key_too_long"), ("definition", "unknown_workflow"),
-)  # fmt: skip
-
-
-def _check_texts(submission: wire.Submission) -> None:
-    """What is refused is journalled too, so it must be possible to write it, and it must not be large."""
-    workflow = submission.workflow
-    if len(workflow) > NAME_CHARACTERS_MAX or not workflow.isascii():
-        raise Refused("unknown_workflow", f"there is no workflow {workflow[:128]!a}", path="workflow")
-    for field, code in _TEXTS:
-        text = getattr(submission, field)
-        if text and (len(text) > KEY_CHARACTERS_MAX or not _encodes(text)):
-            raise Refused(code, f"at most {KEY_CHARACTERS_MAX} characters of valid text", path=field)
-    for field, code in (("delay_ms", "bad_delay"), ("priority", "bad_priority")):
-        number = getattr(submission, field)
-        if number is not None and not 0 <= number <= DELAY_MS_MAX:
-            raise Refused(code, f"a number from 0 to {DELAY_MS_MAX}", path=field)
-
-
-def _encodes(text: str) -> bool:
-    if text.isascii():
-        return True
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
 def _has_terms(submission: wire.Submission) -> bool:
     return bool(
         submission.key
@@ -783,42 +773,6 @@ def _has_terms(submission: wire.Submission) -> bool:
 def _body(submission: wire.Submission) -> str:
     """What a key stands for: the request without id and key."""
     return stable_digest(pack(msgspec.to_builtins(msgspec.structs.replace(submission, id="", key=""))))
-
-
-def _check_writable(asked: ask.Input) -> None:
-    """A command that cannot be journalled is refused here: no tick could get past it."""
-    try:
-        size = len(msgspec.msgpack.encode(asked))
-    except (OverflowError, ValueError, TypeError) as error:
-        raise Refused("bad_value", f"this cannot be stored: {error}") from None
-    if size > COMMAND_BYTES_MAX:
-        raise Refused("json_too_large", f"a command has at most {COMMAND_BYTES_MAX} bytes, this one has {size}")
-
-
-def _shown(data: bytes) -> Any:
-    """Bytes of a worker may be anything; what is not plain data is shown as a remark."""
-    try:
-        plain = _plain.decode(data)
-        check_plain(plain)
-    except (ValueError, TypeError, RecursionError, Refused) as error:
-        return f"[{len(data)} bytes that cannot be shown: {error}]"
-    return plain
-
-
-def _packed(value: Any, path: str) -> bytes:
-    """Decoders let numbers through that MessagePack cannot carry."""
-    try:
-        return pack(value)
-    except (OverflowError, TypeError, ValueError, RecursionError) as error:
-        raise Refused("bad_value", f"this cannot be stored: {error}", path=path) from None
-
-
-def _small(value: Any, path: str) -> Value:
-    check_plain(value)
-    data = pack(value)
-    if len(data) > INLINE_BYTES_MAX:
-        raise Refused("value_too_large", f"at most {INLINE_BYTES_MAX} bytes here; pass a reference instead", path=path)
-    return data
 
 
 def _queues(plan: Plan) -> set[str]:

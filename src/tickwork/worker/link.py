@@ -15,6 +15,7 @@ from tickwork.core.timetext import duration_text
 from tickwork.ports.artifacts import digest_of
 from tickwork.ports.exchange import Call, Catalog, Reply, encoder, reply_decoder
 from tickwork.ports.wire import Problem, Publication, ScheduleRequest
+from tickwork.worker.http1 import Poster
 
 MSGPACK = {"content-type": "application/msgpack", "accept": "application/msgpack"}
 JSON = {"content-type": "application/json"}
@@ -34,19 +35,31 @@ class HttpLink:
             transport=transport,
             trust_env=False,
         )
+        # The exchange is called so often that it has a way of its own, except where a transport is given.
+        self._poster = None if transport is not None else Poster(server.rstrip("/"), headers=self._headers(token))
 
     async def call(self, call: Call) -> Reply:
-        answer = await self._ask(
-            "POST",
-            f"/v1/workers/{quote(call.worker, safe='')}/exchange",
-            content=encoder.encode(call),
-            headers=MSGPACK,
-            timeout=httpx2.Timeout(ANSWER_S + call.wait_ms / 1000, connect=5.0),
-        )
+        path = f"/v1/workers/{quote(call.worker, safe='')}/exchange"
+        data = encoder.encode(call)
+        if self._poster is None:
+            timeout = httpx2.Timeout(ANSWER_S + call.wait_ms / 1000, connect=5.0)
+            answer = (await self._ask("POST", path, content=data, headers=MSGPACK, timeout=timeout)).content
+        else:
+            answer = await self._post(self._poster, path, data, ANSWER_S + call.wait_ms / 1000)
         try:
-            return reply_decoder.decode(answer.content)
+            return reply_decoder.decode(answer)
         except msgspec.DecodeError as error:
             raise Unavailable(f"the server's reply cannot be read: {error}", retry_after_ms=1_000) from error
+
+    async def _post(self, poster: Poster, path: str, data: bytes, timeout_s: float) -> bytes:
+        try:
+            status, answer = await poster.post(path, data, timeout_s=timeout_s)
+        except (OSError, TimeoutError) as error:
+            message = f"the server at {self._client.base_url} cannot be reached: {error or type(error).__name__}"
+            raise Unavailable(message, retry_after_ms=1_000) from error
+        if status >= 400:
+            raise _trouble(httpx2.Response(status, content=answer))
+        return answer
 
     async def fetch(self, digest: str) -> bytes:
         return (await self._ask("GET", f"/v1/artifacts/{digest}", timeout=MOVE_S)).content
@@ -67,7 +80,13 @@ class HttpLink:
         await self._ask("PUT", "/v1/workflows", content=data, headers=JSON)
 
     async def close(self) -> None:
+        if self._poster is not None:
+            self._poster.close()
         await self._client.aclose()
+
+    @staticmethod
+    def _headers(token: str) -> dict[str, str]:
+        return MSGPACK | ({"authorization": f"Bearer {token}"} if token else {})
 
     async def _ask(self, method: str, path: str, **options: Any) -> httpx2.Response:
         try:

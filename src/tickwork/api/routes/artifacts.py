@@ -19,7 +19,8 @@ async def get(asked: Asked) -> Answer:
     data = await asked.engine.artifacts.get(digest)
     if data is None:
         raise Refused("unknown_artifact", f"there is no artifact {digest}", path="digest")
-    return Answer(200, data, OCTETS)
+    # A browser saves it and never shows it: what is in it is a user's, and could be a page.
+    return Answer(200, data, OCTETS, (b"content-disposition", b"attachment"))
 
 
 async def put(asked: Asked) -> Answer:

@@ -23,7 +23,7 @@ async def submit(asked: Asked) -> Answer:
     submission = _under_header(await asked.body(wire.Submission), asked.header(b"idempotency-key"))
     outcome = (await asked.engine.submit([submission], by=asked.by))[0]
     if isinstance(outcome, wire.Rejected):
-        return refusal(outcome.code, outcome.detail)
+        return refusal(outcome.code, outcome.detail, path=outcome.path)
     encode = as_msgpack if asked.wants(MSGPACK) else as_json
     location = f"/v1/runs/{outcome.id}".encode()
     return encode(outcome, 200 if outcome.duplicate else 201, (b"location", location))

@@ -22,9 +22,10 @@ async def events(asked: Asked) -> Answer | Stream:
     changes = asked.engine.changes(asked.run_id)
     first = await anext(changes)
     assert first is not None, "the first view comes at once"
-    if first.ended_at is not None and asked.header(b"last-event-id") == _id(json_encoder.encode(first)):
+    seen = first.ended_at is not None and asked.header(b"last-event-id") == _id(json_encoder.encode(first))
+    if seen or asked.scope["method"] == "HEAD":
         await changes.aclose()  # type: ignore[attr-defined]  # it is a generator
-        return nothing()  # this tells a browser not to come back
+        return nothing() if seen else Answer(200, b"", EVENTS)  # 204 tells a browser not to come back
     return Stream(until_closing(asked, _told(asked, first, changes)), EVENTS, *NO_BUFFERING)
 
 
@@ -71,7 +72,7 @@ def _step(entry: Entry) -> wire.Step:
     node = f"{entry.node}[{entry.child}]" if entry.child >= 0 else entry.node
     attempt = f" #{entry.attempt}" if entry.attempt else ""
     place = f"{node}{attempt}: " if node else ""
-    by = f" (by {entry.by})" if entry.by else ""
+    by = f" (by {entry.by})" if entry.by and entry.by not in entry.detail else ""
     detail = f": {entry.detail}" if entry.detail else ""
     return wire.Step(at=instant_text(entry.at_ms), seq=entry.seq, text=f"{place}{entry.what}{detail}{by}")
 

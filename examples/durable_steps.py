@@ -1,0 +1,32 @@
+"""One long function in steps. After a failure it goes on behind the last step that finished.
+
+    tickwork run examples/durable_steps.py:move
+
+The output lists what was really called: `book_hotel` fails once, and `book_flight` is not called again.
+"""
+
+import tickwork as tw
+
+
+def book_flight(city: str, attempt: int) -> str:
+    return f"flight to {city} booked in attempt {attempt}"
+
+
+def book_hotel(city: str, attempt: int) -> str:
+    if attempt == 1:
+        raise TimeoutError("the hotel does not answer")
+    return f"hotel in {city} booked in attempt {attempt}"
+
+
+@tw.task(retries=2, retry_delay="100ms")
+def trip(city: str, ctx: tw.Context) -> list[str]:
+    done = []
+    for number, (name, book) in enumerate([("flight", book_flight), ("hotel", book_hotel)], start=1):
+        done.append(ctx.step(name, book, city, ctx.attempt))  # recorded before the next one begins
+        ctx.progress(number, 2, name)
+    return done
+
+
+@tw.workflow
+def move(city: str = "Oslo") -> list[str]:
+    return trip(city)

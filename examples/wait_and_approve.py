@@ -1,0 +1,28 @@
+"""Draft, wait, ask a person, publish.
+
+    tickwork dev examples/wait_and_approve.py
+    tickwork run examples/wait_and_approve.py:release --detach       # prints the id of the run
+    tickwork approve ID sign_off                                     # or the button on the page
+
+While it waits, nothing is held: no process, no thread, no connection. A restart changes nothing.
+"""
+
+import tickwork as tw
+
+
+@tw.task
+def draft(version: str) -> str:
+    return f"notes of {version}"
+
+
+@tw.task
+def publish(notes: str) -> str:
+    return f"{notes}: published"
+
+
+@tw.workflow
+def release(version: str = "1.0") -> str:
+    notes = draft(version)
+    tw.wait("1s")  # or "3d"
+    tw.approval("sign_off", message="May the notes go out?", timeout="7d")
+    return publish(notes)
