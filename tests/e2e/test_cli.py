@@ -217,7 +217,6 @@ def test_an_interrupted_private_run_goes_on_later(terminal):
 # ---- the server and its folder
 
 
-@pytest.mark.proves("F28")
 def test_a_second_server_on_the_same_folder_is_refused(terminal):
     terminal.start("server").until("tickwork server")
     other = terminal.run("server", "--port", str(free_port()))
