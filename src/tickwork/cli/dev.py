@@ -25,19 +25,18 @@ def dev(app: str, /, *, place: Place = PLACE, hands: Hands = HANDS, reload: bool
     reload
         Start the worker anew when a Python file beside the application changes.
     """
-    from tickwork.cli.screen import console
     from tickwork.compose.dev import develop
 
     found = settings(place.flags(), hands.flags())
-    run_loop(develop(found, app, say=Told(console()).say, reload=reload))
+    run_loop(develop(found, app, say=Told().say, reload=reload))
     return 0
 
 
 class Told:
-    """Notes as lines."""
+    """Notes as lines. What draws them is loaded with the first one: by then the server answers already."""
 
-    def __init__(self, screen: "Console") -> None:
-        self._screen = screen
+    def __init__(self) -> None:
+        self._screen: Console | None = None
 
     def say(self, note: "Note") -> None:
         from tickwork.cli.screen import safe
@@ -62,6 +61,10 @@ class Told:
                 self._line(f"ending; running tasks have {grace_s:g} s (Ctrl-C again: at once)")
 
     def _line(self, text: str) -> None:
+        if self._screen is None:
+            from tickwork.cli.screen import console
+
+            self._screen = console()
         self._screen.print(f"[dim]{time.strftime('%H:%M:%S')}[/]  {text}", soft_wrap=True)
 
 
