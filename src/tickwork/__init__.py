@@ -3,6 +3,8 @@
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from tickwork.compose.embedded import embedded
+    from tickwork.sdk.client import AsyncClient, BatchRefused, Client, Handle, RunFailed, StillRunning
     from tickwork.sdk.surface import (
         Conflict,
         Context,
@@ -38,13 +40,19 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
+    "AsyncClient",
+    "BatchRefused",
+    "Client",
     "Conflict",
     "Context",
+    "Handle",
     "InvalidDefinition",
     "Node",
     "Refused",
+    "RunFailed",
     "Schedule",
     "StepsChanged",
+    "StillRunning",
     "Task",
     "TickworkError",
     "Unavailable",
@@ -55,6 +63,7 @@ __all__ = [
     "cel",
     "context",
     "cron",
+    "embedded",
     "event",
     "every",
     "http",
@@ -72,10 +81,21 @@ __all__ = [
 ]
 
 
+_OF_CLIENT = frozenset(("AsyncClient", "BatchRefused", "Client", "Handle", "RunFailed", "StillRunning"))
+
+
 def __getattr__(name: str) -> Any:
     """Loaded when first asked for: a server that never touches the SDK does not pay for it."""
     if name not in __all__:
         raise AttributeError(f"module 'tickwork' has no attribute {name!r}")
+    if name == "embedded":
+        from tickwork.compose.embedded import embedded
+
+        return embedded
+    if name in _OF_CLIENT:
+        from tickwork.sdk import client
+
+        return getattr(client, name)
     from tickwork.sdk import surface
 
     return getattr(surface, name)

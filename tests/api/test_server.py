@@ -4,10 +4,16 @@ import asyncio
 
 import httpx2
 import pytest
+import uvloop
 
 from api.helpers import Worker, flow, publish, submit
+from tickwork.api import asked
+from tickwork.api import server as serving
 from tickwork.api.app import make_app
 from tickwork.api.server import CannotServe, HttpServer
+from tickwork.runtime.engine import Engine
+from tickwork.stores.memory import MemoryDisk, MemoryStore
+from tickwork.system import FolderArtifacts, SystemClock, SystemIds
 
 
 @pytest.fixture
@@ -96,18 +102,95 @@ async def test_an_empty_token_is_no_token(engine):
         await HttpServer(make_app(engine, token=" "), engine, port=0).start()
 
 
+@pytest.mark.proves("B21")
 async def test_a_head_that_never_ends_is_cut_off(server):
     answer = await raw(server, b"GET /v1/runs HTTP/1.1\r\nhost: 127.0.0.1\r\nx: " + b"a" * 70_000 + b"\r\n\r\n")
 
     assert answer.startswith(b"HTTP/1.1 431")
 
 
+@pytest.mark.proves("B21")
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"content-length: 2\r\ncontent-length: 3\r\n",
+        b"content-length: 2\r\ntransfer-encoding: chunked\r\n",
+        b"content-length: -1\r\n",
+        b"x: a\x00b\r\n",
+        b"x y: a\r\n",
+    ],
+)
+async def test_a_head_with_two_readings_is_refused(server, head):
+    start = b"POST /v1/runs HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\nconnection: close\r\n"
+    answer = await raw(server, start + head + b"\r\n{}")
+
+    assert answer.startswith(b"HTTP/1.1 400"), answer
+
+
+@pytest.mark.proves("B3")
+async def test_a_body_in_chunks_without_end_is_cut_off(server):
+    start = b"POST /v1/runs/x/cancel HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\n"
+    chunk = b"8000\r\n" + b" " * 0x8000 + b"\r\n"
+    answer = await raw(server, start + b"transfer-encoding: chunked\r\n\r\n" + chunk * 3)
+
+    assert answer.startswith(b"HTTP/1.1 413")
+
+
 async def test_garbage_is_refused(server):
     assert (await raw(server, b"\x16\x03\x01garbage\r\n\r\n")).startswith(b"HTTP/1.1 400")
 
 
+@pytest.mark.proves("B3")
 async def test_a_body_that_is_too_large_is_refused_before_it_is_read(server):
     head = b"POST /v1/runs HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\n"
     answer = await raw(server, head + b"content-length: 99999999999\r\n\r\n")
 
     assert answer.startswith(b"HTTP/1.1 413") and b"body_too_large" in answer
+
+
+@pytest.mark.proves("B3")
+async def test_a_body_that_does_not_come_is_given_up(server, monkeypatch):
+    monkeypatch.setattr(asked, "BODY_S", 0.05)
+    monkeypatch.setattr(asked, "BYTES_PER_S_MIN", 1e12)
+    head = b"POST /v1/runs HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\n"
+    answer = await raw(server, head + b"content-length: 10\r\n\r\n{")
+
+    assert answer.startswith(b"HTTP/1.1 408") and b"body_too_slow" in answer
+
+
+async def test_a_head_that_does_not_come_is_given_up(engine, monkeypatch):
+    monkeypatch.setattr(serving, "HEADERS_S", 0.05)
+    server = HttpServer(make_app(engine), engine, port=0)
+    await server.start()
+
+    assert await raw(server, b"GET /v1/runs HT") == b""
+    await server.stop()
+
+
+async def test_the_server_runs_on_uvloop_too(tmp_path):
+    """As the command line starts it: on a loop of its own, in a thread of its own."""
+
+    async def main():
+        engine = Engine(
+            store=MemoryStore(MemoryDisk()),
+            artifacts=FolderArtifacts(tmp_path),
+            clock=SystemClock(),
+            ids=SystemIds(),
+            owner="test",
+        )
+        await engine.start()
+        server = HttpServer(make_app(engine), engine, port=0)
+        await server.start()
+        async with httpx2.AsyncClient(base_url=server.address) as client:
+            worker = Worker(client)
+            await publish(client, flow())
+            run_id = await submit(client)
+            await worker.finish(*await worker.work())
+            state = (await client.get(f"/v1/runs/{run_id}")).json()["state"]
+            seat = engine.floor.seats["w1"]
+        await until(lambda: seat.closed_ms)
+        await server.stop()
+        await engine.stop()
+        return state
+
+    assert await asyncio.to_thread(uvloop.run, main()) == "completed"

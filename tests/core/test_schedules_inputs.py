@@ -1,7 +1,6 @@
 """What a scheduled run is given."""
 
 from driver import BY, Driver, T, task
-
 from tickwork.core import inputs as inp
 from tickwork.core.values import pack, unpack
 

@@ -588,3 +588,43 @@ async def test_views_wait_until_what_they_show_is_durable():
     assert (await asyncio.wait_for(view, 3)).id == "x"
     await waiting
     await house.crash()
+
+
+async def test_calls_that_overtake_each_other_are_both_answered(house):
+    await house.define("w", task("a"))
+    hand = Hand(house)
+    await hand.sit_down()
+    await house.submit("w")
+    [work] = await hand.take()
+
+    await hand.call(Done(work.task, work.attempt, b"\xc0"), seq=10)
+    late = await hand.call(wait_ms=5_000, seq=9)
+
+    assert not late.refused and not late.work
+
+
+async def test_what_a_later_reply_brought_is_not_offered_again_to_an_earlier_call(house):
+    await house.define("w", task("a"))
+    hand = Hand(house)
+    await hand.sit_down()
+    await house.submit("w")
+    while not (await hand.call(seq=hand.seq + 5)).work:
+        await asyncio.sleep(0.005)
+
+    late = await hand.call(seq=hand.seq - 1, held=())
+
+    assert not late.work
+
+
+async def test_the_end_of_an_idle_connection_beside_a_waiting_call_says_nothing(house):
+    hand = Hand(house)
+    await hand.sit_down()
+    waiting = asyncio.create_task(hand.call(wait_ms=20_000))
+    await asyncio.sleep(0.01)
+
+    house.engine.connection_closed("w1:2")
+    assert not house.engine.floor.seats["w1"].closed_ms
+    house.engine.connection_closed("w1:1")
+
+    assert house.engine.floor.seats["w1"].closed_ms
+    await asyncio.wait_for(waiting, 1)

@@ -154,6 +154,57 @@ def test_what_stands_below_a_wait_comes_after_it(app):
     assert engine.output(run) == 3
 
 
+def test_a_wait_can_name_what_it_comes_after_in_one_line(app):
+    found = app(f"{SMALL}\n@tw.workflow\ndef flow():\n one(0)\n tw.approval('go')\n"
+                " tw.wait('1h').after(one(one(1)))\n return one(2)\n")  # fmt: skip
+    made = nodes(found, "flow")
+
+    assert made["wait"]["needs"] == ["one_3", "go"]
+    assert made["one_3"]["needs"] == ["one_2", "go"]
+    assert made["one_4"]["needs"] == ["wait"]
+
+
+def test_a_dataclass_may_hold_results(app):
+    text = """
+from dataclasses import dataclass
+@dataclass
+class Row:
+    x: int
+    tag: str = "t"
+@tw.task
+def shown(row: Row) -> str: return f"{row.x}{row.tag}"
+@tw.workflow
+def flow(): return shown(Row(one(4)))
+"""
+    engine = Engine(app(SMALL + text))
+
+    assert engine.output(engine.start("flow")) == "4t"
+
+
+def test_decorators_partials_and_callable_objects_can_be_tasks(app):
+    text = """
+import functools
+def loud(f):
+    @functools.wraps(f)
+    def inner(*a, **k): return f(*a, **k) + 100
+    return inner
+@tw.task
+@loud
+def below(x: "int") -> int: return x
+class Adder:
+    def __call__(self, x: int) -> int: return x + 1
+adder = tw.task(Adder(), name="adder")
+half = tw.task(functools.partial(lambda a, b: a + b, 5), name="half")
+@tw.workflow
+def flow(): return [below(1), adder(2), half(3)]
+"""
+    found = app(SMALL + text)
+    engine = Engine(found)
+
+    assert engine.output(engine.start("flow")) == [101, 3, 8]
+    assert list(nodes(found, "flow")) == ["below", "adder", "half", "value"]
+
+
 def test_a_wait_that_is_no_barrier_holds_only_what_needs_it(app):
     found = app(f"{SMALL}\n@tw.workflow\ndef flow():\n w = tw.wait('1h', barrier=False)\n one(1)\n"
                 " return tw.node(one(2)).after(w)\n")  # fmt: skip
@@ -353,6 +404,11 @@ def test_a_mistake_shows_the_users_line(app, body, words):
     ("text", "words"),
     [
         ("@tw.workflow\nasync def flow(): ...", "cannot be asynchronous"),
+        ("@tw.workflow\ndef flow():\n yield one()", "yields"),
+        ("@tw.task\ndef flow():\n yield 1", "yields.*return a list"),
+        ("@tw.workflow\ndef flow(ctx: tw.Context): one()", "takes a Context"),
+        ("@tw.workflow\ndef flow(): return one(), object()", "an object cannot travel"),
+        ("@tw.workflow\ndef flow(x):\n  assert isinstance(x, int)", "AssertionError"),
         ("@tw.workflow(schedule='daily')\ndef flow(): ...", "made by tw.cron"),
         ("@tw.workflow(schedule=tw.cron('61 * * * *'))\ndef flow(): ...", "minute"),
         ("@tw.workflow(schedule=tw.cron('* * * * *', tz='Mars/Base'))\ndef flow(): ...", "no time zone 'Mars/Base'"),

@@ -200,6 +200,16 @@ def test_a_wrong_argument_is_named(raw, words):
         Codec.of(score).arguments(raw)
 
 
+def test_arguments_that_travel_in_parts_arrive_whole():
+    def function(rows: list[int], row: dict[str, Any], taken: str, n: int): ...
+
+    raw = {"rows.1": 2, "rows.0": 1, "row.a": 1, "row.b.0": 3, "taken.-0": None, "taken.-1": "b", "n": 4}
+    whole = {"rows": [1, 2], "row": {"a": 1, "b": [3]}, "taken": "b", "n": 4}
+    assert Codec.of(function).arguments(raw) == whole
+    with pytest.raises(BadArguments, match="has no parameter 'other'"):
+        Codec.of(function).arguments({**raw, "other.0": 1})
+
+
 def test_defaults_are_left_to_the_function():
     assert Codec.of(score).arguments({"path": "a"}) == {"path": "a"}
     assert Codec.of(score).arguments({"path": "a", "weight": 2}) == {"path": "a", "weight": 2.0}

@@ -1,6 +1,7 @@
 """A server that a test plays: it records calls and answers as it is told."""
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Iterable
 
 from tickwork.core.errors import Unavailable
@@ -65,7 +66,6 @@ class Server:
         self._answers: dict[int, Reply] = {}
         self._changed = asyncio.Event()
         self._newest = 0
-        self.hold: Callable[[Call], bool] = lambda call: False
 
     # ---- what a test does
 
@@ -126,10 +126,8 @@ class Server:
             if reply.work or reply.stop or left <= 0 or self._newest > call.seq:
                 return reply
             self._changed.clear()
-            try:
+            with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._changed.wait(), left)
-            except TimeoutError:
-                pass
             self._check_away()
 
     def _check_away(self) -> None:

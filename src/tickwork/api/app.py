@@ -1,6 +1,7 @@
 """The application: the route table behind the guard, on Starlette's router and nothing else of it."""
 
 from collections.abc import Iterable, Sequence
+from functools import cache
 
 import starlette.routing
 from starlette.applications import Starlette
@@ -9,19 +10,62 @@ from starlette.types import Receive, Scope, Send
 
 from tickwork.api.asked import Asked, Closing, Gone
 from tickwork.api.guard import Guard
-from tickwork.api.messages import Answer, Stream
-from tickwork.api.problems import answer_to, problem
-from tickwork.api.routes import runs, submissions, workers, workflows
-from tickwork.api.table import Route
+from tickwork.api.messages import Answer, Stream, json_encoder
+from tickwork.api.openapi import document
+from tickwork.api.problems import answer_to, log, problem
+from tickwork.api.routes import (
+    artifacts,
+    events,
+    journal,
+    logs,
+    page,
+    queues,
+    runs,
+    schedules,
+    server,
+    submissions,
+    tasks,
+    watching,
+    workers,
+    workflows,
+)
+from tickwork.api.table import Gives, Route
 from tickwork.runtime.engine import Engine
+
+
+async def _describe(asked: Asked) -> Answer:  # noqa: ARG001 - it is the same for all
+    return Answer(200, _openapi())
+
+
+_DESCRIPTION = Route(
+    method="GET", path="/openapi.json", does=_describe, says="This document.", tag="server", gives={200: Gives(None)}
+)
+
 
 # The first are looked up first: what is asked most often stands in front.
 TABLE: tuple[Route, ...] = (
     *workers.ROUTES,
     *submissions.ROUTES,
+    *logs.ROUTES,
     *runs.ROUTES,
+    *watching.ROUTES,
+    *artifacts.ROUTES,
     *workflows.ROUTES,
+    *schedules.ROUTES,
+    *queues.ROUTES,
+    *tasks.ROUTES,
+    *events.ROUTES,
+    *journal.ROUTES,
+    *server.ROUTES,
+    *page.ROUTES,
+    _DESCRIPTION,
 )
+
+
+@cache
+def _openapi() -> bytes:
+    """Made when it is first asked for: a server starts without it."""
+    return json_encoder.encode(document(TABLE))
 
 
 class Place:
@@ -37,8 +81,13 @@ class Place:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         answer = await self._answer(scope, receive)
-        if answer is not None:
+        if answer is None:
+            return
+        try:
             await answer.send(send, body=scope["method"] != "HEAD")
+        except Exception as error:
+            # The status is out already. Without an end the server cuts the connection, and so the reader knows.
+            log.error("an answer to %s broke off", scope["path"], exc_info=error)
 
     async def _answer(self, scope: Scope, receive: Receive) -> Answer | Stream | None:
         route = self._routes.get(scope["method"])

@@ -5,24 +5,26 @@ can carry; batches are decoded by msgspec into their models at once.
 """
 
 import asyncio
-import contextlib
-from collections.abc import Awaitable
 from typing import Any, TypeVar
 from urllib.parse import unquote_to_bytes
 
 import msgspec
 from starlette.types import Receive, Scope
 
-from tickwork.api.messages import JSON, MSGPACK
+from tickwork.api.messages import JSON, MSGPACK, Header
 from tickwork.api.problems import HttpRefused
-from tickwork.api.table import Body, Param, Route
+from tickwork.api.table import MANY_MAX, Param, Route
 from tickwork.core import strictjson
-from tickwork.core.errors import Refused, Unavailable
+from tickwork.core.errors import Refused
 from tickwork.core.names import check_line, check_name
 from tickwork.runtime.engine import Engine
 
 BY_CHARACTERS_MAX = 128
 RUN_ID_CHARACTERS_MAX = 255
+BODY_S = 60.0  # a body that takes longer is given up; a large one may take longer
+BYTES_PER_S_MIN = 1024 * 1024
+# What was not read cannot be told from the next request, so the connection ends with the answer.
+_CLOSE: tuple[Header, ...] = ((b"connection", b"close"),)
 
 T = TypeVar("T")
 
@@ -48,7 +50,7 @@ class Gone(Exception):
 
 
 class Asked:
-    __slots__ = ("_headers", "_receive", "_whole", "closing", "engine", "query", "route", "scope")
+    __slots__ = ("_headers", "_receive", "closing", "engine", "query", "route", "scope")
 
     def __init__(self, scope: Scope, receive: Receive, route: Route, engine: Engine, closing: Closing) -> None:
         self.scope = scope
@@ -57,7 +59,6 @@ class Asked:
         self.closing = closing
         self._receive = receive
         self._headers: dict[bytes, bytes] = dict(scope["headers"])
-        self._whole = False
         self.query: dict[str, Any] = _read_query(route.query, scope["query_string"]) if self._asks() else _EMPTY
 
     def _asks(self) -> bool:
@@ -87,21 +88,21 @@ class Asked:
 
     @property
     def run_id(self) -> str:
-        text = self._part("run")
+        text = self.text("run")
         if len(text) > RUN_ID_CHARACTERS_MAX:
             raise Refused("unknown_run", "there is no such run: an id has at most 255 characters", path="run")
         return text
 
     def name(self, part: str, kind: str = "") -> str:
-        return check_name(self._part(part), path=part, kind=kind or part)
+        return check_name(self.text(part), path=part, kind=kind or part)
 
     def number(self, part: str) -> int:
-        text = self._part(part)
+        text = self.text(part)
         if not (text.isascii() and text.isdigit() and len(text) <= 18):
             raise Refused(f"unknown_{part}", f"a {part} is a number of at most 18 digits", path=part)
         return int(text)
 
-    def _part(self, part: str) -> str:
+    def text(self, part: str) -> str:
         text: str = self.scope["path_params"][part]
         return text
 
@@ -115,9 +116,20 @@ class Asked:
         """The whole body as it came, within its limit."""
         body = self.route.body
         assert body is not None, "a route that reads a body says so in the table"
+        if self._headers.get(b"content-encoding", b"identity").lower() != b"identity":
+            raise HttpRefused(
+                415, "content_encoding", "send the body as it is, without Content-Encoding", headers=_CLOSE
+            )
         said = self._headers.get(b"content-length", b"")
         if said.isdigit() and (len(said) > 18 or int(said) > body.bytes_max):
             raise _too_large(body.bytes_max)
+        try:
+            async with asyncio.timeout(BODY_S + body.bytes_max / BYTES_PER_S_MIN):
+                return await self._read(body.bytes_max)
+        except TimeoutError:
+            raise HttpRefused(408, "body_too_slow", "the body came too slowly", headers=_CLOSE) from None
+
+    async def _read(self, bytes_max: int) -> bytes:
         chunks: list[bytes] = []
         size = 0
         while True:
@@ -126,11 +138,10 @@ class Asked:
                 raise Gone
             chunk: bytes = message.get("body", b"")
             size += len(chunk)
-            if size > body.bytes_max:
-                raise _too_large(body.bytes_max)
+            if size > bytes_max:
+                raise _too_large(bytes_max)
             chunks.append(chunk)
             if not message.get("more_body", False):
-                self._whole = True
                 return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 
     def kind(self) -> str:
@@ -170,25 +181,6 @@ class Asked:
 
     # ---- waiting
 
-    async def while_there(self, deed: Awaitable[T]) -> T:
-        """The deed's result. Raises `Gone` when the caller hangs up first, `Unavailable` when the server ends first."""
-        task = asyncio.ensure_future(deed)
-        gone = asyncio.ensure_future(self.hung_up())
-        ends = asyncio.ensure_future(self.closing.wait())
-        try:
-            await asyncio.wait((task, gone, ends), return_when=asyncio.FIRST_COMPLETED)
-            if task.done():
-                return task.result()
-            if gone.done():
-                raise Gone
-            raise Unavailable("the server is shutting down; ask again in a moment", retry_after_ms=1_000)
-        finally:
-            for one in (task, gone, ends):
-                one.cancel()
-            for one in (task, gone, ends):
-                with contextlib.suppress(asyncio.CancelledError, Exception):
-                    await one
-
     async def hung_up(self) -> None:
         while (await self._receive())["type"] != "http.disconnect":
             pass
@@ -215,12 +207,11 @@ def invalid(error: msgspec.ValidationError) -> Refused:
 
 
 def _too_large(bytes_max: int) -> HttpRefused:
-    # What was not read cannot be told from the next request, so the connection ends here.
     return HttpRefused(
         413,
         "body_too_large",
         f"a body has at most {bytes_max} bytes here; send less, or store large values as artifacts",
-        headers=((b"connection", b"close"),),
+        headers=_CLOSE,
     )
 
 
@@ -240,7 +231,7 @@ def _read_query(params: tuple[Param, ...], raw: bytes) -> dict[str, Any]:
             raise Refused(
                 "unknown_parameter", f"{name[:100]!a} is not a parameter here; known: {allowed}", path="query"
             )
-        if len(values) > 1 and not known[name].many:
+        if len(values) > 1:
             raise Refused("repeated_parameter", "give this parameter once", path=f"query.{name}")
     return {name: _value(param, found.get(name)) for name, param in known.items()}
 
@@ -258,8 +249,12 @@ def _value(param: Param, texts: list[str] | None) -> Any:
         if param.required:
             raise Refused("missing_parameter", "this parameter is required", path=path)
         return () if param.many else param.default
-    values = tuple(_one(param, text, path) for text in texts)
-    return values if param.many else values[0]
+    if param.many:
+        parts = texts[0].split(",")
+        if len(parts) > MANY_MAX:
+            raise Refused("bad_parameter", f"at most {MANY_MAX} values", path=path)
+        return tuple(_one(param, text, path) for text in parts)
+    return _one(param, texts[0], path)
 
 
 def _one(param: Param, text: str, path: str) -> Any:
@@ -276,7 +271,3 @@ def _one(param: Param, text: str, path: str) -> Any:
     if param.choices and text not in param.choices:
         raise Refused("bad_parameter", f"one of {', '.join(param.choices)}", path=path)
     return text
-
-
-def batch_body(model: Any) -> Body:
-    return Body(model, (JSON, MSGPACK))

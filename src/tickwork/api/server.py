@@ -24,6 +24,7 @@ KEEP_ALIVE_S = 75
 HEADERS_S = 30  # a connection that sends no whole head of a request for so long is closed
 GRACE_S = 5
 BACKLOG = 2_048
+PORT = 8440
 _TOO_LARGE = "The head of the request is too large."
 
 
@@ -36,7 +37,7 @@ class CannotServe(TickworkError):
 class HttpServer:
     """`start` returns when the port listens, `stop` when every request was answered or cut off."""
 
-    def __init__(self, app: Starlette, engine: Engine, *, host: str = "127.0.0.1", port: int = 8400) -> None:
+    def __init__(self, app: Starlette, engine: Engine, *, host: str = "127.0.0.1", port: int = PORT) -> None:
         self._app = app
         self._engine = engine
         self._host = host
@@ -76,6 +77,7 @@ class HttpServer:
             return
         closing: Closing = self._app.state.closing
         closing.set()
+        self._engine.release_workers()
         self._server.should_exit = True
         await self._serving
 
@@ -163,6 +165,8 @@ def _protocol(engine: Engine) -> type[asyncio.Protocol]:
 
         def on_message_begin(self) -> None:
             self._head_bytes = 0
+            self._impatient.cancel()
+            self._impatient = self.loop.call_later(HEADERS_S, self.transport.close)
             super().on_message_begin()
 
         def on_url(self, url: bytes) -> None:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 Handler = Callable[["Asked"], Awaitable[Answer | Stream]]
 INTEGER_MAX = 2**63 - 1
+MANY_MAX = 20
 
 
 class Param(msgspec.Struct, frozen=True):
@@ -29,7 +30,7 @@ class Param(msgspec.Struct, frozen=True):
     high: int = INTEGER_MAX
     characters_max: int = 255
     choices: tuple[str, ...] = ()
-    many: bool = False
+    many: bool = False  # several values, with commas between them
     required: bool = False
 
 

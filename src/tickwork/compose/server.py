@@ -14,16 +14,18 @@ from tickwork.core.model import Clock as LogicalClock
 from tickwork.core.model import Settings as MachineSettings
 from tickwork.runtime.engine import Engine
 from tickwork.stores.sqlite.store import SqliteStore
+from tickwork.stores.sqlite.writing import Failpoints
 from tickwork.system import FolderArtifacts, SystemClock, SystemIds
 
 DATABASE = "tickwork.db"
 
 
-def make_engine(settings: Settings, *, own_process: bool) -> Engine:
+def make_engine(settings: Settings, *, own_process: bool, failpoints: Failpoints | None = None) -> Engine:
+    """`failpoints` are for crash tests: what they name is called at each durable step."""
     clock = SystemClock()
     folder = settings.folder
     return Engine(
-        store=SqliteStore(folder / DATABASE),
+        store=SqliteStore(folder / DATABASE, failpoints=failpoints),
         artifacts=FolderArtifacts(folder / "artifacts"),
         clock=clock,
         ids=SystemIds(),
@@ -34,9 +36,11 @@ def make_engine(settings: Settings, *, own_process: bool) -> Engine:
 
 
 @contextlib.asynccontextmanager
-async def serving(settings: Settings, *, own_process: bool = True) -> AsyncIterator[tuple[Engine, HttpServer]]:
+async def serving(
+    settings: Settings, *, own_process: bool = True, failpoints: Failpoints | None = None
+) -> AsyncIterator[tuple[Engine, HttpServer]]:
     """An engine that answers on its port, until the block ends."""
-    engine = make_engine(settings, own_process=own_process)
+    engine = make_engine(settings, own_process=own_process, failpoints=failpoints)
     server = HttpServer(make_app(engine, token=settings.token or None), engine, host=settings.host, port=settings.port)
     await engine.start()
     try:
@@ -55,10 +59,10 @@ async def serve(settings: Settings, *, ready: Callable[[Engine, str], None]) -> 
         loop.add_signal_handler(number, stop.set)
     async with serving(settings) as (engine, server):
         ready(engine, server.address)
-        await _until(stop, engine)
+        await until(stop, engine)
 
 
-async def _until(stop: asyncio.Event, engine: Engine) -> None:
+async def until(stop: asyncio.Event, engine: Engine) -> None:
     """A partition that failed serves nobody: the process ends, and whoever watches it starts it again."""
     while not stop.is_set():
         with contextlib.suppress(TimeoutError):

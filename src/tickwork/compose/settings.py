@@ -19,6 +19,8 @@ PREFIX = "TICKWORK_"
 PORT = 8440
 FOLDER = ".tickwork"
 FILE = "tickwork.toml"
+# Variables with our prefix that are no settings: what tasks are told, and what helps to find a fault.
+OTHERS = frozenset(("attempt", "child", "debug", "idempotency_key", "node", "parent", "run_id"))
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -82,9 +84,9 @@ def _environment(env: Mapping[str, str], here: Path, *, strict: bool) -> dict[st
     found: dict[str, str] = {}
     names = {field.name for field in msgspec.structs.fields(Settings)}
     for key, value in env.items():
-        if not key.startswith(PREFIX):
-            continue
         name = key.removeprefix(PREFIX).lower()
+        if not key.startswith(PREFIX) or name in OTHERS:
+            continue
         if name.endswith("_file") and name.removesuffix("_file") in names:
             found.setdefault(name.removesuffix("_file"), _secret(here / value, key))
         elif name in names or not strict:

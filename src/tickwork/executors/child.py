@@ -51,6 +51,7 @@ class Child:
         self.ready = False
         self.doomed = False  # we end it: what it runs besides is handed back, not failed
         self.kill_at_ns = 0  # when asking was enough
+        self.printed_bytes = 0  # past Python, since it was last held up
         self.noisy = False  # has printed past Python
         self.last: Key | None = None  # what it ended last
         self.born_ns = time.monotonic_ns()

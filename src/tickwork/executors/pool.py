@@ -24,6 +24,7 @@ SETTLE_NS = 200_000_000  # a child needs microseconds from taking a job to marki
 BEGUN_NS = 1_000_000_000  # attempts that take longer are reported as begun
 BACKOFF_S = (0.0, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
 UNFIT_MAX = 3  # children in a row that did not come up: the application is at fault
+PRINT_BYTES, PRINT_S = 16 * 1024 * 1024, 0.05  # read of one child at most, before others have a turn
 _TAKE_BYTES = 256 * 1024
 
 log = logging.getLogger("tickwork.worker")
@@ -43,7 +44,7 @@ class Owner(Protocol):
 
     def printed(self, key: Key, stream: str, text: str, at_ms: int) -> None: ...
 
-    def folder(self, key: Key, path: str) -> None: ...
+    def folder(self, key: Key) -> None: ...
 
     def loaded(self, mode: str, ready: Ready) -> None: ...
 
@@ -80,6 +81,7 @@ class Pool:
         self._failures = 0  # children in a row that did not come up
         self._restart: asyncio.TimerHandle | None = None
         self._closing = False
+        self._close_at = float("inf")
         self._most = processes * width + AHEAD
 
     # ---- jobs
@@ -87,6 +89,11 @@ class Pool:
     @property
     def idle(self) -> bool:
         return not self._specs
+
+    @property
+    def busy(self) -> int:
+        """Attempts that are here."""
+        return len(self._specs)
 
     @property
     def ending(self) -> bool:
@@ -98,7 +105,7 @@ class Pool:
 
     def submit(self, key: Key, packet: bytes, spec: Spec) -> None:
         self._specs[key] = spec
-        if not self._queue and len(self._out) < self._most:
+        if not self._queue and len(self._out) < self._most and not self._closing:
             try:
                 self._ours.send(packet)
             except BlockingIOError:
@@ -110,7 +117,7 @@ class Pool:
 
     def _top_up(self) -> None:
         queue, out = self._queue, self._out
-        while queue and len(out) < self._most:
+        while queue and len(out) < self._most and not self._closing:
             key, packet = queue[0]
             try:
                 self._ours.send(packet)
@@ -209,7 +216,7 @@ class Pool:
                 for line in said.lines:
                     self._owner.printed((line.task, line.attempt), line.stream, line.text, line.at_ms)
             case Folder():
-                self._owner.folder((said.task, said.attempt), said.path)
+                self._owner.folder((said.task, said.attempt))
             case Ready():
                 child.ready, self._failures = True, 0
                 self._owner.loaded(self.mode, said)
@@ -246,8 +253,7 @@ class Pool:
         if data is None:
             return
         cutter = child.prints[fd]
-        if not data:
-            asyncio.get_running_loop().remove_reader(fd)
+        self._hold_flood(child, fd, len(data))
         child.noisy = True
         marked = child.marked()
         key = marked[0][0] if len(marked) == 1 else child.last if not marked else None
@@ -257,6 +263,21 @@ class Pool:
                 log.info("%s of child %d: %s", cutter.stream, child.pid, text)
             else:
                 self._owner.printed(key, cutter.stream, text, at_ms)
+
+    def _hold_flood(self, child: Child, fd: int, size: int) -> None:
+        """A child that prints faster than we care to read waits: its own code does, and nobody else's."""
+        loop = asyncio.get_running_loop()
+        child.printed_bytes += size
+        if not size:
+            loop.remove_reader(fd)
+        elif child.printed_bytes > PRINT_BYTES:
+            loop.remove_reader(fd)
+            loop.call_later(PRINT_S, self._listen_again, child, fd)
+
+    def _listen_again(self, child: Child, fd: int) -> None:
+        if child in self.children and fd in child.prints:
+            child.printed_bytes = 0
+            asyncio.get_running_loop().add_reader(fd, self._on_print, child, fd)
 
     # ---- children
 
@@ -440,12 +461,14 @@ class Pool:
 
     async def close(self, *, grace_s: float) -> None:
         """What runs may end within the time given; what does not is ended and handed back."""
+        self._close_at = min(self._close_at, time.monotonic() + grace_s)
+        if self._closing:
+            return  # the first one to ask goes on, if need be sooner
         self._closing = True
         if self._restart is not None:
             self._restart.cancel()
         self._take_back()
-        until = time.monotonic() + grace_s
-        while self._out and time.monotonic() < until and self.children:
+        while self._out and time.monotonic() < self._close_at and self.children:
             await asyncio.sleep(0.01)
             self.sweep(time.monotonic_ns())
         self._ours.close()  # children that wait for work end

@@ -68,8 +68,14 @@ class ProcessExecutor:
 
     @property
     def slots(self) -> int:
-        modes = dict.fromkeys(self._modes.values()) or {"process": None}
-        return sum(self._widths[mode] * (self._processes if mode == "process" else 1) for mode in modes)
+        """Of threads and coroutines only somewhat more than are in use: they are cheap to offer, but a worker that
+        offers them all would be sent as many functions that need a process."""
+        if not self._pools:
+            return self._processes
+        return sum(
+            self._processes if mode == "process" else min(pool.width, 2 * pool.busy + 2)
+            for mode, pool in self._pools.items()
+        )
 
     @property
     def isolation(self) -> str:
@@ -179,8 +185,8 @@ class ProcessExecutor:
     def spilled(self, spilled: Spilled) -> None:
         self._move((spilled.task, spilled.attempt), self._send(spilled))
 
-    def folder(self, key: Key, path: str) -> None:
-        self._folders[key] = path
+    def folder(self, key: Key) -> None:
+        self._folders[key] = str(Path(self._folder, f"{key[0]}-{key[1]}"))
 
     def printed(self, key: Key, stream: str, text: str, at_ms: int) -> None:
         flow = self._flows.get(key)
@@ -251,7 +257,9 @@ class ProcessExecutor:
     async def _send(self, spilled: Spilled) -> None:
         key = (spilled.task, spilled.attempt)
         try:
-            data = await asyncio.to_thread(Path(spilled.path).read_bytes)
+            # Where it lies is for us to say: of what the child says, only the name counts.
+            path = self._path(key) / Path(spilled.path).name
+            data = await asyncio.to_thread(path.read_bytes)
             digest = await self._sink.store(data)
         except (OSError, Refused) as error:
             if not spilled.checkpoint:

@@ -6,12 +6,13 @@ an attempt it writes down in shared memory which one, so that whoever finds it d
 """
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 import msgspec
 
-from tickwork.ports.exchange import Broke, Done, Progressed, Saved, Spec, Timetable, Work
+from tickwork.core.errors import Refused
+from tickwork.ports.exchange import Broke, Done, Fetch, Progressed, Saved, Spec, Timetable, Work
 
 PACKET_BYTES_MAX: Final = 100_000  # what is larger travels as a file
 FRAME_HEAD: Final = 4
@@ -99,11 +100,10 @@ class Lines(_Message, frozen=True, tag=24):
 
 
 class Folder(_Message, frozen=True, tag=25):
-    """The attempt has made its work folder; it is removed when the attempt has ended."""
+    """The attempt has made a folder for itself; it is removed when the attempt has ended."""
 
     task: int
     attempt: int
-    path: str
 
 
 Saying = Done | Broke | Saved | Progressed | Ready | Unfit | Spilled | Lines | Folder
@@ -156,6 +156,27 @@ def key_of(packet: bytes) -> tuple[int, int]:
     """The attempt that a packet is about."""
     work, _ = job_at(packet, head_of(packet)[1])
     return work.task, work.attempt
+
+
+def filled(data: bytes, fetch: tuple[Fetch, ...], read: Callable[[str], bytes]) -> bytes:
+    """Arguments as MessagePack, with what lies in artifacts put in its place. `read` gives an artifact's bytes."""
+    named = msgspec.msgpack.decode(data) if data else {}
+    opened: dict[str, Any] = {}
+    for one in fetch:
+        if one.digest not in opened:
+            opened[one.digest] = msgspec.msgpack.decode(read(one.digest))
+        named[one.name] = _walked(opened[one.digest], one)
+    return encoder.encode(named)
+
+
+def _walked(value: Any, fetch: Fetch) -> Any:
+    for step in fetch.walk:
+        try:
+            value = value[int(step)] if isinstance(value, list) else value[step]
+        except (KeyError, IndexError, ValueError, TypeError):
+            message = f"argument {fetch.name}: the value has no {step!r} at {'.'.join(fetch.walk)}"
+            raise Refused("bad_reference", message) from None
+    return value
 
 
 class Frames:

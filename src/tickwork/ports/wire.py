@@ -106,6 +106,7 @@ class Submitted(_Model, frozen=True, kw_only=True, tag_field="outcome", tag="acc
 class Rejected(_Model, frozen=True, kw_only=True, tag_field="outcome", tag="rejected"):
     code: str
     detail: str
+    path: str = ""  # the field at fault
 
 
 class BatchAnswer(_Model, frozen=True, kw_only=True):
@@ -194,6 +195,27 @@ class LogLine(_Model, frozen=True, kw_only=True):
     attempt: int
     stream: str  # stdout, stderr, log
     text: str
+
+
+class Logs(_Model, frozen=True, kw_only=True):
+    lines: tuple[LogLine, ...]
+    truncated: bool = False  # there are more lines than one answer holds; these are the last of them
+
+
+class Heard(_Model, frozen=True, kw_only=True):
+    """What became of an event."""
+
+    detail: str = ""
+
+
+class Stored(_Model, frozen=True, kw_only=True):
+    digest: str
+    size: int
+
+
+class Health(_Model, frozen=True, kw_only=True):
+    status: str
+    detail: str = ""
 
 
 class Status(_Model, frozen=True, kw_only=True):

@@ -57,6 +57,7 @@ class Open(msgspec.Struct, gc=False):
     run: int
     row: Attempt
     begun: bool = False
+    told: int = 0  # seq of the call whose reply brought it
     progress: tuple[int, int] | None = None
     progress_message: str = ""
 

@@ -17,12 +17,14 @@ from tickwork.core.definition import TaskNode
 from tickwork.core.effects import Alert, Answer, Keep, LookUp, Stop
 from tickwork.core.errors import Refused, TickworkError, Unavailable
 from tickwork.core.events import RunSpawned
+from tickwork.core.evolve.setup import time_of
 from tickwork.core.explain import WhyNot, why_not
-from tickwork.core.inputfields import SCHEDULED_TIME, check_inputs
+from tickwork.core.inputfields import SCHEDULED_TIME, check_inputs, require_inputs
 from tickwork.core.lifecycle import Phase, RunState
 from tickwork.core.machine import Machine
 from tickwork.core.model import Clock as LogicalClock
 from tickwork.core.model import Run, Settings, State, Tenant
+from tickwork.core.names import NAME_CHARACTERS_MAX, check_name
 from tickwork.core.plan import Plan, plan_of
 from tickwork.core.stablehash import stable_digest
 from tickwork.core.story import Story, Teller
@@ -39,6 +41,7 @@ from tickwork.ports.store import Payload, RunFilter, RunRow, Store, StoreFull
 from tickwork.runtime import reads
 from tickwork.runtime.assign import Assigner
 from tickwork.runtime.books import Attempt, attempts_decoder
+from tickwork.runtime.checks import check_terms, check_writable, packed, shown, small
 from tickwork.runtime.facts import Facts
 from tickwork.runtime.floor import LOST_AFTER_MS, Floor
 from tickwork.runtime.inbox import Letter
@@ -57,8 +60,6 @@ BACKLOG_MAX = 200_000  # inputs that wait for their tick; more are refused befor
 ALERTS_KEPT = 100
 ROWS_PER_READ = 256
 INPUT_BYTES_MAX = 16 * 1024 * 1024
-
-_plain = msgspec.msgpack.Decoder()
 
 
 class Alarm(msgspec.Struct, frozen=True):
@@ -180,6 +181,18 @@ class Engine:
         """Nothing is under way here: only an input, a worker or the next timer brings something to do."""
         return not self._jobs and self._live.idle
 
+    @property
+    def why_not_accepting(self) -> str:
+        """What a person is told while nothing new is accepted; "": it is."""
+        live = self.partition
+        if live is None:
+            return "the engine has not started yet"
+        if self._draining:
+            return "the engine is shutting down"
+        if live.failed is not None:
+            return f"the partition has stopped: {live.failed}"
+        return "the store has no space left" if live.full else ""
+
     def now_ms(self) -> int:
         return self._clock.wall_ms()
 
@@ -248,6 +261,7 @@ class Engine:
     # ---- commands
 
     async def _command(self, asked: ask.Input, payloads: list[Payload] | None = None, *, facts: bool = False) -> Answer:
+        check_writable(asked)
         letter = self._post([asked], payloads or [], facts=facts)
         await letter.done
         answer = letter.answers.get(0) or Answer(0)
@@ -279,7 +293,7 @@ class Engine:
             try:
                 one = await self._submission(submission, by, tenant, payloads)
             except Refused as error:
-                refused[place] = wire.Rejected(code=error.code, detail=str(error))
+                refused[place] = wire.Rejected(code=error.code, detail=error.message, path=error.path)
                 continue
             facts = facts or bool(submission.key or submission.id)
             asked.append(one)
@@ -298,11 +312,15 @@ class Engine:
         submission = self._timed(submission, tenant)
         inputs: Value = None
         if submission.inputs:
-            data = _packed(submission.inputs, "inputs")
+            data = packed(submission.inputs, "inputs")
             inputs = data if len(data) <= INLINE_BYTES_MAX else await self._large_inputs(submission, tenant, payloads)
+        workflow = submission.workflow
+        if len(workflow) > NAME_CHARACTERS_MAX or not workflow.isascii():
+            raise Refused("unknown_workflow", f"there is no workflow {workflow[:128]!a}", path="workflow")
         run_id = submission.id or self._ids.new()
         if not _has_terms(submission):
             return ask.Submit(by, tenant, run_id, submission.workflow, inputs)
+        check_terms(submission)
         terms = ask.Terms(
             key=submission.key,
             body=_body(submission) if submission.key or submission.id else "",
@@ -360,10 +378,14 @@ class Engine:
             latest = owner.plans.get(plan.name)
             if latest is None or latest.hash != plan.hash:
                 asked.append(ask.PutDefinition(by, tenant, document))
+        known = owner.plans | {plan.name: plan for plan in plans}
         for name, wanted in sorted(publication.schedules.items()):
             put = self._schedule(name, wanted, by, tenant)
+            self._check_schedule(put, known)
             if not self._same_schedule(owner, put):
                 asked.append(put)
+        for one in asked:
+            check_writable(one)
         if asked:
             letter = self._post(asked, [], facts=False)
             await letter.done
@@ -388,8 +410,19 @@ class Engine:
             wanted.cron or None,
             duration_ms(wanted.every, path="every") if wanted.every else None,
             None,
-            pack(wanted.inputs) if wanted.inputs else None,
+            packed(wanted.inputs, "inputs") if wanted.inputs else None,
         )
+
+    def _check_schedule(self, put: ask.PutSchedule, plans: dict[str, Plan]) -> None:
+        """What the machine will ask, asked before anything is posted: all or none."""
+        path = f"schedules.{check_name(put.schedule, path='schedules', kind='schedule')}"
+        plan = plans.get(put.workflow)
+        if plan is None:
+            raise Refused("unknown_workflow", f"there is no workflow {put.workflow[:128]!a}", path=f"{path}.workflow")
+        if (put.cron is None) == (put.every_ms is None):
+            raise Refused("bad_schedule", "give a cron expression or an interval, one of them", path=f"{path}.cron")
+        require_inputs(plan.definition, put.inputs, at_ms=self._clock.wall_ms())
+        time_of(put, self.state.now_ms)
 
     def _same_schedule(self, owner: Tenant, put: ask.PutSchedule) -> bool:
         """Publishing an unchanged application again must not move its schedules."""
@@ -432,8 +465,10 @@ class Engine:
         values: dict[str, Any] | None = None,
         tenant: str = TENANT,
     ) -> None:
-        packed: dict[str, Value] = {node: _small(value, f"values.{node}") for node, value in (values or {}).items()}
-        asked = ask.Resolve(by, tenant, run_id, reason or "retry", decisions or {}, packed)
+        if self._tenant(tenant).runs.get(run_id) is not None:
+            raise Refused("illegal_move", f"run {run_id[:128]} goes on: only a failed run is resolved", path="run_id")
+        given: dict[str, Value] = {node: small(value, f"values.{node}") for node, value in (values or {}).items()}
+        asked = ask.Resolve(by, tenant, run_id, reason or "retry", decisions or {}, given)
         await self._command(asked, facts=True)
 
     async def rerun(self, run_id: str, wanted: wire.RerunRequest, *, by: str, tenant: str = TENANT) -> str:
@@ -467,7 +502,7 @@ class Engine:
         await self._command(ask.Decide(by, tenant, run_id, node, approve, comment))
 
     async def signal(self, signal: wire.Signal, *, by: str, tenant: str = TENANT) -> str:
-        payload = _small(signal.payload, "payload") if signal.payload is not None else None
+        payload = small(signal.payload, "payload") if signal.payload is not None else None
         asked = ask.Ingest(by, tenant, signal.event, signal.key, signal.run, payload)
         return (await self._command(asked)).message
 
@@ -475,6 +510,11 @@ class Engine:
 
     async def exchange(self, call: Call, peer: str = "") -> Reply:
         return await self.floor.exchange(call, peer)
+
+    def release_workers(self) -> None:
+        """Calls that wait for work end now."""
+        if self.partition is not None:
+            self.floor.release()
 
     def connection_closed(self, peer: str) -> None:
         if self.partition is not None:
@@ -541,7 +581,7 @@ class Engine:
         if value is None or reads.shown(value) > reads.SHOWN_BYTES_MAX:
             return None
         data = await self.vault.bytes_of(value)
-        return _plain.decode(data) if len(data) <= reads.SHOWN_BYTES_MAX else None
+        return shown(data) if len(data) <= reads.SHOWN_BYTES_MAX else None
 
     async def value_bytes(self, run_id: str, node: str = "", *, tenant: str = TENANT) -> bytes:
         """The whole output of a run, or the result of one of its nodes, as MessagePack."""
@@ -651,6 +691,22 @@ class Engine:
             )
         return found
 
+    async def run_of_task(self, task: int, *, tenant: str = TENANT) -> wire.RunDetail:
+        """The run that a task belongs to. A child of a map is found by its number only while it lives."""
+        run_id = await self._run_id_of(task, tenant)
+        if run_id is not None:
+            detail = await self.run(run_id, tenant=tenant)
+            if any(one.id == str(task) for one in detail.tasks):
+                return detail
+        raise Refused("unknown_task", f"there is no task {task}; look at the tasks of its run", path="task")
+
+    async def _run_id_of(self, task: int, tenant: str) -> str | None:
+        live = self.state.tasks.get(task)
+        if live is not None:
+            return live.run.id if live.run.tenant.id == tenant else None
+        found, _ = await self.runs(RunFilter(tenant, before=task + 1, limit=1))
+        return found[0].id if found else None
+
     # ---- following
 
     async def changes(
@@ -717,22 +773,6 @@ def _has_terms(submission: wire.Submission) -> bool:
 def _body(submission: wire.Submission) -> str:
     """What a key stands for: the request without id and key."""
     return stable_digest(pack(msgspec.to_builtins(msgspec.structs.replace(submission, id="", key=""))))
-
-
-def _packed(value: Any, path: str) -> bytes:
-    """Decoders let numbers through that MessagePack cannot carry."""
-    try:
-        return pack(value)
-    except (OverflowError, TypeError, ValueError, RecursionError) as error:
-        raise Refused("bad_value", f"this cannot be stored: {error}", path=path) from None
-
-
-def _small(value: Any, path: str) -> Value:
-    check_plain(value)
-    data = pack(value)
-    if len(data) > INLINE_BYTES_MAX:
-        raise Refused("value_too_large", f"at most {INLINE_BYTES_MAX} bytes here; pass a reference instead", path=path)
-    return data
 
 
 def _queues(plan: Plan) -> set[str]:

@@ -7,10 +7,14 @@ memory and worker may differ (a new session, a restart of the server) the worker
 
 import asyncio
 import contextlib
+import re
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+import msgspec
+
 from tickwork.core.effects import Stop
+from tickwork.core.errors import Refused, Unavailable
 from tickwork.core.inputs import (
     Checkpointed,
     Failed,
@@ -53,6 +57,7 @@ MESSAGE_CHARACTERS_MAX = 4_000
 WAIT_MS_MAX = 20_000
 
 Pair = tuple[int, int]
+_DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
 class Seat:
@@ -64,6 +69,7 @@ class Seat:
         self.heard_ms = heard_ms
         self.closed_ms = 0  # when its connection broke; 0: it has not
         self.peer = ""
+        self.calls: dict[str, int] = {}  # by connection: calls that are not answered yet
         self.seq = 0
         self.reply: asyncio.Task[Reply] | None = None
         self.offer: Offer | None = None
@@ -72,6 +78,10 @@ class Seat:
         self.stops: list[Pair] = []
         self.specs: dict[int, None] = {}  # that this session has been told
         self.woken: asyncio.Future[None] | None = None
+
+    @property
+    def credit(self) -> int:
+        return self.offer.credit if self.offer is not None else 0
 
     def wake(self) -> None:
         if self.woken is not None and not self.woken.done():
@@ -117,10 +127,14 @@ class Floor:
             self.seats.setdefault(worker.id, Seat(worker.id, "", now_ms))
         self._spawn(self._watch())
 
-    async def close(self) -> None:
+    def release(self) -> None:
+        """No call waits for work any longer: the server is about to stop listening."""
         self._closing = True
         for seat in self.seats.values():
             seat.wake()
+
+    async def close(self) -> None:
+        self.release()
         replies = [seat.reply for seat in self.seats.values() if seat.reply is not None]
         for job in [*self._jobs, *replies]:
             if not job.done():
@@ -134,10 +148,19 @@ class Floor:
         if isinstance(seat, Reply):
             return seat
         seat.heard_ms, seat.closed_ms, seat.peer = self._clock.mono_ms(), 0, peer
+        seat.calls[peer] = seat.calls.get(peer, 0) + 1
+        try:
+            return await self._reply_to(seat, call)
+        finally:
+            seat.calls[peer] -= 1
+            if not seat.calls[peer]:
+                del seat.calls[peer]
+
+    async def _reply_to(self, seat: Seat, call: Call) -> Reply:
         if call.seq == seat.seq and seat.reply is not None and not _broken(seat.reply):
             return await asyncio.shield(seat.reply)
         if call.seq < seat.seq:
-            return _overtaken(call)
+            return await self._overtaken(seat, call)
         seat.wake()  # an older call that still waits ends now
         before, seat.seq = seat.reply, call.seq
         seat.reply = asyncio.get_running_loop().create_task(self._answer(seat, call, before))
@@ -177,9 +200,24 @@ class Floor:
             return Reply(call.seq, fenced=fenced)
         if call.held is not None:
             self._reconcile(seat, call)
-        elif not inputs and not seat.mail and not seat.stops:
+        elif not inputs and not seat.mail and not seat.stops and call.seq == seat.seq:
             await self._until_mail(seat, call)
         return self._reply(seat, call, fenced)
+
+    async def _overtaken(self, seat: Seat, call: Call) -> Reply:
+        """A later call came first, on another connection. What it says counts; mail goes out with later replies only,
+        because nobody may be there to read this one."""
+        inputs, payloads, places = await self._inputs_of(seat, msgspec.structs.replace(call, credit=seat.credit))
+        fenced: tuple[Pair, ...] = ()
+        if inputs:
+            letter = self._partition().ask(inputs, payloads)
+            await letter.done
+            late = [places[place] for place, answer in sorted(letter.answers.items()) if answer.code == "fenced"]
+            fenced = tuple((report.task, report.attempt) for report in late)
+        if call.held is not None:
+            self._reconcile(seat, call)
+            seat.wake()
+        return Reply(call.seq, fenced=fenced)
 
     async def _until_mail(self, seat: Seat, call: Call) -> None:
         if self._closing or seat.seq != call.seq or not call.wait_ms:
@@ -189,10 +227,15 @@ class Floor:
             async with asyncio.timeout(min(call.wait_ms, WAIT_MS_MAX) / 1000):
                 await seat.woken
         seat.woken = None
+        if self._closing:
+            raise Unavailable("the server is shutting down; ask again in a moment", retry_after_ms=1_000)
 
     def _reply(self, seat: Seat, call: Call, fenced: tuple[Pair, ...]) -> Reply:
         mail, seat.mail = seat.mail, []
         stops, seat.stops = seat.stops, []
+        for work, _ in mail:
+            if (held := self._books.open.get(work.task)) is not None:
+                held.told = call.seq
         fresh = {spec.id: spec for _, spec in mail if spec.id not in seat.specs}
         seat.specs.update(dict.fromkeys(fresh))
         return Reply(call.seq, tuple(work for work, _ in mail), tuple(fresh.values()), tuple(stops), fenced)
@@ -207,10 +250,16 @@ class Floor:
         for _, task in sorted(tasks.items()):
             pair = (task.number, task.attempt)
             # What was dispatched in a tick that still commits is delivered when that is durable.
-            if task.dispatched <= self._partition().durable_tick and pair not in held and pair not in on_its_way:
+            durable = task.dispatched <= self._partition().durable_tick
+            if durable and pair not in held and pair not in on_its_way and not self._told_since(task.number, call):
                 self.deliver(self._assigner.order(task))
         assigned = {(task.number, task.attempt) for task in tasks.values()}
         seat.stops += [pair for pair in held if pair not in assigned]
+
+    def _told_since(self, task: int, call: Call) -> bool:
+        """Whether it went out with the reply to a later call, which the worker could not know of in this one."""
+        held = self._books.open.get(task)
+        return held is not None and held.told > call.seq
 
     # ---- reports
 
@@ -262,8 +311,12 @@ class Floor:
                 return None
 
     async def _value(self, value: bytes | Ref | None, payloads: list[Payload]) -> Value:
-        if not isinstance(value, bytes):
+        if isinstance(value, Ref):
+            if value.place != "artifact" or not _DIGEST.fullmatch(value.digest) or value.size < 0:
+                raise Refused("bad_value", "a value elsewhere is an artifact, named by its digest", path="reports")
             return value
+        if value is None:
+            return None
         if len(value) <= VALUE_BYTES_MAX:
             return self._vault.take(value, payloads)
         return await self._vault.take_any(value, payloads)
@@ -319,10 +372,14 @@ class Floor:
     # ---- losses
 
     def connection_closed(self, peer: str) -> None:
+        """A worker that is there keeps one call waiting. Where the connection of a waiting call closes, or its last one
+        while none waits, it may be gone; the end of an idle one beside another says nothing."""
         now_ms = self._clock.mono_ms()
         for seat in self.seats.values():
-            if seat.peer == peer and not seat.closed_ms:
+            concerned = peer in seat.calls if seat.calls else seat.peer == peer
+            if concerned and not seat.closed_ms:
                 seat.closed_ms = now_ms
+                seat.wake()  # nobody waits for that reply any more; it is kept in case its worker comes back
 
     async def _watch(self) -> None:
         while not self._closing:
@@ -359,14 +416,6 @@ def _offer(seat: Seat, credit: int) -> Offer:
         profile.memory_mb,
         profile.gpu,
     )
-
-
-def _overtaken(call: Call) -> Reply:
-    """Two connections do not keep an order: a call that waits for work may come behind one with reports, and then
-    there is nothing to say. A call with reports is never overtaken by its own worker, so nobody hears this answer."""
-    if call.reports:
-        return Reply(call.seq, refused="this call was answered before a later one; its answer is gone")
-    return Reply(call.seq)
 
 
 def _broken(reply: "asyncio.Task[Reply]") -> bool:

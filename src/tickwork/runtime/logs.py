@@ -1,7 +1,7 @@
 """Logs: chunks of lines into the artifact store, one index row each; never through tick or journal.
 
-A chunk is JSON lines `[at_ms, stream, text]` as the worker sent them. Index rows are collected for a moment and
-written together. Whoever follows a log is woken when they are readable.
+A chunk is JSON lines `{"at": ms, "stream": …, "text": …}` as the worker sent them. Index rows are collected for a
+moment and written together. Whoever follows a log is woken when they are readable.
 """
 
 import asyncio
@@ -15,10 +15,18 @@ from tickwork.ports.clock import Clock
 from tickwork.ports.store import LogChunk, Store
 
 CHUNK_BYTES_MAX = 1024 * 1024
-GATHER_S = 0.1
+GATHER_S = 0.02
 
 Line = tuple[int, str, str]  # at_ms, stream, text
-_lines = msgspec.json.Decoder(Line)
+
+
+class _Line(msgspec.Struct, forbid_unknown_fields=True):
+    at: int
+    stream: str
+    text: str
+
+
+_lines = msgspec.json.Decoder(_Line)
 
 
 class Logs:
@@ -70,6 +78,9 @@ class Logs:
 
 def parse(data: bytes) -> list[Line]:
     try:
-        return [_lines.decode(line) for line in data.splitlines() if line]
+        found = [_lines.decode(line) for line in data.split(b"\n") if line]
+        return [(line.at, line.stream, line.text) for line in found]
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise Refused("bad_log_chunk", f'a log chunk is JSON lines [at_ms, "stream", "text"]: {error}') from None
+        raise Refused(
+            "bad_log_chunk", f'a log chunk is JSON lines {{"at": ms, "stream": "…", "text": "…"}}: {error}'
+        ) from None

@@ -8,6 +8,7 @@ batches by itself. Rows follow behind. Idle, it waits for an input or for the ne
 import asyncio
 import contextlib
 import gc
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Awaitable, Callable
 
@@ -33,6 +34,7 @@ UNDURABLE_MAX = 2  # one tick commits, one is decided
 ROWS_TICKS = 8
 ROWS_S = 0.05
 COLLECT_TICKS = 64
+COMMIT_SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0)  # bounds of a histogram
 
 
 class Decided(msgspec.Struct, eq=False):
@@ -85,6 +87,9 @@ class Partition:
         self.full = False  # the store has no space left
         self.watched = False  # somebody wants to know which runs change
         self.failed: TickworkError | None = None
+        self.inputs_taken = self.dispatches = 0  # since the start
+        self.commit_counts = [0] * (len(COMMIT_SECONDS) + 1)  # by how long they took, for /metrics
+        self.commit_seconds = 0.0
         self._store = store
         self._facts = facts
         self._assigner = assigner
@@ -233,13 +238,16 @@ class Partition:
         _sort_answers(parts, outcome.effects, gaps)
         payloads = [payload for part in parts if part.start == 0 for payload in part.letter.payloads]
         tasks = self.machine.state.tasks
+        orders = [self._assigner.order(tasks[e.task]) for e in outcome.effects if type(e) is Dispatch]
+        self.inputs_taken += len(taken)
+        self.dispatches += len(orders)
         self._undurable.append(
             Decided(
                 seq=row.seq,
                 row=row,
                 payloads=payloads,
                 through=self._inbox.settle(parts, max(0, outcome.taken - gaps)),
-                orders=[self._assigner.order(tasks[e.task]) for e in outcome.effects if type(e) is Dispatch],
+                orders=orders,
                 effects=outcome.effects,
                 inputs=taken,
                 events=outcome.events,
@@ -317,9 +325,13 @@ class Partition:
                     continue
                 decided = self._undurable[0]
                 if decided.row is not None:
+                    began = asyncio.get_running_loop().time()
                     await self._commit(decided.row, decided.payloads)
                     if self.failed is not None:
                         return  # whoever waited has been told that the outcome is not known
+                    took = asyncio.get_running_loop().time() - began
+                    self.commit_seconds += took
+                    self.commit_counts[bisect_left(COMMIT_SECONDS, took)] += 1
                     self.durable_seq, self.durable_tick = decided.seq, decided.tick
                     self._on_durable(decided)
                     for letter in decided.through:

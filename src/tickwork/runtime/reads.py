@@ -10,11 +10,13 @@ from typing import Any
 
 import msgspec
 
+from tickwork.core.calendar import Interval
 from tickwork.core.definition import WorkNode
 from tickwork.core.inputs import RunRecord
 from tickwork.core.lifecycle import AttemptState, Phase, RunState
 from tickwork.core.model import Clock, Run, State, Task
 from tickwork.core.plan import Plan, Step
+from tickwork.core.timetext import duration_text
 from tickwork.core.values import Ref, Value
 from tickwork.ports import wire
 from tickwork.ports.store import RunFilter, RunRow
@@ -266,7 +268,7 @@ def schedules(state: State, tenant: str) -> list[wire.Schedule]:
         wire.Schedule(
             name=name,
             workflow=schedule.workflow,
-            expression=schedule.expression,
+            expression=schedule.expression or _every(schedule.every),
             paused=schedule.paused,
             next_at=instant_or_none(schedule.next_ms),
             last_fired_at=instant_or_none(schedule.last_fired_ms),
@@ -274,6 +276,10 @@ def schedules(state: State, tenant: str) -> list[wire.Schedule]:
         )
         for name, schedule in sorted(owner.schedules.items() if owner is not None else ())
     ]
+
+
+def _every(every: object) -> str:
+    return f"every {duration_text(every.every_ms)}" if isinstance(every, Interval) else ""
 
 
 def queues(state: State) -> list[wire.Queue]:

@@ -4,19 +4,16 @@ Whatever user code does, one report comes out: a value, a large value in a file,
 """
 
 import os
-import sys
 import time
 import traceback
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
-from typing import Any
-
-import msgspec
+from typing import Any, Protocol
 
 from tickwork.core.errors import Refused
 from tickwork.ports.exchange import VALUE_BYTES_MAX, Broke, Done, Spec, Work
-from tickwork.ports.host import Job, Spilled
+from tickwork.ports.host import Job, Spilled, filled
 from tickwork.sdk.context import Channel, Context, StepsChanged
 from tickwork.sdk.plain import NULL, encode
 from tickwork.sdk.registry import Handler
@@ -24,8 +21,6 @@ from tickwork.sdk.registry import Handler
 MESSAGE_LENGTH_MAX = 8_000
 FRAMES_MAX = 12  # of a traceback; the innermost are what helps
 _OWN = str(Path(__file__).resolve().parent)
-_decode = msgspec.msgpack.Decoder().decode
-_encode = msgspec.msgpack.Encoder().encode
 
 
 def arguments(work: Work, job: Job | None) -> bytes:
@@ -35,24 +30,12 @@ def arguments(work: Work, job: Job | None) -> bytes:
     data = Path(job.args_file).read_bytes() if job.args_file else work.args
     if not work.fetch:
         return data
-    named = _decode(data)
     files = dict(job.fetched)
-    opened: dict[str, Any] = {}
-    for one in work.fetch:
-        if one.digest not in opened:
-            opened[one.digest] = _decode(Path(files[one.digest]).read_bytes())
-        named[one.name] = _walked(opened[one.digest], one.walk, one.name)
-    return _encode(named)
+    return filled(data, work.fetch, lambda digest: Path(files[digest]).read_bytes())
 
 
-def _walked(value: Any, walk: tuple[str, ...], name: str) -> Any:
-    for step in walk:
-        try:
-            value = value[int(step)] if isinstance(value, list) else value[step]
-        except (KeyError, IndexError, ValueError, TypeError):
-            message = f"argument {name}: the value has no {step!r} at {'.'.join(walk)}"
-            raise Refused("bad_reference", message) from None
-    return value
+class HostChannel(Channel, Protocol):
+    def folder(self) -> Path: ...
 
 
 class AttemptContext(Context):
@@ -60,8 +43,14 @@ class AttemptContext(Context):
 
     __slots__ = ("_make",)
 
-    def __init__(self, make: tuple[Work, Job | None, Spec, Callable[[tuple[int, int]], Channel]]) -> None:
+    def __init__(self, make: tuple[Work, Job | None, Spec, Callable[[tuple[int, int]], HostChannel]]) -> None:
         self._make = make  # `Context.__init__` follows later
+
+    @property
+    def workdir(self) -> Path:
+        """A folder of this attempt's own, made when first asked for and removed when the attempt has ended."""
+        work, _, _, channel = self._make
+        return channel((work.task, work.attempt)).folder()
 
     def __getattr__(self, name: str) -> Any:
         """Python asks here for a slot that has no value yet."""
@@ -114,11 +103,15 @@ def answered(task: int, attempt: int, value: Any, handler: Handler, *, folder: s
 
 def put_down(data: bytes, folder: str, attempt: str, name: str) -> str:
     """As a file in the attempt's own folder, whose name the agent chose."""
-    place = Path(folder, attempt)
-    place.mkdir(mode=0o700, exist_ok=True)
-    path = place / f"{name}-{time.monotonic_ns()}"
+    path = own_folder(folder, attempt) / f"{name}-{time.monotonic_ns()}"
     path.write_bytes(data)
     return str(path)
+
+
+def own_folder(folder: str, attempt: str) -> Path:
+    place = Path(folder, attempt)
+    place.mkdir(mode=0o700, exist_ok=True)
+    return place
 
 
 def items_in(data: bytes) -> int | None:
@@ -157,9 +150,3 @@ def explained(error: BaseException) -> str:
 def user_frames(trace: TracebackType | None) -> list[traceback.FrameSummary]:
     found = traceback.extract_tb(trace)
     return [frame for frame in found if not os.path.abspath(frame.filename).startswith(_OWN)]
-
-
-def describe_exit() -> None:
-    """Whatever was printed outside of an attempt has left before the process ends."""
-    for stream in (sys.stdout, sys.stderr):
-        stream.flush()

@@ -57,6 +57,7 @@ class Record:
     options: Options = field(default_factory=Options)
     needs: list["Record"] = field(default_factory=list)
     branches: list["Record"] = field(default_factory=list)
+    barrier: "Record | None" = None  # the wait, event or approval that stands before it in the function
     condition: Condition | None = None
     trigger: str = ""
     named: bool = False
@@ -71,7 +72,19 @@ class Record:
             if isinstance(other, list | tuple):
                 self.start_after(*other)
             else:
-                self.needs += ends_of(other)
+                for end in ends_of(other):
+                    self._release(end)
+                    self.needs.append(end)
+
+    def _release(self, other: "Record") -> None:
+        """In `tw.wait("1h").after(fetch())` the call stands behind the wait, and is meant to come before it."""
+        todo = [other]
+        seen = {other}
+        for record in todo:  # grows while we walk it
+            if record.barrier is self:
+                record.barrier = self.barrier
+            todo += [one for one in record.parents() if one not in seen]
+            seen.update(todo)
 
     def rename(self, name: str) -> None:
         at_place(check_name, name, path="named", kind="node")
@@ -101,7 +114,8 @@ class Record:
     def parents(self) -> "list[Record]":
         """Without repetition, in a stable order."""
         read = [root for value in self.values() if isinstance(root := value._tw_root, Record)]
-        return list(dict.fromkeys([*self.branches, *read, *self.needs]))
+        before = [] if self.barrier is None else [self.barrier]
+        return list(dict.fromkeys([*self.branches, *read, *self.needs, *before]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,6 +204,7 @@ class Builder:
         self.tasks: dict[tuple[int, int], tuple[Any, Any]] = {}
         self.children: dict[str, Workflow[..., Any]] = {}
         self.output: Value | None = None
+        self.place: Place | None = None  # where there is no line of the user's to point at
 
     @contextmanager
     def active(self) -> Iterator[None]:
@@ -205,13 +220,12 @@ class Builder:
         self, kind: str, base: str, *, scope: Scope | None = None, place: Place | None = None, **parts: Any
     ) -> Record:
         scope = scope or self.scope
-        record = Record(kind, base, place or here(), scope, **parts)
+        record = Record(kind, base, place or self.place or here(), scope, **parts)
         if scope.capture is not None:
             scope.capture.append(record)
             return record
         record.branches = scope.branches()
-        if scope.barrier is not None:
-            record.needs.append(scope.barrier)
+        record.barrier = scope.barrier
         scope.records.append(record)
         self.records.append(record)
         around: Scope | None = scope
@@ -285,7 +299,7 @@ class Builder:
         handler = at_place(task.handler_name, owner)
         self.tasks[id(task.function), id(owner)] = (task, owner)
         fields = {"handler": handler, "handler_version": task.options.version}
-        return self.add("task", _id_base(task.function), fields=fields, args=args, options=task.options)
+        return self.add("task", _id_base(task.function, task.name), fields=fields, args=args, options=task.options)
 
     def _child_record(self, workflow: "Workflow[..., Any]", given: dict[str, Any]) -> Record:
         self.children[workflow.name] = workflow
@@ -293,7 +307,9 @@ class Builder:
         for name, value in given.items():
             whole = self.whole(value) if _mixed(value) else value
             args[name] = whole if isinstance(whole, Value) else self._constant(workflow.codec, name, whole)
-        return self.add("workflow", _id_base(workflow.function), fields={"workflow": workflow.name}, args=args)
+        return self.add(
+            "workflow", _id_base(workflow.function, workflow.name), fields={"workflow": workflow.name}, args=args
+        )
 
     def _body(self, make: Callable[[], Record]) -> Record:
         """A record without a place of its own. Values that need a node get one before it."""
@@ -331,7 +347,8 @@ class Builder:
         if _mixed(value):
             self._spread("value", value, args)
         else:
-            args["value"] = value if isinstance(value, Value) else Constant(at_place(plain, value, what="value"))
+            constant = not isinstance(value, Value)
+            args["value"] = Constant(at_place(plain, value, what="value", place=self.place)) if constant else value
         scope = scope or self.scope
         while scope.capture is not None and scope.outer is not None:
             scope = scope.outer
@@ -348,6 +365,7 @@ class Builder:
 
     def _spread(self, name: str, value: Any, result: dict[str, Any]) -> None:
         """A list or dict with placeholders inside travels as one argument per part; the worker joins them."""
+        value = _opened(value)
         if isinstance(value, Choice) and value._tw_joined is None:
             for number, end in enumerate(value._tw_ends()):
                 result[f"{name}.-{number}"] = Node(end)
@@ -363,7 +381,9 @@ class Builder:
             for number, part in enumerate(value):
                 self._spread(f"{name}.{number}", part, result)
         else:
-            result[name] = value if isinstance(value, Value) else Constant(at_place(plain, value, what=name))
+            result[name] = (
+                value if isinstance(value, Value) else Constant(at_place(plain, value, what=name, place=self.place))
+            )
 
 
 def make_captured(builder: Builder, make: Callable[[], Any]) -> Record:
@@ -399,17 +419,22 @@ def settle_ids(records: list[Record]) -> None:
             message = f"two nodes are named {record.base!r}; the other one is at {twin.place.file}:{twin.place.line}"
             raise placed("duplicate_id", message, record.place)
         record.id = record.base
+    counts: dict[str, int] = {}
     for record in (one for one in records if not one.named):
-        base, number = record.base, 1
-        record.id = base
+        base = record.base
+        number = counts.get(base.casefold(), 0) + 1
+        record.id = base if number == 1 else f"{base}_{number}"
         while record.id.casefold() in taken or record.id.casefold() in RESERVED_NODE_IDS:
             number += 1
             record.id = f"{base}_{number}"
+        counts[base.casefold()] = number
         taken[record.id.casefold()] = record
 
 
-def _id_base(function: Callable[..., Any]) -> str:
-    name = getattr(function, "__name__", "task")
+def _id_base(function: Callable[..., Any], known_as: str) -> str:
+    name = getattr(function, "__name__", "") or known_as.rpartition(".")[2]
+    if name == "<lambda>":
+        name = known_as.rpartition(".")[2]
     plain_name = re.sub(r"[^A-Za-z0-9_-]+", "_", name).strip("_-")[:100]
     return plain_name or "task"
 
@@ -418,11 +443,19 @@ def _mixed(value: Any) -> bool:
     """Whether it has placeholders inside, so that it is neither one reference nor a constant."""
     if isinstance(value, Choice):
         return value._tw_joined is None
+    value = _opened(value)
     if isinstance(value, dict):
         return any(isinstance(one, Value) or _mixed(one) for one in value.values())
     if isinstance(value, list | tuple):
         return any(isinstance(one, Value) or _mixed(one) for one in value)
     return False
+
+
+def _opened(value: Any) -> Any:
+    """The fields of a dataclass: placeholders may stand in them too."""
+    if hasattr(type(value), "__dataclass_fields__"):
+        return {name: getattr(value, name) for name in type(value).__dataclass_fields__ if hasattr(value, name)}
+    return value
 
 
 def _flat(value: Any) -> Iterator[Any]:

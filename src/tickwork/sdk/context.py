@@ -7,8 +7,7 @@ recorded value, also the first time, so a retry sees nothing new.
 
 import inspect
 import threading
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, overload
@@ -142,7 +141,7 @@ class Context:
         self._cancelled: threading.Event | None = None
         self._log: logging.LoggerAdapter[logging.Logger] | None = None
         self._lock = threading.RLock()
-        self._scope = _Scope(self, "")
+        self._scope: _Scope | None = None
 
     @property
     def idempotency_key(self) -> str:
@@ -255,7 +254,7 @@ class Context:
         with self._lock:
             scope = _within.get()
             if scope is None or scope.context is not self:
-                scope = self._scope
+                scope = self._scope = self._scope or _Scope(self, "")
             place = scope.next_place()
             for step in self._state().steps:
                 if step.place == place:
@@ -328,13 +327,19 @@ def current() -> Context | None:
     return _current.get()
 
 
-@contextmanager
-def running(here: Context) -> Iterator[Context]:
-    """Makes `here` the current context, for whoever runs the code of a task."""
-    token = _current.set(here)
-    step = _within.set(None)
-    try:
-        yield here
-    finally:
-        _within.reset(step)
-        _current.reset(token)
+class running:  # noqa: N801 - read as a word in a with statement; a class, because it is entered for every task
+    """Makes a context the current one, for whoever runs the code of a task: `with running(context): ...`."""
+
+    __slots__ = ("_current", "_here", "_within")
+
+    def __init__(self, here: Context) -> None:
+        self._here = here
+
+    def __enter__(self) -> Context:
+        self._current = _current.set(self._here)
+        self._within = _within.set(None)
+        return self._here
+
+    def __exit__(self, *_error: object) -> None:
+        _within.reset(self._within)
+        _current.reset(self._current)

@@ -14,6 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 from tickwork.core.errors import TickworkError
 from tickwork.ports.exchange import VALUE_BYTES_MAX, Progressed, Saved, Spec, Work
@@ -22,6 +23,7 @@ from tickwork.ports.host import (
     SLOT_BYTES,
     SLOT_WORDS,
     Cancel,
+    Folder,
     Frames,
     Job,
     Kept,
@@ -36,7 +38,7 @@ from tickwork.ports.host import (
     order_decoder,
     spec_decoder,
 )
-from tickwork.sdk.attempt import AttemptContext, answered, arguments, explained, failed, items_in, put_down
+from tickwork.sdk.attempt import AttemptContext, answered, arguments, explained, failed, items_in, own_folder, put_down
 from tickwork.sdk.context import _current, running
 from tickwork.sdk.output import Output
 from tickwork.sdk.registry import App, Handler, load_app
@@ -57,7 +59,9 @@ class Voice:
     def say(self, saying: Saying) -> None:
         data = frame(saying)
         with self._lock:
-            self.stream.sendall(data)
+            sent = self.stream.send(data)
+            if sent < len(data):
+                self.stream.sendall(data[sent:])
 
 
 class Orders:
@@ -87,10 +91,8 @@ class Orders:
             case Cancel():
                 self.cancel((order.task, order.attempt))
 
-    def wait_kept(self, key: Key) -> None:
-        """Blocks this thread until the checkpoint is durable."""
-        done = threading.Event()
-        self.expect(key, done.set)
+    def wait(self, done: threading.Event) -> None:
+        """Blocks this thread until what it expects has come."""
         while not done.is_set():
             if self._reading.acquire(timeout=0.05):
                 try:
@@ -109,8 +111,10 @@ class AttemptChannel:
         self._host, self._key, self._told_ns = host, key, 0
 
     def save(self, value: bytes) -> None:
+        done = threading.Event()
+        self._host.orders.expect(self._key, done.set)  # before it is sent: the answer may be quick
         self._send(value)
-        self._host.wait_kept(self._key)
+        self._host.wait(done)
 
     async def save_async(self, value: bytes) -> None:
         kept: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -126,6 +130,10 @@ class AttemptChannel:
         path = put_down(value, self._host.folder, f"{self._key[0]}-{self._key[1]}", "checkpoint")
         self._host.voice.say(Spilled(*self._key, path, len(value), items_in(value), True))
 
+    def folder(self) -> Path:
+        self._host.voice.say(Folder(*self._key))
+        return own_folder(self._host.folder, f"{self._key[0]}-{self._key[1]}")
+
     def progress(self, done: int, total: int, message: str) -> None:
         now_ns = time.monotonic_ns()
         if now_ns - self._told_ns >= PROGRESS_NS or done == total:
@@ -140,9 +148,13 @@ class Host:
         self.app, self.queue, self.words, self.width, self.folder = app, queue, words, width, folder
         self.voice, self.orders = Voice(stream), Orders(stream)
         self.output = Output(self.voice.say)
-        self.wait_kept = self.orders.wait_kept
+        self.wait: Callable[[threading.Event], object] = self.orders.wait
         self._known: dict[bytes, tuple[Spec, Handler | None]] = {}
-        self._pid = os.getpid()
+        self._forked = False
+        os.register_at_fork(after_in_child=self._on_fork)
+
+    def _on_fork(self) -> None:
+        self._forked = True
 
     def channel(self, key: Key) -> AttemptChannel:
         return AttemptChannel(self, key)
@@ -165,15 +177,13 @@ class Host:
         words[at + 2] = time.monotonic_ns()
         words[at + 3] = 1
 
-    def clear(self, slot: int) -> None:
-        self.words[slot * SLOT_WORDS + 3] = 0
-
     def end(self, slot: int, key: Key, saying: Saying) -> None:
-        if os.getpid() != self._pid:
+        if self._forked:
             os._exit(0)  # user code has forked and come back here: only one of the two goes on
-        self.output.ended(key)
+        if self.output.used:
+            self.output.ended(key)
         self.voice.say(saying)
-        self.clear(slot)
+        self.words[slot * SLOT_WORDS + 3] = 0
 
     # ---- running
 
@@ -213,9 +223,10 @@ class Host:
             run(0, *opened(bytes(view[:size])))
 
     def serve_threads(self) -> None:
+        self.wait = threading.Event.wait  # somebody else reads
+        threading.Thread(target=self._read_orders, name="tickwork-orders", daemon=True).start()
         for slot in range(self.width):
             threading.Thread(target=self._serve_thread, args=(slot,), name=f"tickwork-{slot}").start()
-        threading.Thread(target=self._read_orders, name="tickwork-orders", daemon=True).start()
 
     def _serve_thread(self, slot: int) -> None:
         buffer = bytearray(PACKET_BYTES)
@@ -224,14 +235,8 @@ class Host:
             self.run(slot, *self.open(bytes(view[:size])))
 
     def _read_orders(self) -> None:
-        self.wait_kept = self._wait_for_orders
         while True:
             self.orders.read()
-
-    def _wait_for_orders(self, key: Key) -> None:
-        done = threading.Event()
-        self.orders.expect(key, done.set)
-        done.wait()
 
     async def serve_async(self) -> None:
         await _Loop(self).serve()

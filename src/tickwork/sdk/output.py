@@ -32,16 +32,33 @@ class Output:
         self._open: dict[tuple[Key, str], str] = {}  # the beginning of a line whose end has not come
         self._flows: dict[Key, Flow] = {}
         self._sender: threading.Thread | None = None
+        self._before: tuple[Any, Any] | None = None
+        self._handler: logging.Handler | None = None
         self._wanted = threading.Event()
 
-    def capture(self) -> None:
-        """From here on, `print` and `logging` inside an attempt come here."""
-        sys.stdout = _Stream(self, "stdout", sys.stdout)
-        sys.stderr = _Stream(self, "stderr", sys.stderr)
+    @property
+    def used(self) -> bool:
+        """Whether any attempt that runs has printed."""
+        return bool(self._flows or self._open)
+
+    def capture(self, *, tee: bool = False) -> None:
+        """From here on, `print` and `logging` inside an attempt come here; with `tee`, also where they went before."""
+        self._before = (sys.stdout, sys.stderr)
+        sys.stdout = _Stream(self, "stdout", sys.stdout, tee)
+        sys.stderr = _Stream(self, "stderr", sys.stderr, tee)
         root = logging.getLogger()
-        if not root.handlers:
-            root.addHandler(_Handler(self))
+        if tee or not root.handlers:  # an application that has set up logging has its lines on stderr already
+            self._handler = _Handler(self)
+            root.addHandler(self._handler)
+        if not tee and self._handler is not None:
             root.setLevel(logging.INFO)
+
+    def release(self) -> None:
+        """As it was before `capture`."""
+        if isinstance(sys.stdout, _Stream) and self._before:
+            sys.stdout, sys.stderr = self._before
+        if self._handler is not None:
+            logging.getLogger().removeHandler(self._handler)
 
     def write(self, key: Key, stream: str, text: str) -> None:
         with self._lock:
@@ -80,8 +97,6 @@ class Output:
 
     def ended(self, key: Key) -> None:
         """Everything that the attempt has printed is sent, the line without an end too."""
-        if not self._flows and not self._open:
-            return
         with self._lock:
             for stream in ("stdout", "stderr"):
                 rest = self._open.pop((key, stream), "")
@@ -115,8 +130,8 @@ class Output:
 class _Stream(io.TextIOBase):
     """In place of `sys.stdout`. Outside of an attempt it writes where the process did before."""
 
-    def __init__(self, output: Output, name: str, before: Any) -> None:
-        self._output, self._name, self._before = output, name, before
+    def __init__(self, output: Output, name: str, before: Any, tee: bool) -> None:
+        self._output, self._name, self._before, self._tee = output, name, before, tee
 
     @property
     def encoding(self) -> str:  # type: ignore[override]  # read-only here, as it never changes
@@ -134,10 +149,10 @@ class _Stream(io.TextIOBase):
 
     def write(self, text: str) -> int:
         here = current()
-        if here is None:
+        if here is None or self._tee:
             self._before.write(text)
             self._before.flush()
-        else:
+        if here is not None:
             self._output.write((here.task_id, here.attempt), self._name, text)
         return len(text)
 

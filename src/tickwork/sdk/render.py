@@ -42,6 +42,7 @@ _TYPES: dict[str, Any] = {
 
 def note_output(builder: Builder, result: Any) -> None:
     """What the function returned. None leaves it open: the result of the last node counts."""
+    builder.place = builder.workflow.where  # the function is over: no line of it is running
     builder.output = None if result is None else builder.whole(result)
 
 

@@ -67,6 +67,9 @@ class Task(Generic[P, R]):
             raise Refused("bad_task", f"{function.name} is a task already; remove one @task ({function.place})")
         if not callable(function) or isinstance(function, type):
             raise Refused("bad_task", f"@task is for functions, not for {function!r}")
+        if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+            message = f"{function.__qualname__} yields, and a task gives one result at its end"
+            raise Refused("bad_task", f"{message}; return a list ({place_of(function)})")
         self.function: Callable[..., Any] = function
         self.place = place_of(function)
         self.options = options

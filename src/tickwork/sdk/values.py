@@ -50,6 +50,7 @@ class Parameter:
     required: bool
     default: Any
     positional_only: bool
+    keyword_only: bool
     function: Callable[..., Any]
     _convert: Converter | None = None
 
@@ -94,7 +95,7 @@ class Codec:
                 kind = "list" if one.kind is one.VAR_POSITIONAL else "dict"
                 message = f"{shown} takes {stars}{one.name}, but every argument of a task travels under a declared name"
                 raise Refused("bad_signature", f"{message}; take one parameter that is a {kind} instead{_at(function)}")
-        inner = inspect.unwrap(function)
+        inner = _inner(function)
         parameters = {one.name: _parameter(one, inner) for one in found}
         return Codec(inner, shown, parameters, signature.return_annotation)
 
@@ -115,6 +116,8 @@ class Codec:
         for name, value in raw.items():
             parameter = parameters.get(name)
             if parameter is None:
+                if "." in name:  # no parameter has a dot in its name: these are parts of one
+                    return self.arguments(joined(raw))
                 raise self._unknown(name)
             try:
                 result[name] = parameter.convert(value)
@@ -131,7 +134,7 @@ class Codec:
         raw = _decode(data)
         if type(raw) is not dict:
             raise BadArguments(f"{self.name}: arguments are a map from name to value, not {type(raw).__name__}")
-        return self.arguments(joined(raw) if any("." in name for name in raw) else raw)
+        return self.arguments(raw)
 
     def result(self, value: Any) -> Any:
         """A plain result as the annotated return type."""
@@ -148,10 +151,9 @@ class Codec:
         if len(args) > len(self.parameters):
             takes = f"{len(self.parameters)} argument{'' if len(self.parameters) == 1 else 's'}"
             raise BadArguments(f"{self.name} takes {takes}, {len(args)} were given")
-        keyword_only = self._keyword_only()
         result: dict[str, Any] = {}
         for parameter, value in zip(self.parameters.values(), args, strict=False):
-            if parameter.name in keyword_only:
+            if parameter.keyword_only:
                 raise BadArguments(f"{self.name}: {parameter.name} is keyword-only; write {parameter.name}=...")
             result[parameter.name] = value
         for name, value in kwargs.items():
@@ -179,10 +181,6 @@ class Codec:
             self.parameters[name].convert(sent)
         except Mismatch as mismatch:
             raise self._wrong(name, sent, mismatch) from None
-
-    def _keyword_only(self) -> frozenset[str]:
-        found = inspect.signature(self.function).parameters.values()
-        return frozenset(one.name for one in found if one.kind is one.KEYWORD_ONLY)
 
     def _check_missing(self, given: dict[str, Any]) -> None:
         missing = [name for name, one in self.parameters.items() if one.required and name not in given]
@@ -232,7 +230,7 @@ def _fold(value: Any) -> Any:
 
 def result_of(function: Callable[..., Any], value: Any) -> Any:
     """A plain result of any callable as its annotated return type; as it is where nothing is said."""
-    inner = inspect.unwrap(getattr(function, "func", function))  # of a functools.partial too
+    inner = _inner(function)
     annotation = getattr(inner, "__annotations__", {}).get("return", _EMPTY)
     if annotation is _EMPTY:
         return value
@@ -258,8 +256,18 @@ def resolved(annotation: Any, function: Callable[..., Any], *, where: str) -> An
 
 def place_of(function: Callable[..., Any]) -> str:
     """`file:line` where a function is written; empty for what was not written in Python."""
-    code = getattr(inspect.unwrap(function), "__code__", None)
+    code = getattr(_inner(function), "__code__", None)
     return f"{code.co_filename}:{code.co_firstlineno}" if code else ""
+
+
+def _inner(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function that was written: below decorators, a functools.partial, or an object that can be called."""
+    found: Callable[..., Any] = inspect.unwrap(function)
+    found = inspect.unwrap(getattr(found, "func", found))
+    if hasattr(found, "__code__") or isinstance(found, type):
+        return found
+    method: Callable[..., Any] = type(found).__call__
+    return method
 
 
 def _at(function: Callable[..., Any]) -> str:
@@ -269,8 +277,9 @@ def _at(function: Callable[..., Any]) -> str:
 
 def _parameter(one: inspect.Parameter, function: Callable[..., Any]) -> Parameter:
     required = one.default is _EMPTY
-    only = one.kind is one.POSITIONAL_ONLY
-    return Parameter(one.name, one.annotation, required, msgspec.UNSET if required else one.default, only, function)
+    default = msgspec.UNSET if required else one.default
+    first, last = one.kind is one.POSITIONAL_ONLY, one.kind is one.KEYWORD_ONLY
+    return Parameter(one.name, one.annotation, required, default, first, last, function)
 
 
 def _closure(function: Callable[..., Any]) -> dict[str, Any]:

@@ -48,6 +48,9 @@ class Workflow(Generic[P, R]):
             raise placed("bad_workflow", f"@workflow is for functions, not for {function!r}", place)
         if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
             raise refuse_async(function, "a workflow function")
+        if inspect.isgeneratorfunction(function):
+            message = f"{function.__qualname__} yields, and a workflow function describes its nodes by calling tasks"
+            raise placed("bad_workflow", f"{message}; return the result instead", place)
         self.function: Callable[..., Any] = function
         self.owner: Any = None  # of a method: its class or its object
         self.written_in: type | None = None
@@ -79,6 +82,9 @@ class Workflow(Generic[P, R]):
     def codec(self) -> Codec:
         if self._codec is None:
             self._codec = Codec.of(self.function, name=self.name, bound=self.kind != "plain")
+            if self._codec.context_name:
+                message = f"{self.name} takes a Context, but a workflow function only describes; take it in a task"
+                raise placed("bad_workflow", message, self.where)
         return self._codec
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -129,6 +135,11 @@ class Workflow(Generic[P, R]):
             self._check_scheduled()
         names = [self.name, *(f"{self.name}-{number}" for number in range(2, len(self.schedules) + 1))]
         return [one.timetable(name=name, workflow=self.name) for name, one in zip(names, self.schedules, strict=False)]
+
+    @property
+    def returns(self) -> bool:
+        """Whether its function returns something."""
+        return self.builder().output is not None
 
     def builder(self) -> Builder:
         """What calling the function recorded."""

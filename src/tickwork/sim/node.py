@@ -214,7 +214,7 @@ class Watched:
     def __init__(self, owns: Callable[[], bool]) -> None:
         self._owns = owns
 
-    async def serve(self, request: bytes, peer: str) -> bytes:  # noqa: ARG002 - there is one question only
+    async def serve(self, _request: bytes, _peer: str) -> bytes:
         return OWNER if self._owns() else STANDBY
 
     def closed(self, peer: str) -> None:

@@ -23,8 +23,8 @@ _RETRY = {"attempts": 20, "delay_ms": 100, "delay_ms_max": 5_000}
 _TIMEOUT = {"running_ms": 120_000}
 
 
-def _task(name: str, handler: str = "quick", **fields: Any) -> dict[str, Any]:
-    return {"kind": "task", "id": name, "handler": handler, "retry": _RETRY, "timeout": _TIMEOUT, **fields}
+def _task(node: str, handler: str = "quick", **fields: Any) -> dict[str, Any]:
+    return {"kind": "task", "id": node, "handler": handler, "retry": _RETRY, "timeout": _TIMEOUT, **fields}
 
 
 def _workflow(name: str, *nodes: dict[str, Any], **fields: Any) -> dict[str, Any]:

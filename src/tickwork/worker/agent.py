@@ -8,7 +8,7 @@ one call with reports is under way, so under load reports gather by themselves.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from tickwork.core.errors import Corrupt, Refused, Unavailable
 from tickwork.ports.artifacts import digest_of
@@ -42,11 +42,10 @@ Key = tuple[int, int]
 T = TypeVar("T")
 
 
-class Held:
-    __slots__ = ("executor", "spec", "work")
-
-    def __init__(self, work: Work, spec: Spec, executor: Executor) -> None:
-        self.work, self.spec, self.executor = work, spec, executor
+class Held(NamedTuple):
+    work: Work
+    spec: Spec
+    executor: Executor
 
 
 class Agent:
@@ -129,18 +128,21 @@ class Agent:
         for key in old.recall():
             held = self._held.get(key)
             if held is not None:
-                held.executor = new
+                self._held[key] = held._replace(executor=new)
                 new.run(held.work, held.spec)
         await old.close(grace_s=60.0)
 
     async def drain(self, *, grace_s: float) -> None:
-        """No new work; hand back what has not begun, let the rest end within the time given; say goodbye."""
-        if not self._draining:
-            self._draining = True
-            for executor in self._executors:
-                for key in executor.recall():
-                    self.report(Returned(*key))
-            self._pump()
+        """No new work; hand back what has not begun, let the rest end within the time given; say goodbye.
+        Asked a second time, it goes on with the shorter of the two times."""
+        if self._draining:
+            await asyncio.gather(*(executor.close(grace_s=grace_s) for executor in self._executors))
+            return
+        self._draining = True
+        for executor in self._executors:
+            for key in executor.recall():
+                self.report(Returned(*key))
+        self._pump()
         await asyncio.gather(*(executor.close(grace_s=grace_s) for executor in self._executors))
         try:
             async with asyncio.timeout(FAREWELL_S):
@@ -314,14 +316,15 @@ class Agent:
 
     def _taken(self, reports: tuple[Report, ...]) -> None:
         """These are durable."""
-        held, ended = self._held, 0
+        held, logged, ended = self._held, self.logs.open, 0
         for report in reports:
             kind = type(report)
             if kind is Done or kind is Broke or kind is Returned:
                 ended += 1
-                held.pop((report.task, report.attempt), None)
-                if self.logs.open:
-                    self.logs.ended((report.task, report.attempt))
+                key = (report.task, report.attempt)
+                held.pop(key, None)
+                if key in logged:
+                    self.logs.ended(key)
             elif kind is Saved:
                 one = held.get((report.task, report.attempt))
                 if one is not None:

@@ -139,7 +139,7 @@ ROUTES = (
             Param("workflow", "Runs of this workflow only."),
             Param(
                 "state",
-                "Runs in this state; give it several times for several.",
+                "Runs in this state, or in one of several, with commas between them.",
                 choices=tuple(STATE_NUMBERS),
                 many=True,
             ),

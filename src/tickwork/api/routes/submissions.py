@@ -23,7 +23,7 @@ async def submit(asked: Asked) -> Answer:
     submission = _under_header(await asked.body(wire.Submission), asked.header(b"idempotency-key"))
     outcome = (await asked.engine.submit([submission], by=asked.by))[0]
     if isinstance(outcome, wire.Rejected):
-        return refusal(outcome.code, outcome.detail)
+        return refusal(outcome.code, outcome.detail, path=outcome.path)
     encode = as_msgpack if asked.wants(MSGPACK) else as_json
     location = f"/v1/runs/{outcome.id}".encode()
     return encode(outcome, 200 if outcome.duplicate else 201, (b"location", location))
@@ -39,11 +39,8 @@ async def submit_batch(asked: Asked) -> Answer:
 
 
 def _under_header(submission: wire.Submission, key: str) -> wire.Submission:
-    if not key or key == submission.key:
-        return submission
-    if submission.key:
-        raise Refused("two_keys", "the Idempotency-Key header and the key in the body differ; give one", path="key")
-    return msgspec.structs.replace(submission, key=key)
+    """A client may send the header with each request, to be safe when it asks again; a key of the user goes first."""
+    return msgspec.structs.replace(submission, key=key) if key and not submission.key else submission
 
 
 ROUTES = (
@@ -63,7 +60,12 @@ ROUTES = (
         says="Submit one run. Answered when it is durable, so that whoever asked finds it at once.",
         tag="runs",
         body=Body(wire.Submission, (JSON, MSGPACK)),
-        headers=(("Idempotency-Key", "The same key gives the same run for 24 hours; it stands for `key`."),),
+        headers=(
+            (
+                "Idempotency-Key",
+                "The same key gives the same run for 24 hours. It stands for `key` where the body has none.",
+            ),
+        ),
         gives={
             201: Gives(wire.Submitted, (JSON, MSGPACK), "Accepted.", ("Location",)),
             200: Gives(wire.Submitted, (JSON, MSGPACK), "Accepted before, under the same id or key.", ("Location",)),

@@ -1,15 +1,19 @@
 """Workers: the exchange by which they get work and report it, and who is here."""
 
-from tickwork.api.asked import Asked, Gone, decoded
+import asyncio
+
+from tickwork.api.asked import Asked, decoded
 from tickwork.api.messages import MSGPACK, Answer, as_json
 from tickwork.api.table import Body, Gives, Route
-from tickwork.core.errors import Refused
+from tickwork.core.errors import Refused, Unavailable
 from tickwork.ports import wire
 from tickwork.ports.exchange import Call, Reply, call_decoder, encoder
 
+CALL_BYTES_MAX = 64 * 1024 * 1024  # many reports with values just below the size of an artifact
+
 
 async def exchange(asked: Asked) -> Answer:
-    """A call that may be kept waiting ends when its worker hangs up; that is how its death is noticed."""
+    """It may be kept waiting. That its worker hung up, the server's protocol tells the engine."""
     asked.kind()
     call: Call = decoded(await asked.data(), MSGPACK, call_decoder)
     if call.worker != asked.name("worker"):
@@ -19,14 +23,14 @@ async def exchange(asked: Asked) -> Answer:
 
 
 async def _reply(asked: Asked, call: Call) -> Reply:
-    peer = asked.peer
-    if not call.wait_ms or call.reports:
-        return await asked.engine.exchange(call, peer)
     try:
-        return await asked.while_there(asked.engine.exchange(call, peer))
-    except Gone:
-        asked.engine.connection_closed(peer)
-        raise
+        return await asked.engine.exchange(call, asked.peer)
+    except asyncio.CancelledError:
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            raise
+        # The engine ended while the call waited; this request itself was not cancelled.
+        raise Unavailable("the server is shutting down; ask again in a moment", retry_after_ms=1_000) from None
 
 
 async def list_workers(asked: Asked) -> Answer:
@@ -40,7 +44,7 @@ ROUTES = (
         does=exchange,
         says="A worker's call: reports in, work out. MessagePack arrays, as ports/exchange.py has them.",
         tag="workers",
-        body=Body(None, (MSGPACK,), says="A `Call`."),
+        body=Body(None, (MSGPACK,), CALL_BYTES_MAX, says="A `Call`."),
         gives={200: Gives(None, (MSGPACK,), "A `Reply`.")},
     ),
     Route(

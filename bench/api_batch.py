@@ -1,0 +1,64 @@
+"""What the API adds to a batch of submissions: CPU time of the handler without the engine, per submission.
+
+python bench/api_batch.py [--runs 100] [--calls 2000]
+"""
+
+import argparse
+import asyncio
+import time
+from types import SimpleNamespace
+
+import msgspec
+
+from tickwork.api.app import make_app
+from tickwork.ports import wire
+
+
+class Engine:
+    """Accepts everything at once, so that what remains is the API's own time."""
+
+    async def submit(self, submissions, *, by):  # noqa: ARG002 - as the engine has it
+        return [wire.Submitted(id="01930000-0000-7000-8000-000000000000") for _ in submissions]
+
+    def new_id(self) -> str:
+        return "0"
+
+
+async def measure(kind: str, body: bytes, *, calls: int) -> float:
+    app = make_app(Engine())  # type: ignore[arg-type]  # only what a batch asks for
+    headers = [(b"host", b"127.0.0.1"), (b"content-type", kind.encode()), (b"accept", kind.encode())]
+    seen = SimpleNamespace(status=0)
+
+    async def receive():
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    async def send(message):
+        seen.status = message.get("status", seen.status)
+
+    scope = {"type": "http", "method": "POST", "path": "/v1/runs/batch", "query_string": b"", "root_path": ""}
+
+    async def call():
+        await app({**scope, "headers": headers, "client": ("127.0.0.1", 1)}, receive, send)
+
+    for _ in range(50):
+        await call()
+    assert seen.status == 200
+    began = time.process_time()
+    for _ in range(calls):
+        await call()
+    return (time.process_time() - began) / calls
+
+
+async def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--runs", type=int, default=100)
+    parser.add_argument("--calls", type=int, default=2_000)
+    options = parser.parse_args()
+    batch = wire.Batch(runs=tuple(wire.Submission(workflow="noop", inputs={"n": n}) for n in range(options.runs)))
+    for kind, codec in (("application/json", msgspec.json), ("application/msgpack", msgspec.msgpack)):
+        taken = await measure(kind, codec.encode(batch), calls=options.calls)
+        print(f"{kind}: {taken * 1e6:.0f} µs a call, {taken * 1e6 / options.runs:.2f} µs a submission")
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

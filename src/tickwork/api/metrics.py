@@ -1,0 +1,72 @@
+"""What /metrics shows: read from the engine when it is asked for, in base units, with nothing per run."""
+
+from collections.abc import Iterator
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+
+from tickwork.ports import wire
+from tickwork.runtime.engine import Engine
+from tickwork.runtime.partition import COMMIT_SECONDS, Partition
+
+
+def exposition(engine: Engine, status: wire.Status) -> bytes:
+    registry = CollectorRegistry()
+    registry.register(_Reading(engine, status))
+    return generate_latest(registry)
+
+
+class _Reading(Collector):
+    def __init__(self, engine: Engine, status: wire.Status) -> None:
+        self._engine = engine
+        self._status = status
+
+    def collect(self) -> Iterator[Metric]:
+        status, live = self._status, self._engine.partition
+        assert live is not None, "whoever has a status has started"
+        yield _labelled(
+            GaugeMetricFamily(
+                "tickwork_runs", "Runs by state; `live` are those that have not ended.", labels=["state"]
+            ),
+            {"live": status.live_runs} | status.runs,
+        )
+        yield GaugeMetricFamily("tickwork_tick", "The last logical tick.", value=status.tick)
+        yield CounterMetricFamily("tickwork_ticks", "Ticks that became durable; the seq.", value=status.seq)
+        yield GaugeMetricFamily(
+            "tickwork_watermark_lag_ticks", "Ticks by which rows are behind.", value=status.seq - status.watermark
+        )
+        yield GaugeMetricFamily("tickwork_epoch", "The epoch of this owner.", value=status.epoch)
+        yield GaugeMetricFamily("tickwork_tasks_live", "Tasks in memory.", value=status.live_tasks)
+        yield GaugeMetricFamily("tickwork_tasks_ready", "Tasks that could start.", value=status.ready)
+        yield GaugeMetricFamily("tickwork_tasks_running", "Attempts that workers hold.", value=status.running)
+        yield GaugeMetricFamily("tickwork_workers", "Workers that are here.", value=status.workers)
+        yield GaugeMetricFamily("tickwork_accepting", "1 while new work is accepted.", value=int(status.accepting))
+        yield GaugeMetricFamily("tickwork_backlog_inputs", "Inputs that wait for a tick.", value=live.backlog)
+        yield CounterMetricFamily("tickwork_inputs", "Inputs taken since the start.", value=live.inputs_taken)
+        yield CounterMetricFamily("tickwork_dispatches", "Attempts given to workers.", value=live.dispatches)
+        yield CounterMetricFamily(
+            "tickwork_reports_fenced", "Reports that came too late.", value=self._engine.floor.fenced
+        )
+        yield _labelled(
+            CounterMetricFamily("tickwork_alarms", "Alarms by kind.", labels=["kind"]), self._engine.alarm_counts
+        )
+        yield _commits(live)
+
+
+def _labelled(family: Metric, values: dict[str, int]) -> Metric:
+    for label, value in sorted(values.items()):
+        family.add_metric([label], value)  # type: ignore[attr-defined]  # the families have it, their base has not
+    return family
+
+
+def _commits(live: Partition) -> Metric:
+    buckets: list[tuple[str, float]] = []
+    total = 0
+    for bound, count in zip((*COMMIT_SECONDS, float("inf")), live.commit_counts, strict=True):
+        total += count
+        buckets.append(("+Inf" if bound == float("inf") else str(bound), total))
+    return HistogramMetricFamily(
+        "tickwork_commit_seconds", "How long a commit took.", buckets=buckets, sum_value=live.commit_seconds
+    )

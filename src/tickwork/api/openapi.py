@@ -1,0 +1,176 @@
+"""The OpenAPI 3.1 document, made from the route table and the models; so it says what the server does."""
+
+import re
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from tickwork.api.messages import JSON, MSGPACK, PROBLEM
+from tickwork.api.table import MANY_MAX, Body, Gives, Param, Route
+from tickwork.ports import wire
+from tickwork.version import VERSION
+
+_PARTS = re.compile(r"{([a-z]+)}")
+_NAME = {"type": "string", "minLength": 1, "maxLength": 128, "pattern": r"^[A-Za-z0-9_][A-Za-z0-9_.-]*$"}
+_NUMBER = {"type": "string", "pattern": "^[0-9]{1,18}$"}
+PARTS: dict[str, tuple[str, dict[str, Any]]] = {
+    "attempt": ("The number of the attempt.", _NUMBER),
+    "digest": ("BLAKE2b of the bytes, 32 bytes in hex.", {"type": "string", "pattern": "^[0-9a-f]{64}$"}),
+    "node": ("The id of the node.", _NAME),
+    "queue": ("The name of the queue.", _NAME),
+    "run": ("The id of the run.", {"type": "string", "minLength": 1, "maxLength": 255}),
+    "schedule": ("The name of the schedule.", _NAME),
+    "task": ("The number of the task.", _NUMBER),
+    "worker": ("The name of the worker.", _NAME),
+    "workflow": ("The name of the workflow.", _NAME),
+}
+HEADERS = {"X-Tickwork-By": {"minLength": 1, "maxLength": 128}, "Idempotency-Key": {"maxLength": 255}}
+REFUSALS = {
+    400: "The request is malformed.",
+    401: "A token is needed, or this is not it.",
+    403: "Not from here, or not by you.",
+    404: "There is no such thing.",
+    406: "The value has no such form.",
+    408: "The body did not come in time.",
+    409: "It is in a state that does not allow this.",
+    413: "The body is too large.",
+    415: "The body is not of a kind that is read here.",
+    422: "The request is understood and wrong: `code`, `path` and `detail` say what to change.",
+    429: "There is too much already; try again after `Retry-After`.",
+    500: "The server failed; its log has more under `request_id`.",
+    503: "Not now; try again after `Retry-After`.",
+    507: "The store has no space left; try again after `Retry-After`.",
+}
+OF_EVERY_ROUTE = (400, 401, 403, 422, 500, 503)
+WITH_BODY = (408, 413, 415, 507)
+
+
+def document(table: Iterable[Route]) -> dict[str, Any]:
+    routes = list(table)
+    models = _models(routes)
+    schemas, components = msgspec.json.schema_components(models, ref_template="#/components/schemas/{name}")
+    schema_of = dict(zip(map(_key, models), schemas, strict=True))
+    paths: dict[str, dict[str, Any]] = {}
+    for route in routes:
+        paths.setdefault(route.path, {})[route.method.lower()] = _operation(route, schema_of)
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "tickwork",
+            "version": VERSION,
+            "description": "A deterministic scheduler. Commands are answered when they are durable.",
+        },
+        "paths": paths,
+        "components": {
+            "schemas": components,
+            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
+        },
+    }
+
+
+def _models(routes: list[Route]) -> list[Any]:
+    found: dict[str, Any] = {_key(wire.Problem): wire.Problem}
+    for route in routes:
+        taken = [route.body.model] if route.body is not None else []
+        for model in [*taken, *(gives.model for gives in route.gives.values())]:
+            if model is not None:
+                found[_key(model)] = model
+    return list(found.values())
+
+
+def _key(model: Any) -> str:
+    name: str = model.__name__
+    return name
+
+
+def _operation(route: Route, schema_of: dict[str, Any]) -> dict[str, Any]:
+    operation: dict[str, Any] = {
+        "operationId": route.id,
+        "summary": route.says.split(". ")[0].rstrip("."),
+        "description": route.says,
+        "tags": [route.tag],
+        "responses": _responses(route, schema_of),
+        "security": [] if route.open else [{"token": []}, {}],
+    }
+    parameters = [_path_parameter(part) for part in _PARTS.findall(route.path)]
+    parameters += [_query_parameter(param) for param in route.query]
+    parameters += [_header(name, says) for name, says in route.headers]
+    if route.method not in ("GET", "HEAD"):
+        parameters.append(_header("X-Tickwork-By", "Who asks, as the journal remembers it; `api` without it."))
+    if parameters:
+        operation["parameters"] = parameters
+    if route.body is not None:
+        operation["requestBody"] = _body(route.body, schema_of)
+    return operation
+
+
+def _path_parameter(part: str) -> dict[str, Any]:
+    says, schema = PARTS[part]
+    return {"name": part, "in": "path", "required": True, "description": says, "schema": schema}
+
+
+def _query_parameter(param: Param) -> dict[str, Any]:
+    schema: dict[str, Any]
+    if param.kind is int:
+        schema = {"type": "integer", "minimum": param.low, "maximum": param.high}
+    elif param.kind is bool:
+        schema = {"type": "boolean"}
+    else:
+        schema = {"type": "string", "maxLength": param.characters_max}
+        if param.choices:
+            schema = {"type": "string", "enum": list(param.choices)}
+    if param.many:
+        schema = {"type": "array", "items": schema, "minItems": 1, "maxItems": MANY_MAX}
+    found = {
+        "name": param.name,
+        "in": "query",
+        "required": param.required,
+        "description": param.says,
+        "schema": schema,
+    }
+    return found | {"style": "form", "explode": False} if param.many else found
+
+
+def _header(name: str, says: str) -> dict[str, Any]:
+    schema = {"type": "string"} | HEADERS.get(name, {})
+    return {"name": name, "in": "header", "required": False, "description": says, "schema": schema}
+
+
+def _body(body: Body, schema_of: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "required": not body.optional,
+        "description": body.says or "What is asked.",
+        "content": {kind: _content(body.model, kind, schema_of) for kind in body.kinds},
+    }
+
+
+def _content(model: Any, kind: str, schema_of: dict[str, Any]) -> dict[str, Any]:
+    if model is not None and kind in (JSON, MSGPACK, PROBLEM):
+        return {"schema": schema_of[_key(model)]}
+    return {}
+
+
+def _responses(route: Route, schema_of: dict[str, Any]) -> dict[str, Any]:
+    found = {str(status): _response(gives, schema_of) for status, gives in route.gives.items()}
+    refusals = (
+        *OF_EVERY_ROUTE,
+        *(WITH_BODY if route.body is not None else ()),
+        *((404,) if "{" in route.path else ()),  # what does not fit in a path leads nowhere
+        *route.refusals,
+    )
+    for status in sorted(dict.fromkeys(refusals)):
+        found[str(status)] = {
+            "description": REFUSALS[status],
+            "content": {PROBLEM: {"schema": schema_of[_key(wire.Problem)]}},
+        }
+    return found
+
+
+def _response(gives: Gives, schema_of: dict[str, Any]) -> dict[str, Any]:
+    answer: dict[str, Any] = {"description": gives.says or "The answer."}
+    if gives.kinds:
+        answer["content"] = {kind: _content(gives.model, kind, schema_of) for kind in gives.kinds}
+    if gives.headers:
+        answer["headers"] = {name: {"schema": {"type": "string"}} for name in gives.headers}
+    return answer

@@ -1,0 +1,64 @@
+"""Artifacts: large values under their own digest. What is stored under a name is what the name says."""
+
+import re
+
+from tickwork.api.asked import Asked
+from tickwork.api.messages import OCTETS, Answer, as_json
+from tickwork.api.table import Body, Gives, Route
+from tickwork.core.errors import Refused
+from tickwork.ports import wire
+from tickwork.ports.artifacts import digest_of
+
+_PATH = "/v1/artifacts/{digest}"
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+BYTES_MAX = 256 * 1024 * 1024
+
+
+async def get(asked: Asked) -> Answer:
+    digest = _digest(asked)
+    data = await asked.engine.artifacts.get(digest)
+    if data is None:
+        raise Refused("unknown_artifact", f"there is no artifact {digest}", path="digest")
+    # A browser saves it and never shows it: what is in it is a user's, and could be a page.
+    return Answer(200, data, OCTETS, (b"content-disposition", b"attachment"))
+
+
+async def put(asked: Asked) -> Answer:
+    digest = _digest(asked)
+    asked.kind()
+    data = await asked.data()
+    found = digest_of(data)
+    if found != digest:
+        raise Refused("digest_mismatch", f"these bytes have the digest {found}; send them under it", path="digest")
+    await asked.engine.artifacts.put(data)
+    return as_json(wire.Stored(digest=digest, size=len(data)), 201)
+
+
+def _digest(asked: Asked) -> str:
+    """Checked before it becomes part of a path on a disk."""
+    digest = asked.text("digest")
+    if not _DIGEST.fullmatch(digest):
+        raise Refused("bad_digest", "a digest is 64 characters 0-9 and a-f: BLAKE2b with 32 bytes", path="digest")
+    return digest
+
+
+ROUTES = (
+    Route(
+        method="GET",
+        path=_PATH,
+        does=get,
+        says="The bytes of an artifact.",
+        tag="artifacts",
+        gives={200: Gives(None, (OCTETS,), "Its bytes.")},
+        refusals=(404,),
+    ),
+    Route(
+        method="PUT",
+        path=_PATH,
+        does=put,
+        says="Store bytes under their digest. Storing them again changes nothing.",
+        tag="artifacts",
+        body=Body(None, (OCTETS,), BYTES_MAX, says="The bytes."),
+        gives={201: Gives(wire.Stored, says="Stored, and durable.")},
+    ),
+)

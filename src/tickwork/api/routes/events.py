@@ -1,0 +1,25 @@
+"""Events from outside, for whoever waits for them."""
+
+from tickwork.api.asked import Asked
+from tickwork.api.messages import Answer, as_json
+from tickwork.api.table import Body, Gives, Route
+from tickwork.ports import wire
+
+
+async def signal(asked: Asked) -> Answer:
+    wanted = await asked.body(wire.Signal)
+    return as_json(wire.Heard(detail=await asked.engine.signal(wanted, by=asked.by)))
+
+
+ROUTES = (
+    Route(
+        method="POST",
+        path="/v1/events",
+        does=signal,
+        says="Tell one run, or whoever waits for this name and key. A run that does not wait yet keeps its event.",
+        tag="events",
+        body=Body(wire.Signal, bytes_max=1024 * 1024),
+        gives={200: Gives(wire.Heard)},
+        refusals=(404, 429),
+    ),
+)

@@ -1,0 +1,51 @@
+"""The journal as one stream: what happened, for `tickwork replay` and for whoever keeps it elsewhere."""
+
+from collections.abc import AsyncIterator
+
+from tickwork.api.asked import Asked
+from tickwork.api.messages import JOURNAL, Stream
+from tickwork.api.table import Gives, Param, Route
+from tickwork.core.errors import Refused
+from tickwork.journal import stream
+from tickwork.journal.export import Head, write_head
+from tickwork.journal.record import GENESIS
+
+ROWS_PER_READ = 256
+
+
+async def export(asked: Asked) -> Stream:
+    engine, after = asked.engine, asked.query["after"]
+    last = (await engine.status()).seq
+    head = GENESIS
+    if after:
+        before = await engine.journal(after=after - 1, limit=1)
+        if not before or before[0].seq != after:
+            raise Refused("unknown_seq", f"the journal has no seq {after}; its last one is {last}", path="query.after")
+        head = before[0].hash
+    return Stream(_pieces(asked, Head(await engine.settings(), after, head), last), JOURNAL)
+
+
+async def _pieces(asked: Asked, head: Head, last: int) -> AsyncIterator[bytes]:
+    """What was durable when it was asked for; so the stream has an end."""
+    yield write_head(head)
+    seq = head.after
+    while seq < last and not asked.closing:
+        rows = await asked.engine.journal(after=seq, limit=min(ROWS_PER_READ, last - seq))
+        if not rows:
+            return
+        yield b"".join(stream.write(rows))
+        seq = rows[-1].seq
+
+
+ROUTES = (
+    Route(
+        method="GET",
+        path="/v1/journal",
+        does=export,
+        says="The journal behind a seq: a head with the settings, then the rows in their frames.",
+        tag="server",
+        query=(Param("after", "Only rows behind this seq.", int, 0),),
+        gives={200: Gives(None, (JOURNAL,), "Head and rows, as `tickwork.journal.export` reads them.")},
+        refusals=(404,),
+    ),
+)

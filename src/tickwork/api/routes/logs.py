@@ -1,0 +1,185 @@
+"""Logs: chunks in, lines out; as one answer, or followed while they grow."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+
+import msgspec
+
+from tickwork.api.asked import Asked
+from tickwork.api.messages import EVENTS, JSON, Answer, Stream, as_json, json_encoder, nothing
+from tickwork.api.routes.runs import DONE
+from tickwork.api.sse import COMMENT, NO_BUFFERING, event, until_closing
+from tickwork.api.table import Body, Gives, Param, Route
+from tickwork.core.timetext import INSTANT_MS_MAX, INSTANT_MS_MIN, instant_text
+from tickwork.ports import wire
+from tickwork.runtime.logs import CHUNK_BYTES_MAX, Line
+
+NDJSON = "application/x-ndjson"
+LINES_MAX = 10_000  # of one answer; a follower gets all
+ATTEMPTS_ASKED = 20  # of a task whose run is not found by its number
+ATTEMPT_MAX = 1_000_000
+IDLE_S = 15.0
+POSITION_CHARACTERS_MAX = 4_000
+SETTLE_S = 0.5  # a worker sends its last lines beside its result
+
+
+class Where(msgspec.Struct, frozen=True):
+    """One log."""
+
+    task: int
+    node: str
+    attempt: int
+
+
+async def of_run(asked: Asked) -> Answer | Stream:
+    run = await asked.engine.run(asked.run_id)
+    if not asked.query["follow"]:
+        return as_json(await _page(asked, list(_places(asked, run))))
+    return Stream(until_closing(asked, _follow(asked)), EVENTS, *NO_BUFFERING)
+
+
+async def of_task(asked: Asked) -> Answer:
+    task, attempt = asked.number("task"), asked.query["attempt"]
+    attempts = [attempt] if attempt else range(1, ATTEMPTS_ASKED + 1)
+    return as_json(await _page(asked, [Where(task, "", one) for one in attempts]))
+
+
+async def append(asked: Asked) -> Answer:
+    asked.kind()
+    task, attempt = asked.number("task"), asked.number("attempt")
+    chunk, first = asked.query["chunk"], asked.query["first"]
+    await asked.engine.logs.append(task, attempt, chunk=chunk, first=first, data=await asked.data())
+    return nothing()
+
+
+def _places(asked: Asked, run: wire.RunDetail) -> Iterator[Where]:
+    node, attempt = asked.query["node"], asked.query["attempt"]
+    for task in run.tasks:
+        if node and task.node != node:
+            continue
+        for one in task.attempts:
+            if not attempt or one.attempt == attempt:
+                yield Where(int(task.id), task.node, one.attempt)
+
+
+async def _page(asked: Asked, places: list[Where]) -> wire.Logs:
+    found: list[tuple[int, wire.LogLine]] = []
+    more = False
+    for place in places:
+        async for _, lines in asked.engine.logs.read(place.task, place.attempt):
+            found += [(line[0], _line(place, line)) for line in lines]
+        if len(found) > 2 * LINES_MAX:
+            found, more = sorted(found, key=_at)[-LINES_MAX:], True
+    found.sort(key=_at)
+    more = more or len(found) > LINES_MAX
+    return wire.Logs(lines=tuple(line for _, line in found[-LINES_MAX:]), truncated=more)
+
+
+def _at(pair: tuple[int, wire.LogLine]) -> int:
+    return pair[0]
+
+
+def _line(place: Where, line: Line) -> wire.LogLine:
+    at_ms, stream, text = line
+    return wire.LogLine(
+        at=instant_text(min(max(at_ms, INSTANT_MS_MIN), INSTANT_MS_MAX)),
+        task=str(place.task),
+        node=place.node,
+        attempt=place.attempt,
+        stream=stream,
+        text=text,
+    )
+
+
+async def _follow(asked: Asked) -> AsyncIterator[bytes]:
+    """New lines as they become readable, until the run has ended and its last lines are here."""
+    engine, run_id = asked.engine, asked.run_id
+    told = _told(asked.header(b"last-event-id"))
+    loop = asyncio.get_running_loop()
+    spoke = loop.time()
+    settled = False
+    while True:
+        run = await engine.run(run_id)
+        for place in _places(asked, run):
+            pair = (place.task, place.attempt)
+            async for chunk, lines in engine.logs.read(*pair, after=told.get(pair, -1)):
+                told[pair] = chunk
+                spoke = loop.time()
+                yield _events(place, lines, _position(told))
+        if run.ended_at is not None:
+            if settled:
+                return
+            settled = True
+            await asyncio.sleep(SETTLE_S)
+            continue
+        if loop.time() - spoke > IDLE_S:
+            spoke = loop.time()
+            yield COMMENT
+        await engine.logs.more(1.0)
+
+
+def _events(place: Where, lines: list[Line], position: str) -> bytes:
+    """The position is that behind the chunk, so only its last line has it."""
+    last = len(lines) - 1
+    return b"".join(
+        event("log", json_encoder.encode(_line(place, line)), place=position if number == last else "")
+        for number, line in enumerate(lines)
+    )
+
+
+def _position(told: dict[tuple[int, int], int]) -> str:
+    """Where a follower goes on: the last chunk of each log. Too many logs have no position; they begin anew."""
+    text = ",".join(f"{task}.{attempt}.{chunk}" for (task, attempt), chunk in told.items())
+    return text if len(text) <= POSITION_CHARACTERS_MAX else ""
+
+
+def _told(position: str) -> dict[tuple[int, int], int]:
+    found: dict[tuple[int, int], int] = {}
+    for place in position[:POSITION_CHARACTERS_MAX].split(","):
+        parts = place.split(".")
+        if len(parts) == 3 and all(part.isascii() and part.isdigit() and len(part) <= 18 for part in parts):
+            found[int(parts[0]), int(parts[1])] = int(parts[2])
+    return found
+
+
+ROUTES = (
+    Route(
+        method="POST",
+        path="/v1/tasks/{task}/attempts/{attempt}/logs",
+        does=append,
+        says="One chunk of an attempt's log. Sending a chunk again changes nothing.",
+        tag="tasks",
+        query=(
+            Param("chunk", "Its number, counted from 0.", int, 0, high=2**53, required=True),
+            Param("first", "The number of its first line.", int, 0, high=2**53, required=True),
+        ),
+        body=Body(None, (NDJSON, JSON), CHUNK_BYTES_MAX, says='JSON lines `{"at": ms, "stream": "…", "text": "…"}`.'),
+        gives=DONE,
+        refusals=(404,),
+    ),
+    Route(
+        method="GET",
+        path="/v1/tasks/{task}/logs",
+        does=of_task,
+        says=f"The log of a task: of one attempt, or of its first {ATTEMPTS_ASKED}.",
+        tag="tasks",
+        query=(Param("attempt", "Of this attempt only.", int, 0, 1, ATTEMPT_MAX),),
+        gives={200: Gives(wire.Logs)},
+        refusals=(404,),
+    ),
+    Route(
+        method="GET",
+        path="/v1/runs/{run}/logs",
+        does=of_run,
+        says="The log lines of a run, in the order of their times; followed as server-sent events while it goes on.",
+        tag="runs",
+        query=(
+            Param("follow", "Stream lines until the run has ended.", bool, False),
+            Param("node", "Of this node only."),
+            Param("attempt", "Of this attempt only.", int, 0, 1, ATTEMPT_MAX),
+        ),
+        headers=(("Last-Event-ID", "Follow from behind this event."),),
+        gives={200: Gives(wire.Logs, (JSON, EVENTS), "The lines, or events `log` whose data is a `LogLine`.")},
+        refusals=(404,),
+    ),
+)

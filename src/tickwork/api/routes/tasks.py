@@ -1,0 +1,50 @@
+"""Tasks by their number. A task moves with its run, so these are decisions about the run it belongs to."""
+
+from tickwork.api.asked import Asked
+from tickwork.api.messages import Answer, nothing
+from tickwork.api.routes.runs import DONE, REASON, said
+from tickwork.api.table import Route
+from tickwork.core.errors import Refused
+from tickwork.ports import wire
+
+
+async def retry(asked: Asked) -> Answer:
+    """Everything that failed in the run is tried again: one failed task without the others would fail it anew."""
+    number, wanted = asked.number("task"), await asked.body(wire.Reason)
+    run = await asked.engine.run_of_task(number)
+    task = next(one for one in run.tasks if one.id == str(number))
+    if task.state != "failed":
+        raise Refused("illegal_move", f"task {number} ({task.node}) is {task.state}: it has not failed", path="task")
+    await asked.engine.resolve(run.id, by=asked.by, reason=said(wanted.reason))
+    return nothing()
+
+
+async def cancel(asked: Asked) -> Answer:
+    number, wanted = asked.number("task"), await asked.body(wire.Reason)
+    run = await asked.engine.run_of_task(number)
+    await asked.engine.cancel(run.id, by=asked.by, reason=said(wanted.reason) or f"task {number} was cancelled")
+    return nothing()
+
+
+ROUTES = (
+    Route(
+        method="POST",
+        path="/v1/tasks/{task}/retry",
+        does=retry,
+        says="Try a failed task again, and with it everything else that failed in its run.",
+        tag="tasks",
+        body=REASON,
+        gives=DONE,
+        refusals=(404, 409, 429),
+    ),
+    Route(
+        method="POST",
+        path="/v1/tasks/{task}/cancel",
+        does=cancel,
+        says="Cancel the run that this task belongs to.",
+        tag="tasks",
+        body=REASON,
+        gives=DONE,
+        refusals=(404, 409),
+    ),
+)

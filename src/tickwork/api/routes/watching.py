@@ -1,0 +1,115 @@
+"""Watching a run: each change as it happens, and why it went as it did or does not go on."""
+
+from collections.abc import AsyncIterator
+from hashlib import blake2b
+
+from tickwork.api.asked import Asked
+from tickwork.api.messages import EVENTS, Answer, Stream, as_json, json_encoder, nothing
+from tickwork.api.sse import COMMENT, NO_BUFFERING, event, until_closing
+from tickwork.api.table import Gives, Route
+from tickwork.core.errors import Refused
+from tickwork.core.explain import WhyNot
+from tickwork.core.obstacles import Obstacle
+from tickwork.core.story import Entry
+from tickwork.core.timetext import instant_text
+from tickwork.ports import wire
+
+STEPS_MAX = 2_000
+
+
+async def events(asked: Asked) -> Answer | Stream:
+    """Every event is the whole run, so whoever comes back needs only the last one; an id is the digest of it."""
+    changes = asked.engine.changes(asked.run_id)
+    first = await anext(changes)
+    assert first is not None, "the first view comes at once"
+    seen = first.ended_at is not None and asked.header(b"last-event-id") == _id(json_encoder.encode(first))
+    if seen or asked.scope["method"] == "HEAD":
+        await changes.aclose()  # type: ignore[attr-defined]  # it is a generator
+        return nothing() if seen else Answer(200, b"", EVENTS)  # 204 tells a browser not to come back
+    return Stream(until_closing(asked, _told(asked, first, changes)), EVENTS, *NO_BUFFERING)
+
+
+async def _told(asked: Asked, first: wire.Run, changes: AsyncIterator[wire.Run | None]) -> AsyncIterator[bytes]:
+    try:
+        last = asked.header(b"last-event-id")
+        view: wire.Run | None = first
+        while True:
+            if view is None:
+                yield COMMENT
+            else:
+                data = json_encoder.encode(view)
+                if _id(data) != last:
+                    last = _id(data)
+                    yield event("run", data, place=last)
+            view = await anext(changes)
+    except StopAsyncIteration:
+        return
+    finally:
+        await changes.aclose()  # type: ignore[attr-defined]  # it is a generator
+
+
+def _id(data: bytes) -> str:
+    return blake2b(data, digest_size=8).hexdigest()
+
+
+async def why(asked: Asked) -> Answer:
+    run_id = asked.run_id
+    story = await asked.engine.why(run_id)
+    if story is None:
+        raise Refused("unknown_run", f"there is no run {run_id!a}", path="run")
+    held = asked.engine.why_not(run_id)
+    return as_json(
+        wire.Why(
+            run=run_id,
+            state=story.state.lower(),
+            steps=tuple(_step(entry) for entry in story.entries[-STEPS_MAX:]),
+            waiting_for=tuple(_obstacles(held)) if held is not None else (),
+        )
+    )
+
+
+def _step(entry: Entry) -> wire.Step:
+    node = f"{entry.node}[{entry.child}]" if entry.child >= 0 else entry.node
+    attempt = f" #{entry.attempt}" if entry.attempt else ""
+    place = f"{node}{attempt}: " if node else ""
+    by = f" (by {entry.by})" if entry.by and entry.by not in entry.detail else ""
+    detail = f": {entry.detail}" if entry.detail else ""
+    return wire.Step(at=instant_text(entry.at_ms), seq=entry.seq, text=f"{place}{entry.what}{detail}{by}")
+
+
+def _obstacles(held: WhyNot) -> list[str]:
+    found = [_words(one) for one in held.obstacles]
+    for node in held.nodes:
+        name = f"{node.node}[{node.child}]" if node.child >= 0 else node.node
+        found += [f"{name}: {_words(one)}" for one in node.obstacles]
+    return found
+
+
+def _words(one: Obstacle) -> str:
+    return f"{one.text}. {one.remedy}" if one.remedy else one.text
+
+
+ROUTES = (
+    Route(
+        method="GET",
+        path="/v1/runs/{run}/events",
+        does=events,
+        says="A run as server-sent events `run`, one whenever it changed, until it has ended.",
+        tag="runs",
+        headers=(("Last-Event-ID", "The last event that was seen; it is not sent again."),),
+        gives={
+            200: Gives(None, (EVENTS,), "Events whose data is a `Run`."),
+            204: Gives(None, (), "It has ended, and its last event was seen."),
+        },
+        refusals=(404,),
+    ),
+    Route(
+        method="GET",
+        path="/v1/runs/{run}/why",
+        does=why,
+        says="The decisions about a run, from the journal, and what it waits for now.",
+        tag="runs",
+        gives={200: Gives(wire.Why)},
+        refusals=(404,),
+    ),
+)

@@ -1,0 +1,43 @@
+"""Server-sent events: how one is written, and that a stream ends with its server or its reader."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+
+from tickwork.api.asked import Asked
+from tickwork.api.messages import Header
+
+NO_BUFFERING: tuple[Header, ...] = ((b"x-accel-buffering", b"no"),)
+COMMENT = b": still here\n\n"
+
+
+def event(name: str, data: bytes, *, place: str = "") -> bytes:
+    """`data` is JSON on one line, as msgspec writes it."""
+    head = f"id: {place}\n" if place else ""
+    return f"{head}event: {name}\ndata: ".encode() + data + b"\n\n"
+
+
+async def until_closing(asked: Asked, pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """The pieces, until the server ends or the reader hangs up, whichever is first."""
+    gone = asyncio.ensure_future(asked.hung_up())
+    ends = asyncio.ensure_future(asked.closing.wait())
+    following: asyncio.Future[bytes] | None = None
+    try:
+        while True:
+            following = asyncio.ensure_future(anext(pieces))
+            await asyncio.wait((following, gone, ends), return_when=asyncio.FIRST_COMPLETED)
+            if not following.done():
+                return
+            try:
+                yield following.result()
+            except StopAsyncIteration:
+                return
+    finally:
+        for one in (following, gone, ends):
+            if one is not None:
+                one.cancel()
+                with contextlib.suppress(asyncio.CancelledError, StopAsyncIteration, Exception):
+                    await one
+        close = getattr(pieces, "aclose", None)
+        if close is not None:
+            await close()

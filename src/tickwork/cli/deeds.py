@@ -1,0 +1,142 @@
+"""Deciding about runs. Each is durable when the command returns, and recorded with who asked."""
+
+from typing import TYPE_CHECKING
+
+from tickwork.cli.exits import Exit
+from tickwork.cli.shared import TO, To
+
+if TYPE_CHECKING:
+    from tickwork.sdk.client import Client
+
+
+def cancel(run: str, /, *, reason: str = "", to: To = TO) -> int:
+    """End a run; what is running of it is stopped.
+
+    Parameters
+    ----------
+    run
+        Its id.
+    reason
+        Why; it is recorded.
+    """
+    with to.client() as client:
+        client.cancel(run, reason=reason)
+        return _told(client, run, "cancelled", to)
+
+
+def pause(run: str, /, *, reason: str = "", until: str | None = None, to: To = TO) -> int:
+    """Start nothing more of a run until it is resumed.
+
+    Parameters
+    ----------
+    run
+        Its id.
+    reason
+        Why; it is recorded.
+    until
+        Resume by itself at this time (RFC 3339).
+    """
+    with to.client() as client:
+        client.pause(run, reason=reason, until=until)
+        return _told(client, run, "paused", to)
+
+
+def resume(run: str, /, *, reason: str = "", to: To = TO) -> int:
+    """Go on with a paused run.
+
+    Parameters
+    ----------
+    run
+        Its id.
+    reason
+        Why; it is recorded.
+    """
+    with to.client() as client:
+        client.resume(run, reason=reason)
+        return _told(client, run, "resumed", to)
+
+
+def retry(run: str, /, *, reason: str = "", to: To = TO) -> int:
+    """Try again whatever failed in a failed run.
+
+    Parameters
+    ----------
+    run
+        Its id.
+    reason
+        Why; it is recorded.
+    """
+    with to.client() as client:
+        client.retry(run, reason=reason)
+        return _told(client, run, "tried again", to)
+
+
+def approve(run: str, node: str, /, *, comment: str = "", to: To = TO) -> int:
+    """Let an approval of a run pass.
+
+    Parameters
+    ----------
+    run
+        Its id.
+    node
+        The approval's node.
+    comment
+        What is recorded with it.
+    """
+    with to.client() as client:
+        client.approve(run, node, comment=comment)
+        return _told(client, run, f"{node} approved", to)
+
+
+def reject(run: str, node: str, /, *, comment: str = "", to: To = TO) -> int:
+    """Refuse an approval of a run.
+
+    Parameters
+    ----------
+    run
+        Its id.
+    node
+        The approval's node.
+    comment
+        What is recorded with it.
+    """
+    with to.client() as client:
+        client.reject(run, node, comment=comment)
+        return _told(client, run, f"{node} rejected", to)
+
+
+def signal(event: str, /, *, payload: str | None = None, key: str = "", run: str = "", to: To = TO) -> int:
+    """Tell an event to whoever waits for it.
+
+    Parameters
+    ----------
+    event
+        Its name.
+    payload
+        What it carries: JSON, or else text.
+    key
+        Only for those that wait for this key.
+    run
+        Only for this run.
+    """
+    from tickwork.cli.inputs import read_value
+    from tickwork.cli.screen import console, print_json, safe
+
+    with to.client() as client:
+        client.signal(event, None if payload is None else read_value(payload), key=key, run=run or None)
+    if to.json:
+        print_json({"event": event})
+    else:
+        console().print(f"event {safe(event)} told", soft_wrap=True)
+    return Exit.OK
+
+
+def _told(client: "Client", run: str, what: str, to: To) -> int:
+    from tickwork.cli.screen import console, print_json, safe, tinted
+
+    detail = client.get(run)
+    if to.json:
+        print_json(detail)
+    else:
+        console().print(f"{safe(run)}: {safe(what)}; it is {tinted(detail.state)}", soft_wrap=True)
+    return Exit.OK

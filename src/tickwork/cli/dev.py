@@ -1,0 +1,74 @@
+"""`tickwork dev`: everything one person needs, in one terminal."""
+
+import time
+from typing import TYPE_CHECKING
+
+from tickwork.cli.processes import HANDS, PLACE, run_loop
+from tickwork.cli.shared import Hands, Place, settings
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from tickwork.compose.dev import Note
+    from tickwork.ports import wire
+
+
+def dev(app: str, /, *, place: Place = PLACE, hands: Hands = HANDS, reload: bool = True) -> int:
+    """Server, engine and worker for an application; new code runs as soon as it is saved.
+
+    Ctrl-C lets running tasks end and hands back the rest; a second one ends at once.
+
+    Parameters
+    ----------
+    app
+        The application: a file (app.py) or a module (package.module).
+    reload
+        Start the worker anew when a Python file beside the application changes.
+    """
+    from tickwork.cli.screen import console
+    from tickwork.compose.dev import develop
+
+    found = settings(place.flags(), hands.flags())
+    run_loop(develop(found, app, say=Told(console()).say, reload=reload))
+    return 0
+
+
+class Told:
+    """Notes as lines."""
+
+    def __init__(self, screen: "Console") -> None:
+        self._screen = screen
+
+    def say(self, note: "Note") -> None:
+        from tickwork.cli.screen import safe
+        from tickwork.compose import dev as notes
+
+        match note:
+            case notes.Serving(address):
+                self._line(f"[bold]tickwork[/] is at [link={address}]{address}[/link]")
+            case notes.WorkerServes(seconds, files):
+                what = f"new code ({safe(', '.join(files[:3]))}{' …' if len(files) > 3 else ''})" if files else "worker"
+                self._line(f"{what} ready after {seconds:.1f} s")
+            case notes.WorkerBroken(message, old_goes_on):
+                rest = "the code before the change goes on" if old_goes_on else "waiting for a change"
+                self._line(f"[red]{safe(message)}[/]\n           {rest}")
+            case notes.WorkerDied(code, message):
+                self._line(f"[red]the worker ended with {code}[/]; starting it again\n{safe(message)}".rstrip())
+            case notes.RunChanged(run):
+                self._line(run_line(run))
+            case notes.RunsSkipped(count):
+                self._line(f"… and {count} more runs")
+            case notes.Draining(grace_s):
+                self._line(f"ending; running tasks have {grace_s:g} s (Ctrl-C again: at once)")
+
+    def _line(self, text: str) -> None:
+        self._screen.print(f"[dim]{time.strftime('%H:%M:%S')}[/]  {text}", soft_wrap=True)
+
+
+def run_line(run: "wire.Run") -> str:
+    """Workflow, state, duration, id; where it failed, why."""
+    from tickwork.cli.screen import safe, tinted, took
+
+    time_ = took(run.started_at, run.ended_at)
+    error = f"\n           [red]{safe(run.error)}[/]" if run.error else ""
+    return f"{safe(run.workflow):<20} {tinted(run.state, width=10)} {time_:>9}  [dim]{safe(run.id)}[/]{error}"

@@ -1,0 +1,214 @@
+"""`tickwork doctor`: what must be right before anything can work, each with what to do where it is not.
+
+Nothing is changed and nothing is repaired.
+"""
+
+import os
+import shutil
+import socket
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import msgspec
+
+from tickwork.cli.exits import Exit
+from tickwork.cli.shared import To, settings
+from tickwork.core.errors import Refused, TickworkError, Unavailable
+
+if TYPE_CHECKING:
+    from tickwork.compose.settings import Settings
+    from tickwork.sdk.client import Client
+
+FREE_MB_MIN = 200
+BUILT_MS = 1_767_225_600_000  # this program is younger than that: a clock before it is wrong
+PYTHON_MIN = (3, 11)
+
+
+class Check(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    name: str
+    result: Literal["ok", "warn", "fail"]
+    detail: str
+    advice: str = ""
+
+
+class Checks(msgspec.Struct, frozen=True, kw_only=True):
+    checks: tuple[Check, ...]
+
+
+def doctor(*, data: str | None = None, to: To | None = None) -> int:
+    """Whether everything is as it must be, and what to do where not. Exit code 1 where something fails.
+
+    Parameters
+    ----------
+    data
+        The data folder (TICKWORK_DATA; .tickwork).
+    """
+    from tickwork.cli.screen import console, print_json, safe, table
+
+    to = to or To()
+    found = tuple(_all(data, to))
+    if to.json:
+        print_json(Checks(checks=found))
+    else:
+        colours = {"ok": "green", "warn": "yellow", "fail": "red"}
+        rows = [
+            (f"[{colours[one.result]}]{one.result}[/]", one.name, safe(one.detail), safe(one.advice)) for one in found
+        ]
+        console().print(table(("", "check", "found", "what to do"), rows))
+    return Exit.FAILED if any(one.result == "fail" for one in found) else Exit.OK
+
+
+def _all(data: str | None, to: To) -> Iterator[Check]:
+    yield _python()
+    yield _sqlite()
+    yield _clock()
+    try:
+        found = settings({"data": data, "url": to.url})
+    except Refused as refused:
+        yield Check(name="settings", result="fail", detail=str(refused), advice="correct it; see docs/cli.md")
+        return
+    yield Check(name="settings", result="ok", detail=f"data in {found.data}, server at {found.address}")
+    for check in (_exposure, _folder, _file_system, _schema):
+        yield check(found)
+    yield from _server(found)
+
+
+def _python() -> Check:
+    version = ".".join(map(str, sys.version_info[:3]))
+    if sys.version_info < PYTHON_MIN:
+        return Check(name="python", result="fail", detail=version, advice="install Python 3.11 or later")
+    return Check(name="python", result="ok", detail=f"{version} at {sys.executable}")
+
+
+def _sqlite() -> Check:
+    import apsw
+
+    from tickwork.stores.sqlite.opening import require_version
+
+    return _tried("sqlite", require_version, f"SQLite {apsw.sqlite_lib_version()}", "pip install --upgrade apsw")
+
+
+def _clock() -> Check:
+    now_ms = time.time_ns() // 1_000_000
+    shown = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(now_ms / 1000))
+    if now_ms < BUILT_MS:
+        advice = "set the clock; schedules and tokens depend on it"
+        return Check(name="clock", result="fail", detail=f"{shown} is before this program was made", advice=advice)
+    return Check(name="clock", result="ok", detail=shown)
+
+
+def _exposure(found: "Settings") -> Check:
+    from tickwork.api.server import check_exposure
+
+    token = found.token or None
+    shown = f"{found.host}, {'with' if token else 'without'} a token"
+    return _tried("token", lambda: check_exposure(found.host, token=token), shown, "set TICKWORK_TOKEN_FILE")
+
+
+def _folder(found: "Settings") -> Check:
+    folder = found.folder
+    nearest = folder.resolve()
+    while not nearest.exists():
+        nearest = nearest.parent
+    if not nearest.is_dir() or not os.access(nearest, os.W_OK | os.X_OK):
+        advice = "name a folder that this user may write: --data, TICKWORK_DATA"
+        return Check(name="folder", result="fail", detail=f"{nearest} cannot be written", advice=advice)
+    free_mb = shutil.disk_usage(nearest).free // (1024 * 1024)
+    if free_mb < FREE_MB_MIN:
+        return Check(name="folder", result="warn", detail=f"{folder} has {free_mb} MB left", advice="free some space")
+    return Check(name="folder", result="ok", detail=f"{folder} can be written, {free_mb} MB are free")
+
+
+def _file_system(found: "Settings") -> Check:
+    from tickwork.stores.sqlite.opening import NETWORK, file_system
+
+    kind = file_system(found.folder, Path("/proc/self/mountinfo"))
+    if kind in NETWORK:
+        detail = f"{found.folder} is on {kind}, where SQLite's locks cannot be trusted"
+        return Check(name="file system", result="fail", detail=detail, advice="use a local disk: --data")
+    return Check(name="file system", result="ok", detail=kind or "not known here")
+
+
+def _schema(found: "Settings") -> Check:
+    """Read without the lock, so that a server may go on meanwhile."""
+    import apsw
+
+    from tickwork.compose.server import DATABASE
+    from tickwork.stores.sqlite.opening import APPLICATION_ID
+    from tickwork.stores.sqlite.statements import migrations
+
+    path = found.folder / DATABASE
+    if not path.exists():
+        return Check(name="schema", result="ok", detail="no database yet; the first start makes it")
+    try:
+        connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
+        try:
+            application, version = connection.pragma("application_id"), connection.pragma("user_version")
+        finally:
+            connection.close()
+    except apsw.Error as error:
+        advice = "bring back a backup; keep this file for a closer look"
+        return Check(name="schema", result="fail", detail=f"{path} cannot be read: {error}", advice=advice)
+    known = len(migrations())
+    if application != APPLICATION_ID:
+        return Check(name="schema", result="fail", detail=f"{path} is of another program", advice="name another folder")
+    if version > known:
+        advice = "run the newer program that wrote it"
+        return Check(name="schema", result="fail", detail=f"schema {version}, known are {known}", advice=advice)
+    later = f"; the next start brings it to {known}" if version < known else ""
+    return Check(name="schema", result="ok", detail=f"schema {version}{later}")
+
+
+def _server(found: "Settings") -> Iterator[Check]:
+    from tickwork.sdk.client import Client
+
+    with Client(found.address, token=found.token, deadline=0.2) as client:
+        try:
+            status = client.status()
+        except Unavailable:
+            yield _port(found)
+            return
+        except Refused as refused:
+            advice = "set TICKWORK_TOKEN_FILE to the server's token" if refused.code == "unauthorized" else ""
+            yield Check(name="server", result="fail", detail=str(refused), advice=advice)
+            return
+        detail = f"{status.version} at {found.address}"
+        if not status.accepting:
+            yield Check(name="server", result="fail", detail=f"{detail} accepts nothing", advice="tickwork status")
+        else:
+            yield Check(name="server", result="ok", detail=detail)
+        yield _workers(client)
+
+
+def _workers(client: "Client") -> Check:
+    count = len(client.workers())
+    if not count:
+        return Check(name="workers", result="warn", detail="none is connected", advice="tickwork worker app.py")
+    return Check(name="workers", result="ok", detail=str(count))
+
+
+def _port(found: "Settings") -> Check:
+    if found.url:
+        advice = "start it, or correct TICKWORK_URL"
+        return Check(name="server", result="fail", detail=f"nobody answers at {found.url}", advice=advice)
+    family = socket.AF_INET6 if ":" in found.host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((found.host, found.port))
+        except OSError as error:
+            detail = f"port {found.port} cannot be used: {error.strerror}, and no tickwork answers there"
+            return Check(name="port", result="fail", detail=detail, advice="choose another: --port, TICKWORK_PORT")
+    advice = "tickwork dev app.py"
+    return Check(name="server", result="warn", detail=f"none runs; port {found.port} is free", advice=advice)
+
+
+def _tried(name: str, check: Callable[[], None], detail: str, advice: str) -> Check:
+    try:
+        check()
+    except TickworkError as error:
+        return Check(name=name, result="fail", detail=str(error), advice=advice)
+    return Check(name=name, result="ok", detail=detail)

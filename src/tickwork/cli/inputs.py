@@ -1,0 +1,69 @@
+"""Inputs of a run from the command line.
+
+`name=value`: the value is JSON where it can be read as such, and text otherwise. A parameter that the workflow
+declares as text gets the text as it stands.
+"""
+
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tickwork.cli.exits import Ended, Exit
+
+if TYPE_CHECKING:
+    from tickwork.sdk.workflows import Workflow
+
+BYTES_MAX = 64 * 1024 * 1024
+
+
+def read_inputs(pairs: Sequence[str], document: str | None, workflow: "Workflow[..., Any] | None") -> dict[str, Any]:
+    if pairs and document is not None:
+        raise Ended(Exit.USAGE, "give --input or --inputs-json, not both")
+    if document is not None:
+        return _document(document)
+    found: dict[str, Any] = {}
+    for pair in pairs:
+        name, mark, text = pair.partition("=")
+        if not mark or not name:
+            raise Ended(Exit.USAGE, f"--input {pair!r} is not name=value")
+        if name in found:
+            raise Ended(Exit.USAGE, f"--input {name} is given twice")
+        found[name] = text if _wants_text(workflow, name) else _json_or_text(text)
+    return found
+
+
+def read_value(text: str) -> Any:
+    return _json_or_text(text)
+
+
+def _wants_text(workflow: "Workflow[..., Any] | None", name: str) -> bool:
+    parameter = workflow.codec.parameters.get(name) if workflow is not None else None
+    return parameter is not None and parameter.type in (str, str | None)
+
+
+def _json_or_text(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+
+
+def _document(text: str) -> dict[str, Any]:
+    """JSON itself, `@file`, or `-` for standard input."""
+    try:
+        found = json.loads(_read(text))
+    except OSError as error:
+        raise Ended(Exit.USAGE, f"--inputs-json: {text[1:]} cannot be read: {error.strerror}") from None
+    except (ValueError, RecursionError) as error:
+        raise Ended(Exit.USAGE, f"--inputs-json is not JSON: {error}") from None
+    if not isinstance(found, dict):
+        raise Ended(Exit.USAGE, "--inputs-json must be an object: a name and a value for each input")
+    return found
+
+
+def _read(text: str) -> str | bytes:
+    if text == "-":
+        return sys.stdin.buffer.read(BYTES_MAX)
+    return Path(text[1:]).read_bytes() if text.startswith("@") else text

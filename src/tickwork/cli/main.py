@@ -1,0 +1,84 @@
+"""The way in: which command, and what becomes of its errors.
+
+Only the command that was asked for is loaded. Whatever it raises becomes one message and an exit code.
+"""
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from tickwork.cli.exits import Ended, Exit, report, tell
+
+if TYPE_CHECKING:
+    from cyclopts import App
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The exit code. Nothing but an exit of the interpreter itself passes through here."""
+    args = list(sys.argv[1:] if argv is None else argv)
+    try:
+        return int(_run(args))
+    except Ended as ended:
+        if ended.text:
+            tell(ended.text)
+        return int(ended.code)
+    except KeyboardInterrupt:
+        tell("interrupted")
+        return int(Exit.INTERRUPTED)
+    except BrokenPipeError:
+        # Whoever read our output has seen enough. The interpreter would complain once more when it closes the stream.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return int(Exit.OK)
+    except Exception as error:
+        return int(report(error))
+
+
+def _run(args: list[str]) -> int:
+    if not args or args in (["--help"], ["-h"], ["help"]):
+        from tickwork.cli.menu import menu
+
+        print(menu())
+        return Exit.OK if args else Exit.USAGE
+    if args == ["--version"]:
+        from tickwork.version import VERSION
+
+        print(f"tickwork {VERSION}")
+        return Exit.OK
+    return _dispatch(args)
+
+
+def _dispatch(args: list[str]) -> int:
+    from cyclopts import CycloptsError
+
+    from tickwork.cli.menu import entries
+
+    app = make_app(args[0])
+    try:
+        answer = app(args, exit_on_error=False, print_error=False, result_action="return_value")
+    except CycloptsError as error:
+        known = any(entry.name == args[0] for entry in entries())
+        hint = f"tickwork {args[0]} --help" if known else "tickwork --help"
+        raise Ended(Exit.USAGE, f"{_one_line(str(error))} See {hint}.") from None
+    return int(answer) if isinstance(answer, int) else Exit.OK
+
+
+def make_app(chosen: str = "") -> "App":
+    """`chosen` is loaded, and has the whole of its docstring as help; of the others, one sentence is known."""
+    from cyclopts import App, Group
+
+    from tickwork.cli.menu import GROUPS
+    from tickwork.version import VERSION
+
+    app = App(name="tickwork", help_format="plaintext", version=VERSION)
+    for place, (title, entries) in enumerate(GROUPS.items()):
+        group = Group(title, sort_key=place)
+        for entry in entries:
+            about = {} if entry.name == chosen else {"help": entry.does}
+            app.command(f"tickwork.cli.{entry.at}", name=entry.name, group=group, **about)
+    app.register_install_completion_command()
+    return app
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())

@@ -1,0 +1,71 @@
+"""All commands, as one table: the menu is drawn from it without loading any of them."""
+
+from typing import NamedTuple
+
+
+class Entry(NamedTuple):
+    name: str
+    does: str
+    at: str  # module:function under tickwork.cli
+
+
+GROUPS: dict[str, tuple[Entry, ...]] = {
+    "Begin": (
+        Entry("init", "A starter project.", "project:init"),
+        Entry("dev", "Server, engine and worker for an application; new code runs as soon as it is saved.", "dev:dev"),
+        Entry("run", "Start a run and follow it to its end.", "run:run"),
+        Entry("doctor", "Whether everything is as it must be, and what to do where not.", "doctor:doctor"),
+    ),
+    "Runs": (
+        Entry("runs", "Runs, newest first.", "runs:runs"),
+        Entry("show", "A run with its tasks, attempts, errors and output.", "runs:show"),
+        Entry("logs", "What the tasks of a run printed.", "runs:logs"),
+        Entry("why", "The story of a run: what was decided, when, and what it waits for now.", "runs:why"),
+        Entry("cancel", "End a run; what is running of it is stopped.", "deeds:cancel"),
+        Entry("pause", "Start nothing more of a run until it is resumed.", "deeds:pause"),
+        Entry("resume", "Go on with a paused run.", "deeds:resume"),
+        Entry("retry", "Try again whatever failed in a failed run.", "deeds:retry"),
+        Entry("approve", "Let an approval of a run pass.", "deeds:approve"),
+        Entry("reject", "Refuse an approval of a run.", "deeds:reject"),
+        Entry("signal", "Tell an event to whoever waits for it.", "deeds:signal"),
+    ),
+    "Server": (
+        Entry("server", "The engine and its API, until SIGTERM or Ctrl-C.", "processes:server"),
+        Entry(
+            "worker",
+            "A worker for an application, until SIGTERM or Ctrl-C; a second one ends it at once.",
+            "processes:worker",
+        ),
+        Entry("status", "How the engine is.", "overview:status"),
+        Entry("workflows", "The workflows that the server knows.", "overview:workflows"),
+        Entry("schedules", "The schedules, and when each is due next.", "overview:schedules"),
+        Entry("workers", "The workers that are connected.", "overview:workers"),
+        Entry("replay", "Decide a journal again and compare every hash.", "replay:replay"),
+    ),
+}
+
+
+def entries() -> list[Entry]:
+    return [entry for group in GROUPS.values() for entry in group]
+
+
+def menu() -> str:
+    """What `tickwork` and `tickwork --help` print."""
+    lines = [
+        "Usage: tickwork COMMAND [ARGUMENTS]",
+        "",
+        "A deterministic scheduler: every decision is recorded and can be replayed.",
+    ]
+    width = max(len(entry.name) for entry in entries()) + 2
+    for title, group in GROUPS.items():
+        lines += ["", f"{title}:", *(f"  {one.name:<{width}}{one.does}" for one in group)]
+    lines += [
+        "",
+        "  tickwork COMMAND --help       what a command takes",
+        "  tickwork --version            the version",
+        "  tickwork --install-completion completion for bash, zsh and fish",
+        "",
+        "Exit codes: 0 done, 1 the run failed, 2 wrong usage, 3 not found, 4 refused, 65 damaged data,",
+        "69 no server, 75 try again, 78 wrong setting, 130 interrupted. Details: docs/cli.md.",
+    ]
+    return "\n".join(lines)

@@ -1,0 +1,83 @@
+"""What a server has: workflows, schedules, workers, and how it is."""
+
+from tickwork.cli.exits import Exit
+from tickwork.cli.shared import TO, To
+
+
+def workflows(*, to: To = TO) -> int:
+    """The workflows that the server knows."""
+    from tickwork.cli.screen import console, print_json, safe, table
+    from tickwork.ports import wire
+
+    with to.client() as client:
+        found = tuple(client.workflows())
+    if to.json:
+        print_json(wire.Workflows(workflows=found))
+        return Exit.OK
+    rows = [
+        (safe(one.name), str(one.versions), safe(one.definition[:19]), safe(", ".join(one.schedules)),
+         "[yellow]paused[/]" if one.paused else "", safe(one.description))
+        for one in found
+    ]  # fmt: skip
+    console().print(table(("workflow", ">versions", "definition", "schedules", "", ""), rows))
+    return Exit.OK
+
+
+def schedules(*, to: To = TO) -> int:
+    """The schedules, and when each is due next."""
+    from tickwork.cli.screen import console, print_json, safe, table, when
+    from tickwork.ports import wire
+
+    with to.client() as client:
+        found = tuple(client.schedules())
+    if to.json:
+        print_json(wire.Schedules(schedules=found))
+        return Exit.OK
+    rows = [
+        (safe(one.name), safe(one.workflow), safe(one.expression), when(one.next_at), when(one.last_fired_at),
+         str(one.fired), "[yellow]paused[/]" if one.paused else "")
+        for one in found
+    ]  # fmt: skip
+    console().print(table(("schedule", "workflow", "times", "next", "last", ">runs", ""), rows))
+    return Exit.OK
+
+
+def workers(*, to: To = TO) -> int:
+    """The workers that are connected."""
+    from tickwork.cli.screen import console, print_json, safe, table, when
+    from tickwork.ports import wire
+
+    with to.client() as client:
+        found = tuple(client.workers())
+    if to.json:
+        print_json(wire.Workers(workers=found))
+        return Exit.OK
+    rows = [
+        (safe(one.id), safe(", ".join(one.queues)), safe(", ".join(f"{k}={v}" for k, v in sorted(one.labels.items()))),
+         f"{one.running}/{one.credit}", when(one.last_heard_at), safe(one.host), str(one.pid or "-"))
+        for one in found
+    ]  # fmt: skip
+    console().print(table(("worker", "queues", "labels", ">running", "heard", "host", ">pid"), rows))
+    return Exit.OK
+
+
+def status(*, to: To = TO) -> int:
+    """How the engine is."""
+    from tickwork.cli.screen import console, print_json, safe
+
+    with to.client() as client:
+        found = client.status()
+    if to.json:
+        print_json(found)
+        return Exit.OK
+    screen = console()
+    state = "[green]accepting[/]" if found.accepting else "[red]not accepting[/]"
+    ended = ", ".join(f"{count} {state}" for state, count in sorted(found.runs.items())) or "none ended"
+    screen.print(f"tickwork {safe(found.version)} at {safe(client.address.url)}: {state}", soft_wrap=True)
+    screen.print(f"runs     {found.live_runs} live; {safe(ended)}")
+    screen.print(f"tasks    {found.live_tasks} live, {found.ready} ready, {found.running} running")
+    screen.print(f"workers  {found.workers}")
+    screen.print(f"journal  seq {found.seq}, rows through {found.watermark}, tick {found.tick}, epoch {found.epoch}")
+    for alert in found.alerts:
+        screen.print(f"[yellow]alert[/]    {safe(alert)}", soft_wrap=True)
+    return Exit.OK

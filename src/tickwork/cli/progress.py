@@ -1,0 +1,107 @@
+"""A run as it goes on: a table that is drawn anew in a terminal, a line for each change in a pipe.
+
+It is drawn on standard error, so that standard output has nothing but the run's output.
+"""
+
+from contextlib import closing
+from typing import TYPE_CHECKING
+
+from tickwork.cli.screen import console, safe, table, tinted, took
+from tickwork.ports import wire
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+    from tickwork.sdk.client import Client
+
+TASKS_SHOWN = 30
+DRAWN_PER_S = 8
+
+
+def follow(client: "Client", run_id: str) -> wire.RunDetail:
+    """The run at its end."""
+    screen = console(stderr=True)
+    if screen.is_terminal:
+        return _live(client, run_id, screen)
+    return _lines(client, run_id, screen)
+
+
+def _live(client: "Client", run_id: str, screen: "Console") -> wire.RunDetail:
+    from rich.live import Live
+
+    detail = client.get(run_id)
+    with Live(console=screen, refresh_per_second=DRAWN_PER_S, get_renderable=lambda: tasks_table(detail)):
+        with closing(client.watch(run_id)) as changes:
+            for _ in changes:
+                detail = client.get(run_id)
+        detail = client.get(run_id)
+    return detail
+
+
+def _lines(client: "Client", run_id: str, screen: "Console") -> wire.RunDetail:
+    screen.print(f"run {run_id}", soft_wrap=True)
+    told: dict[str, str] = {}
+    with closing(client.watch(run_id)) as changes:
+        for _ in changes:
+            _tell(client.get(run_id), told, screen)
+    detail = client.get(run_id)
+    _tell(detail, told, screen)
+    line = f"{safe(detail.workflow)}: {tinted(detail.state)} after {took(detail.started_at, detail.ended_at)}"
+    screen.print(line, soft_wrap=True)
+    return detail
+
+
+def _tell(detail: wire.RunDetail, told: dict[str, str], screen: "Console") -> None:
+    for task in detail.tasks:
+        if told.get(task.id) != task.state and (task.state != "pending" or task.id in told):
+            told[task.id] = task.state
+            seconds = task_took(task)
+            error = task_error(task)
+            text = f"  {name_of(task)} {tinted(task.state)}{f' {seconds}' if seconds else ''}"
+            screen.print(text + (f"  {safe(error)}" if error else ""), soft_wrap=True)
+
+
+def tasks_table(detail: wire.RunDetail) -> "Table":
+    head = f"{safe(detail.workflow)}  {tinted(detail.state)}  {took(detail.started_at, detail.ended_at)}"
+    found = table(
+        ("task", "state", ">tries", ">time", ""),
+        [
+            (name_of(one), tinted(one.state), str(len(one.attempts) or "-"), task_took(one) or "-", remark(one))
+            for one in detail.tasks[:TASKS_SHOWN]
+        ],
+    )
+    found.title, found.title_justify, found.title_style = head, "left", "bold"
+    if len(detail.tasks) > TASKS_SHOWN:
+        found.caption = f"… and {len(detail.tasks) - TASKS_SHOWN} more"
+    return found
+
+
+def name_of(task: wire.Task) -> str:
+    return safe(task.node if task.child is None else f"{task.node}[{task.child}]")
+
+
+def remark(task: wire.Task) -> str:
+    """What a person wants to know of it now."""
+    last = task.attempts[-1] if task.attempts else None
+    if task.children:
+        return safe(", ".join(f"{count} {state}" for state, count in sorted(task.children.items())))
+    if last is not None and last.progress is not None and last.state == "running":
+        done, total = last.progress
+        return safe(f"{done}/{total} {last.progress_message}".strip())
+    return safe(task_error(task) or task.reason)
+
+
+def task_error(task: wire.Task) -> str:
+    last = task.attempts[-1] if task.attempts else None
+    if last is None or not last.error:
+        return ""
+    return f"{last.error}: {last.message.strip().splitlines()[0]}" if last.message.strip() else last.error
+
+
+def task_took(task: wire.Task) -> str:
+    """From the first attempt's start to the last one's end; empty before that."""
+    if not task.attempts:
+        return ""
+    first, last = task.attempts[0], task.attempts[-1]
+    return took(first.started_at or first.dispatched_at, last.ended_at)

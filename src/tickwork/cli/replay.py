@@ -1,0 +1,209 @@
+"""`tickwork replay`: the journal, decided again from its first row.
+
+Every row must give the same events and the same hash. The journal comes from a server, from an export, or from a
+data folder that no server uses.
+"""
+
+import asyncio
+from collections.abc import Generator, Iterable, Iterator
+from contextlib import closing
+from itertools import islice
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Annotated
+
+import msgspec
+from cyclopts import Parameter
+
+from tickwork.cli.exits import Ended, Exit
+from tickwork.cli.shared import TO, To
+
+if TYPE_CHECKING:
+    from tickwork.core.model import Settings
+    from tickwork.journal.record import Sealed
+    from tickwork.sdk.connection import Address
+
+ROWS_PER_STEP = 256
+
+
+class Replayed(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a replay found."""
+
+    rows: int
+    seq: int
+    hash: str
+    equal: bool
+    detail: str = ""  # where it first differs, and how
+
+
+def replay(
+    *,
+    from_: Annotated[Path | None, Parameter(name="--from")] = None,
+    data: Path | None = None,
+    save: Path | None = None,
+    to: To = TO,
+) -> int:
+    """Decide a journal again and compare every hash; names the first seq that differs.
+
+    Parameters
+    ----------
+    from_
+        An export (of --save, or of GET /v1/journal).
+    data
+        A data folder that no server uses.
+    save
+        Also keep the server's journal in this file.
+    """
+    from tickwork.cli.screen import print_json
+
+    if from_ is not None and data is not None:
+        raise Ended(Exit.USAGE, "give --from or --data, not both")
+    if data is not None:
+        found = asyncio.run(_of_folder(data, quiet=to.json))
+    elif from_ is not None:
+        found = _of_file(from_, quiet=to.json)
+    else:
+        found = _of_server(to, save)
+    if to.json:
+        print_json(found)
+    elif found.equal:
+        print(f"equal: {found.rows} rows decided again, through seq {found.seq}, hash {found.hash}")
+    if not found.equal and not to.json:
+        raise Ended(Exit.FAILED, f"differs: {found.detail} ({found.rows} rows before it are equal)")
+    return Exit.OK if found.equal else Exit.FAILED
+
+
+class Judge:
+    """A machine that decides again what it is given, a portion at a time."""
+
+    def __init__(self, settings: "Settings", *, total: int | None, quiet: bool) -> None:
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeElapsedColumn
+
+        from tickwork.cli.screen import console
+        from tickwork.core.machine import Machine
+        from tickwork.journal.record import GENESIS
+
+        self._machine = Machine(settings=settings)
+        self._head, self._seq, self._rows = GENESIS, 0, 0
+        self._difference = ""
+        screen = console(stderr=True)
+        self.progress = Progress(
+            "replay", BarColumn(), MofNCompleteColumn(), "rows", TimeElapsedColumn(),
+            console=screen, disable=quiet or not screen.is_terminal, transient=True,
+        )  # fmt: skip
+        self._task = self.progress.add_task("replay", total=total)
+
+    def hear(self, rows: "list[Sealed]") -> bool:
+        """False where they differ."""
+        from tickwork.core.errors import ReplayDiffers
+        from tickwork.journal.replay import replay as decide
+
+        try:
+            self._head = decide(rows, self._machine, head=self._head, seq=self._seq)
+        except ReplayDiffers as differs:
+            self._rows, self._seq, self._difference = differs.seq - 1, differs.seq, str(differs)
+            return False
+        if rows:
+            self._seq, self._rows = rows[-1].seq, self._rows + len(rows)
+        self.progress.update(self._task, completed=self._rows)
+        return True
+
+    def verdict(self) -> Replayed:
+        equal = not self._difference
+        return Replayed(rows=self._rows, seq=self._seq, hash=self._head.hex(), equal=equal, detail=self._difference)
+
+    @property
+    def head(self) -> tuple[int, bytes]:
+        return self._seq, self._head
+
+
+def _judged(source: Iterable[bytes], *, total: int | None, quiet: bool) -> Replayed:
+    from tickwork.core.errors import Refused
+    from tickwork.journal.export import read
+
+    head, rows = read(source)
+    if head.after:
+        raise Refused("partial_journal", f"this export begins behind seq {head.after}; a replay needs all of it")
+    judge = Judge(head.settings, total=total, quiet=quiet)
+    with judge.progress:
+        for portion in _portions(rows):
+            if not judge.hear(portion):
+                break
+    return judge.verdict()
+
+
+def _portions(rows: "Iterator[Sealed]") -> "Iterator[list[Sealed]]":
+    while portion := list(islice(rows, ROWS_PER_STEP)):
+        yield portion
+
+
+def _of_file(path: Path, *, quiet: bool) -> Replayed:
+    try:
+        with path.open("rb") as file:
+            return _judged(iter(lambda: file.read(1 << 20), b""), total=None, quiet=quiet)
+    except OSError as error:
+        raise Ended(Exit.NOT_FOUND, f"{path} cannot be read: {error.strerror}") from None
+
+
+def _of_server(to: To, save: Path | None) -> Replayed:
+    with to.client() as client:
+        total = client.status().seq
+        with closing(_streamed(client.address)) as pieces:
+            if save is None:
+                return _judged(pieces, total=total, quiet=to.json)
+            try:
+                with save.open("xb") as file:
+                    return _judged(_kept(pieces, file), total=total, quiet=to.json)
+            except OSError as error:
+                raise Ended(Exit.REFUSED, f"{save} cannot be written: {error.strerror}") from None
+
+
+def _streamed(address: "Address") -> Generator[bytes, None, None]:
+    """GET /v1/journal, as it comes."""
+    import httpx2
+
+    from tickwork.core.errors import Unavailable
+    from tickwork.sdk.connection import error_of
+
+    try:
+        with httpx2.stream(
+            "GET", f"{address.url}/v1/journal", headers=address.headers(), trust_env=not address.local, timeout=30.0
+        ) as answer:
+            if answer.status_code >= 300:
+                raise error_of(answer.status_code, answer.headers, answer.read())
+            yield from answer.iter_bytes()
+    except httpx2.TransportError as error:
+        raise Unavailable(f"the server at {address.url} went away: {error}", retry_after_ms=1_000) from None
+
+
+def _kept(pieces: Iterator[bytes], file: IO[bytes]) -> Iterator[bytes]:
+    for piece in pieces:
+        file.write(piece)
+        yield piece
+
+
+async def _of_folder(folder: Path, *, quiet: bool) -> Replayed:
+    from tickwork.compose.server import DATABASE
+    from tickwork.core.errors import Corrupt
+    from tickwork.runtime.engine import PARTITION
+    from tickwork.runtime.recovery import settings_of
+    from tickwork.stores.sqlite.store import SqliteStore
+
+    if not (folder / DATABASE).is_file():
+        raise Ended(Exit.NOT_FOUND, f"{folder} has no {DATABASE}; name a server's data folder")
+    store = SqliteStore(folder / DATABASE)
+    await store.open()
+    try:
+        loaded = await store.load(PARTITION)
+        judge = Judge(settings_of(loaded.settings), total=loaded.head.seq, quiet=quiet)
+        with judge.progress:
+            while judge.head[0] < loaded.head.seq:
+                rows = await store.journal(PARTITION, after=judge.head[0], limit=ROWS_PER_STEP)
+                if not rows:
+                    raise Corrupt(f"the journal ends at seq {judge.head[0]}, its head says {loaded.head.seq}")
+                if not judge.hear(rows):
+                    return judge.verdict()
+        if judge.head != (loaded.head.seq, loaded.head.hash):
+            raise Corrupt(f"the last row of the journal is not the one that its head names (seq {loaded.head.seq})")
+        return judge.verdict()
+    finally:
+        await store.close()

@@ -1,0 +1,230 @@
+"""`tickwork run`: one run, from the command line to its output.
+
+Where a server answers, the run is its. Where none does, a private one is started on the data folder for as long
+as the run takes. The run's id is chosen here, so that after Ctrl-C everybody knows what to look for.
+"""
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import Parameter
+
+from tickwork.cli.exits import Ended, Exit, tell
+from tickwork.cli.shared import TO, To, settings
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tickwork.sdk.client import Client
+    from tickwork.sdk.workflows import Workflow
+
+REACH_S = 0.2  # to find out whether a server is there; one that is slow to answer is waited for
+
+
+def run(
+    what: str,
+    /,
+    *,
+    input: Annotated[tuple[str, ...], Parameter(negative="")] = (),  # noqa: A002 - the flag's name
+    inputs_json: str | None = None,
+    wait: bool = True,
+    detach: Annotated[bool, Parameter(negative="")] = False,
+    key: str = "",
+    priority: int | None = None,
+    delay: str | None = None,
+    data: str | None = None,
+    to: To = TO,
+) -> int:
+    """Start a run and follow it to its end.
+
+    Where no server answers, it runs in a private one on the data folder.
+
+    Parameters
+    ----------
+    what
+        app.py:workflow, module:workflow, or the name of a workflow that the server knows.
+    input
+        An input as name=value, again for each; the value is JSON, or else text.
+    inputs_json
+        All inputs as a JSON object, @file, or - for standard input.
+    wait
+        Follow it to its end; the exit code says how it ended.
+    detach
+        Only start it and print its id: the same as --no-wait.
+    key
+        The same key gives the same run for 24 hours.
+    priority
+        Higher goes first.
+    delay
+        Start it after this time: 5m, PT5M.
+    data
+        Data folder of a private server (TICKWORK_DATA; .tickwork).
+    """
+    from tickwork.cli.inputs import read_inputs
+    from tickwork.system import SystemIds
+
+    app, workflow, name = _resolve(what)
+    inputs = read_inputs(input, inputs_json, workflow)
+    wanted = Wanted(workflow or name, inputs, SystemIds().new(), key, priority, delay)
+    wanted.check()
+    with to.client(deadline_s=REACH_S) as client:
+        answers = _answers(client)
+    if answers:
+        with to.client() as client:
+            return _on_server(client, wanted, app, wait=wait and not detach, as_json=to.json)
+    if to.settings().url:
+        raise Ended(Exit.UNREACHABLE, f"no server answers at {client.address.url}")
+    if not app:
+        raise Ended(
+            Exit.UNREACHABLE,
+            f"no server answers at {client.address.url}; start one (tickwork dev app.py), or name the file: "
+            f"tickwork run app.py:{name}",
+        )
+    if detach or not wait:
+        raise Ended(Exit.UNREACHABLE, f"no server answers at {client.address.url}, so nobody would run it; leave out "
+                    "--detach, or start one: tickwork dev " + app)  # fmt: skip
+    return _in_private(app, wanted, data=data, as_json=to.json)
+
+
+class Wanted:
+    """What is to be submitted."""
+
+    def __init__(
+        self,
+        workflow: "Workflow[..., Any] | str",
+        inputs: dict[str, Any],
+        run_id: str,
+        key: str,
+        priority: int | None,
+        delay: str | None,
+    ) -> None:
+        self.workflow, self.inputs, self.id = workflow, inputs, run_id
+        self.key, self.priority, self.delay = key, priority, delay
+
+    @property
+    def name(self) -> str:
+        return self.workflow if isinstance(self.workflow, str) else self.workflow.name
+
+    def check(self) -> None:
+        """Inputs that do not fit are refused before anything is started for them."""
+        from tickwork.sdk.calls import submission
+
+        submission(self.workflow, self.inputs, {}, key=self.key, delay=self.delay, priority=self.priority)
+
+    def submit(self, client: "Client") -> str:
+        """Its id. Asking again is safe: the id is ours, and every try carries the same key."""
+        try:
+            handle = client.submit(
+                self.workflow, self.inputs, id=self.id, key=self.key, priority=self.priority, delay=self.delay
+            )
+        except KeyboardInterrupt:
+            raise Ended(
+                Exit.INTERRUPTED, f"interrupted while it was submitted; tickwork show {self.id} tells if it is there"
+            ) from None
+        if handle.duplicate:
+            tell(f"the key was used before: this is the run of that time, {handle.id}")
+        return handle.id
+
+
+def _resolve(what: str) -> "tuple[str, Workflow[..., Any] | None, str]":
+    """The application, the workflow where it can be loaded, and the name."""
+    is_file = what.endswith(".py") or "/" in what
+    if not is_file and ":" not in what:
+        return "", None, what
+    from tickwork.sdk.registry import load_app
+    from tickwork.sdk.workflows import Workflow
+
+    app = load_app(what)
+    target, chosen = what, app.chosen
+    if chosen is None:
+        if len(app.workflows) != 1:
+            names = ", ".join(sorted(app.workflows)) or "none"
+            raise Ended(Exit.USAGE, f"name one of the workflows in {what} ({names}): {what}:workflow")
+        chosen = next(iter(app.workflows.values()))
+    else:
+        target = what.rpartition(":")[0]
+    if not isinstance(chosen, Workflow):
+        raise Ended(Exit.USAGE, f"{what} is no workflow; it has {', '.join(sorted(app.workflows)) or 'none'}")
+    return target, chosen, chosen.name
+
+
+def _answers(client: "Client") -> bool:
+    from tickwork.core.errors import Unavailable
+
+    try:
+        client.status()
+    except Unavailable:
+        return False
+    return True
+
+
+def _on_server(client: "Client", wanted: Wanted, app: str, *, wait: bool, as_json: bool) -> int:
+    from tickwork.core.errors import Refused
+
+    try:
+        run_id = wanted.submit(client)
+    except Refused as refused:
+        if refused.code != "unknown_workflow":
+            raise
+        known: Sequence[str] = sorted(one.name for one in client.workflows())
+        start = app or "app.py"
+        raise Ended(
+            Exit.NOT_FOUND,
+            f"the server at {client.address.url} does not know the workflow {wanted.name!r} "
+            f"(it knows: {', '.join(known[:10]) or 'none'}); publish it with a worker: tickwork worker {start}",
+        ) from None
+    if not wait:
+        return _only_started(client, run_id, as_json=as_json)
+    if not client.workers():
+        tell("no worker is connected: the run waits for one (tickwork worker app.py)")
+    return _follow(client, run_id, as_json=as_json)
+
+
+def _only_started(client: "Client", run_id: str, *, as_json: bool) -> int:
+    from tickwork.cli.screen import print_json
+
+    if as_json:
+        print_json(client.get(run_id))
+    else:
+        print(run_id)
+    return Exit.OK
+
+
+def _in_private(app: str, wanted: Wanted, *, data: str | None, as_json: bool) -> int:
+    from tickwork.compose.private import PrivateServer
+    from tickwork.sdk.client import Client
+
+    found = settings({"data": data})
+    with PrivateServer(found, app) as server, Client(server.address, token=server.token) as client:
+        run_id = wanted.submit(client)
+        try:
+            return _follow(client, run_id, as_json=as_json, private=True)
+        except Ended as ended:
+            if ended.code != Exit.INTERRUPTED:
+                raise
+            raise Ended(
+                Exit.INTERRUPTED,
+                f"interrupted; the run {run_id} stays in {found.folder} and goes on with: tickwork dev {app}",
+            ) from None
+
+
+def _follow(client: "Client", run_id: str, *, as_json: bool, private: bool = False) -> int:
+    from tickwork.cli.progress import follow
+    from tickwork.cli.screen import console, print_json, safe, value
+
+    try:
+        detail = client.wait(run_id) if as_json else follow(client, run_id)
+    except KeyboardInterrupt:
+        raise Ended(
+            Exit.INTERRUPTED, f"interrupted; the run {run_id} goes on: tickwork show {run_id}, tickwork cancel {run_id}"
+        ) from None
+    if as_json:
+        print_json(detail)
+    elif detail.state == "completed":
+        if detail.output is not None:
+            console().print(value(detail.output, characters_max=100_000), soft_wrap=True)
+    else:
+        screen = console(stderr=True)
+        screen.print(f"[red]{safe(detail.state)}[/]: {safe(detail.error or detail.reason or 'no reason was given')}")
+        if not private:
+            screen.print(f"tickwork why {run_id} tells the story; tickwork retry {run_id} tries again")
+    return Exit.OK if detail.state == "completed" else Exit.FAILED

@@ -1,0 +1,200 @@
+"""Looking at runs: which there are, what they did, what they printed, and why."""
+
+from collections.abc import Generator, Iterator
+from contextlib import closing
+from itertools import islice
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from cyclopts import Parameter
+
+from tickwork.cli.exits import Exit
+from tickwork.cli.shared import TO, To
+
+if TYPE_CHECKING:
+    from rich.tree import Tree
+
+    from tickwork.ports import wire
+
+State = Literal["pending", "active", "waiting", "paused", "completed", "failed", "cancelled"]
+TASKS_SHOWN = 500
+
+
+def runs(
+    *,
+    workflow: str = "",
+    state: Annotated[tuple[State, ...], Parameter(negative="")] = (),
+    limit: int = 20,
+    to: To = TO,
+) -> int:
+    """Runs, newest first.
+
+    Parameters
+    ----------
+    workflow
+        Of this workflow only.
+    state
+        In this state only; again for several.
+    limit
+        At most so many.
+    """
+    from tickwork.cli.screen import console, print_json, safe, table, tinted, took, when
+    from tickwork.ports import wire
+
+    with to.client() as client:
+        found = tuple(islice(client.list(workflow, state=state, page_size=min(max(limit, 1), 500)), limit))
+    if to.json:
+        print_json(wire.Page(runs=found))
+        return Exit.OK
+    rows = [
+        (safe(one.id), safe(one.workflow), tinted(one.state), f"{one.tasks_ended}/{one.tasks_total}",
+         when(one.submitted_at), took(one.started_at, one.ended_at), safe(_first_line(one.error or one.reason)))
+        for one in found
+    ]  # fmt: skip
+    console().print(table(("run", "workflow", "state", ">tasks", "submitted", ">time", ""), rows))
+    return Exit.OK
+
+
+def show(run: str, /, *, to: To = TO) -> int:
+    """A run with its tasks, attempts, errors and output.
+
+    Parameters
+    ----------
+    run
+        Its id.
+    """
+    from tickwork.cli.screen import console, print_json
+
+    with to.client() as client:
+        detail = client.get(run)
+    if to.json:
+        print_json(detail)
+    else:
+        console().print(_tree(detail), soft_wrap=True)
+    return Exit.OK
+
+
+def logs(
+    run: str,
+    /,
+    *,
+    follow: Annotated[bool, Parameter(name=["--follow", "-f"], negative="")] = False,
+    node: str = "",
+    to: To = TO,
+) -> int:
+    """What the tasks of a run printed.
+
+    Parameters
+    ----------
+    run
+        Its id.
+    follow
+        Also what is to come, until the run has ended.
+    node
+        Of this node only.
+    """
+    import msgspec
+
+    from tickwork.cli.screen import console, print_json, safe, when
+    from tickwork.ports import wire
+
+    screen = console()
+    lines: list[wire.LogLine] = []
+    with to.client() as client, closing(_lines(client.logs(run, follow=follow), node)) as found:
+        for line in found:
+            if not to.json:
+                colour = "red" if line.stream == "stderr" else "default"
+                head = f"[dim]{when(line.at)} {safe(line.node)}#{line.attempt}[/]"
+                screen.print(f"{head} [{colour}]{safe(line.text)}[/]", soft_wrap=True)
+            elif follow:
+                print(msgspec.json.encode(line).decode(), flush=True)
+            else:
+                lines.append(line)
+    if to.json and not follow:
+        print_json(wire.Logs(lines=tuple(lines)))
+    return Exit.OK
+
+
+def why(run: str, /, *, to: To = TO) -> int:
+    """The story of a run: what was decided, when, and what it waits for now.
+
+    Parameters
+    ----------
+    run
+        Its id.
+    """
+    from tickwork.cli.screen import console, print_json, safe, tinted, when
+
+    with to.client() as client:
+        story = client.why(run)
+    if to.json:
+        print_json(story)
+        return Exit.OK
+    screen = console()
+    screen.print(f"[bold]{safe(story.run)}[/]  {tinted(story.state)}", soft_wrap=True)
+    for step in story.steps:
+        text = step.text.replace("\n", "\n" + 24 * " ")
+        screen.print(f"  [dim]{when(step.at)} seq {step.seq:<6}[/] {safe(text)}", soft_wrap=True)
+    for reason in story.waiting_for:
+        screen.print(f"  [yellow]now waits:[/] {safe(reason)}", soft_wrap=True)
+    return Exit.OK
+
+
+def _lines(found: "Iterator[wire.LogLine]", node: str) -> "Generator[wire.LogLine, None, None]":
+    for line in found:
+        if not node or line.node == node:
+            yield line
+
+
+def _tree(detail: "wire.RunDetail") -> "Tree":
+    from rich.tree import Tree
+
+    from tickwork.cli.screen import safe, tinted, took, value, when
+
+    time = took(detail.started_at, detail.ended_at)
+    tree = Tree(f"[bold]{safe(detail.workflow)}[/]  {tinted(detail.state)}  {time}  [dim]{safe(detail.id)}[/]")
+    by = f" by {safe(detail.by)}" if detail.by else ""
+    tree.add(f"submitted {when(detail.submitted_at)} ({safe(detail.source)}{by})")
+    if detail.schedule:
+        tree.add(f"schedule {safe(detail.schedule)}, due {when(detail.scheduled_at)}")
+    if detail.inputs:
+        tree.add(f"inputs {value(detail.inputs)}")
+    tasks = tree.add(f"tasks {detail.tasks_ended}/{detail.tasks_total}")
+    for task in detail.tasks[:TASKS_SHOWN]:
+        _add_task(tasks, task)
+    if len(detail.tasks) > TASKS_SHOWN:
+        tasks.add(f"… and {len(detail.tasks) - TASKS_SHOWN} more (--json has all)")
+    if detail.error or detail.reason:
+        tree.add(f"[red]{safe(detail.error)}[/] {safe(detail.reason)}".strip())
+    if detail.output is not None:
+        tree.add(f"output {value(detail.output)}")
+    elif detail.output_size:
+        tree.add(f"output of {detail.output_size} bytes, too large to show")
+    return tree
+
+
+def _add_task(tree: "Tree", task: "wire.Task") -> None:
+    from tickwork.cli.progress import name_of, task_took
+    from tickwork.cli.screen import safe, tinted, took, value, when
+
+    time = task_took(task)
+    branch = tree.add(f"{name_of(task)}  {tinted(task.state)}{f'  {time}' if time else ''}  [dim]{safe(task.kind)}[/]")
+    if task.children:
+        branch.add(safe(", ".join(f"{count} {state}" for state, count in sorted(task.children.items()))))
+    for one in task.attempts:
+        line = branch.add(
+            f"attempt {one.attempt} {tinted(one.state)} {took(one.started_at or one.dispatched_at, one.ended_at)} "
+            f"[dim]on {safe(one.worker)}[/]"
+        )
+        if one.error:
+            code = f" (exit {one.exit_code})" if one.exit_code is not None else ""
+            line.add(f"[red]{safe(one.error)}{code}[/]: {safe(one.message)}")
+    if task.due_at:
+        branch.add(f"due {when(task.due_at)}")
+    if task.reason:
+        branch.add(safe(task.reason))
+    if task.result is not None:
+        branch.add(f"result {value(task.result, characters_max=500)}")
+
+
+def _first_line(text: str) -> str:
+    return text.strip().split("\n", 1)[0]

@@ -1,0 +1,112 @@
+"""How things look in a terminal: colours for states, times in words, tables.
+
+Names and messages come from users: they are escaped before they reach the screen, control characters too.
+"""
+
+import os
+import sys
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+COLOURS = {
+    "pending": "dim",
+    "ready": "cyan",
+    "active": "cyan",
+    "running": "cyan",
+    "waiting": "yellow",
+    "paused": "yellow",
+    "completed": "green",
+    "succeeded": "green",
+    "failed": "red",
+    "lost": "red",
+    "timed_out": "red",
+    "cancelled": "magenta",
+    "skipped": "dim",
+}
+
+
+def console(*, stderr: bool = False) -> Console:
+    """NO_COLOR and pipes are respected: rich looks at both."""
+    stream = sys.stderr if stderr else sys.stdout
+    width = None if stream.isatty() or "COLUMNS" in os.environ else 160  # nobody folds lines in a pipe
+    return Console(stderr=stderr, highlight=False, width=width, emoji=False)
+
+
+def safe(text: Any) -> str:
+    """Text of users, for a screen."""
+    shown = "".join(sign if sign.isprintable() or sign in "\n\t" else f"\\x{ord(sign):02x}" for sign in str(text))
+    return escape(shown)
+
+
+def tinted(state: str, *, width: int = 0) -> str:
+    colour = COLOURS.get(state)
+    padded = f"{state:<{width}}"
+    return f"[{colour}]{padded}[/]" if colour else padded
+
+
+def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
+    """Cells are markup already."""
+    found = Table(box=None, pad_edge=False, header_style="bold")
+    for name in columns:
+        right = name.startswith(">")
+        found.add_column(name.lstrip(">"), justify="right" if right else "left", overflow="fold", no_wrap=right)
+    for row in rows:
+        found.add_row(*row)
+    return found
+
+
+def moment(at: str | None) -> datetime | None:
+    return datetime.fromisoformat(at) if at else None
+
+
+def when(at: str | None) -> str:
+    """Local time; the day only where it is not today."""
+    found = moment(at)
+    if found is None:
+        return "-"
+    local = found.astimezone()
+    today = datetime.now(UTC).astimezone().date() == local.date()
+    return local.strftime("%H:%M:%S" if today else "%Y-%m-%d %H:%M:%S")
+
+
+def took(begin: str | None, end: str | None) -> str:
+    """From begin to end, or to now."""
+    first, last = moment(begin), moment(end)
+    if first is None:
+        return "-"
+    return duration(((last or datetime.now(UTC)) - first).total_seconds())
+
+
+def duration(seconds: float) -> str:
+    seconds = max(seconds, 0.0)
+    if seconds < 1:
+        return f"{seconds * 1000:.0f} ms"
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    days, hours = divmod(hours, 24)
+    if days:
+        return f"{days} d {hours} h"
+    return f"{hours} h {minutes:02} m" if hours else f"{minutes} m {rest:02} s"
+
+
+def value(data: Any, *, characters_max: int = 2_000) -> str:
+    """A value as JSON, cut where it is long."""
+    import msgspec
+
+    text = msgspec.json.encode(data).decode()
+    return safe(text if len(text) <= characters_max else f"{text[:characters_max]} … ({len(text)} characters)")
+
+
+def print_json(model: Any) -> None:
+    """The wire model itself, on one line: what the API says is what programs get."""
+    import msgspec
+
+    sys.stdout.buffer.write(msgspec.json.encode(model) + b"\n")
+    sys.stdout.flush()

@@ -1,0 +1,90 @@
+"""Flags that several commands have, and what is made of them."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
+
+if TYPE_CHECKING:
+    from tickwork.compose.settings import Settings
+    from tickwork.sdk.client import Client
+
+DEADLINE_S = 3.0
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class Place:
+    """Where a server keeps its data and listens."""
+
+    data: str | None = None
+    "Folder of database and artifacts (TICKWORK_DATA; .tickwork)."
+    host: str | None = None
+    "Address to listen on (TICKWORK_HOST; 127.0.0.1). Any other than loopback needs TICKWORK_TOKEN."
+    port: int | None = None
+    "Port to listen on (TICKWORK_PORT; 8440); 0 for a free one."
+
+    def flags(self) -> dict[str, object]:
+        return {"data": self.data, "host": self.host, "port": self.port}
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class Hands:
+    """What a worker serves and has."""
+
+    queues: str | None = None
+    "Queues it serves, comma-separated (TICKWORK_QUEUES; default)."
+    labels: str | None = None
+    "Labels it has, as a=b,c=d (TICKWORK_LABELS)."
+    processes: int | None = None
+    "Processes that run tasks (TICKWORK_PROCESSES; as many as cores, at least two)."
+    threads: int | None = None
+    "Tasks at once that ask for a thread (TICKWORK_THREADS; 16)."
+    coroutines: int | None = None
+    "Asynchronous tasks at once (TICKWORK_COROUTINES; 64)."
+    memory_mb: int | None = None
+    "Memory limit of each process that runs tasks (TICKWORK_MEMORY_MB; none)."
+    grace: Annotated[float | None, Parameter(name="--grace")] = None
+    "Seconds that running tasks get when the worker ends (TICKWORK_GRACE_S; 30)."
+
+    def flags(self) -> dict[str, object]:
+        return {
+            "queues": self.queues,
+            "labels": self.labels,
+            "processes": self.processes,
+            "threads": self.threads,
+            "coroutines": self.coroutines,
+            "memory_mb": self.memory_mb,
+            "grace_s": self.grace,
+        }
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class To:
+    """Which server, and for whom the answer is."""
+
+    url: str | None = None
+    "The server (TICKWORK_URL; http://127.0.0.1:8440). A token comes from TICKWORK_TOKEN or TICKWORK_TOKEN_FILE."
+    json: Annotated[bool, Parameter(negative="")] = False
+    "Print the answer as JSON, for programs."
+
+    def settings(self) -> "Settings":
+        return settings({"url": self.url})
+
+    def client(self, *, deadline_s: float = DEADLINE_S) -> "Client":
+        """Does not wait long for a server that is not there."""
+        from tickwork.sdk.client import Client
+
+        found = self.settings()
+        return Client(found.address, token=found.token, deadline=deadline_s)
+
+
+TO = To()
+
+
+def settings(*flags: dict[str, object]) -> "Settings":
+    from tickwork.compose.settings import load
+
+    return load({name: value for group in flags for name, value in group.items()})

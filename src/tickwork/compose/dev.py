@@ -1,0 +1,275 @@
+"""The server in this process and a worker beside it that always runs the latest code that works.
+
+When a file changes, a new worker is started; the old one is asked to end only when the new one serves. So a
+broken file changes nothing but what is said about it. At the end the worker drains first, while its results
+can still be taken.
+"""
+
+import asyncio
+import contextlib
+import importlib.util
+import signal
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from tickwork.compose.children import ChildWorker
+from tickwork.compose.server import serving, until
+from tickwork.compose.settings import Settings
+from tickwork.core.errors import Refused, TickworkError
+from tickwork.ports import wire
+from tickwork.runtime.engine import Engine
+
+DEBOUNCE_MS = 200  # an editor writes a file in several steps
+FOLLOW_S = 0.1
+FOLLOW_MAX = 100  # runs looked at in one round
+TOLD_MAX = 20  # and told; a person cannot read more
+AGAIN_S = (0.2, 0.5, 1.0, 2.0, 5.0)
+MARGIN_S = 10.0  # beyond its own grace, before a worker that does not end is ended
+
+
+@dataclass(frozen=True, slots=True)
+class Serving:
+    address: str
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerServes:
+    seconds: float
+    files: tuple[str, ...] = ()  # whose change made it new
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerBroken:
+    """`message` has the user's line. `old_goes_on`: the code before the change still runs."""
+
+    message: str
+    old_goes_on: bool
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerDied:
+    code: int
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class RunChanged:
+    run: wire.Run
+
+
+@dataclass(frozen=True, slots=True)
+class RunsSkipped:
+    """More happened than a person can read."""
+
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Draining:
+    grace_s: float
+
+
+Note = Serving | WorkerServes | WorkerBroken | WorkerDied | RunChanged | RunsSkipped | Draining
+
+
+async def develop(settings: Settings, app: str, *, say: Callable[[Note], None], reload: bool = True) -> None:
+    """Until SIGTERM or SIGINT; a second one ends everything at once."""
+    folder = folder_of(app)
+    stop, at_once = asyncio.Event(), asyncio.Event()
+
+    def signalled() -> None:
+        (at_once if stop.is_set() else stop).set()
+
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, signalled)
+    async with serving(settings) as (engine, server):
+        say(Serving(server.address))
+        bench = Bench(settings, app, url=server.address, say=say)
+        jobs = [bench.run(), Follower(engine, say).run(), until(stop, engine)]
+        if reload:
+            jobs.append(_watch(folder, settings.folder, bench, stop))
+        try:
+            await _race(stop, [loop.create_task(job) for job in jobs])
+        finally:
+            say(Draining(settings.grace_s))
+            await bench.close(at_once)
+
+
+class Bench:
+    """Where the worker stands: at most one that serves, and one that is to replace it."""
+
+    def __init__(self, settings: Settings, app: str, *, url: str, say: Callable[[Note], None]) -> None:
+        self._settings, self._app, self._url, self._say = settings, app, url, say
+        self._current: ChildWorker | None = None
+        self._next: ChildWorker | None = None
+        self._leaving: set[asyncio.Task[None]] = set()
+        self._wanted = asyncio.Event()
+        self._files: tuple[str, ...] = ()
+        self._failures = 0
+
+    def renew(self, files: tuple[str, ...]) -> None:
+        self._files = files
+        self._failures = 0
+        self._wanted.set()
+
+    async def run(self) -> None:
+        self._wanted.set()
+        while True:
+            await self._wanted.wait()
+            self._wanted.clear()
+            start = asyncio.ensure_future(self._replace())
+            change = asyncio.ensure_future(self._wanted.wait())
+            try:
+                await asyncio.wait((start, change), return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                change.cancel()
+                start.cancel()  # newer code than that which is starting: it is not waited for
+            with contextlib.suppress(asyncio.CancelledError):
+                await start
+
+    async def _replace(self) -> None:
+        loop = asyncio.get_running_loop()
+        began, files = loop.time(), self._files
+        fresh = self._next = ChildWorker(self._settings, self._app, url=self._url)
+        try:
+            await fresh.start()
+            serves = await fresh.until_ready()
+        except asyncio.CancelledError:
+            self._leave(fresh, at_once=True)
+            raise
+        finally:
+            self._next = None
+        if not serves:
+            await fresh.wait()
+            self._say(WorkerBroken(fresh.last_words, self._current is not None))
+            return
+        old, self._current = self._current, fresh
+        self._failures = 0
+        self._say(WorkerServes(loop.time() - began, files))
+        if old is not None:
+            self._leave(old)
+        self._keep(self._mind(fresh))
+
+    async def _mind(self, worker: ChildWorker) -> None:
+        """A worker that ends by itself is started again, ever more slowly."""
+        code = await worker.wait()
+        if self._current is not worker:
+            return
+        self._current = None
+        self._say(WorkerDied(code, worker.last_words))
+        pause_s = AGAIN_S[min(self._failures, len(AGAIN_S) - 1)]
+        self._failures += 1
+        await asyncio.sleep(pause_s)
+        self._wanted.set()
+
+    def _leave(self, worker: ChildWorker, *, at_once: bool = False) -> None:
+        grace_s = 1.0 if at_once else self._settings.grace_s + MARGIN_S
+        self._keep(worker.stop(grace_s=grace_s))
+
+    def _keep(self, job: object) -> None:
+        task = asyncio.ensure_future(job)  # type: ignore[call-overload]  # any awaitable of ours
+        self._leaving.add(task)
+        task.add_done_callback(self._leaving.discard)
+
+    async def close(self, at_once: asyncio.Event) -> None:
+        workers = [one for one in (self._current, self._next) if one is not None]
+        self._current = None
+        for worker in workers:
+            self._leave(worker)
+        ended = asyncio.ensure_future(asyncio.gather(*self._leaving, return_exceptions=True))
+        hurry = asyncio.ensure_future(at_once.wait())
+        await asyncio.wait((ended, hurry), return_when=asyncio.FIRST_COMPLETED)
+        hurry.cancel()
+        if not ended.done():
+            for worker in workers:
+                await worker.kill()
+        await ended
+
+
+class Follower:
+    """Tells every run as it appears and whenever its state changes; what is there at the start is not told."""
+
+    def __init__(self, engine: Engine, say: Callable[[Note], None]) -> None:
+        self._engine, self._say = engine, say
+        self._live: dict[str, str] = {}  # id -> state
+        self._ended: dict[str, None] = {}  # the latest of them, oldest first
+
+    async def run(self) -> None:
+        await self._changed()
+        seen = self._seq
+        while True:
+            await asyncio.sleep(FOLLOW_S)
+            if self._seq != seen:
+                seen = self._seq
+                self._tell(await self._changed())
+
+    @property
+    def _seq(self) -> int:
+        assert self._engine.partition is not None
+        return self._engine.partition.durable_seq
+
+    def _tell(self, runs: list[wire.Run]) -> None:
+        for run in runs[:TOLD_MAX]:
+            self._say(RunChanged(run))
+        if len(runs) > TOLD_MAX:
+            self._say(RunsSkipped(len(runs) - TOLD_MAX))
+
+    async def _changed(self) -> list[wire.Run]:
+        page, _ = await self._engine.runs(self._engine.filter(limit=FOLLOW_MAX))
+        found: dict[str, wire.Run] = {run.id: run for run in reversed(page)}
+        for run_id in [one for one in self._live if one not in found][:FOLLOW_MAX]:
+            with contextlib.suppress(TickworkError):
+                found[run_id] = await self._engine.run(run_id)
+        return [run for run in found.values() if self._is_news(run)]
+
+    def _is_news(self, run: wire.Run) -> bool:
+        if run.ended_at is None:
+            self._ended.pop(run.id, None)
+            before, self._live[run.id] = self._live.get(run.id), run.state
+            return before != run.state
+        news = run.id not in self._ended
+        self._live.pop(run.id, None)
+        self._ended[run.id] = None
+        if len(self._ended) > 10 * FOLLOW_MAX:
+            del self._ended[next(iter(self._ended))]
+        return news
+
+
+def folder_of(app: str) -> Path:
+    """What is watched: the folder of the file, or of the module's package. Raises `Refused` where there is none."""
+    where = app.rpartition(":")[0] if ":" in app and not app.endswith(".py") else app
+    if where.endswith(".py") or "/" in where:
+        path = Path(where)
+        if not path.is_file():
+            what = "is a folder" if path.is_dir() else "does not exist"
+            raise Refused("unknown_app", f"{where} {what}; name a Python file (app.py) or a module")
+        return path.resolve().parent
+    with contextlib.suppress(ImportError, ValueError):
+        spec = importlib.util.find_spec(where.partition(".")[0])
+        if spec is not None and spec.origin is not None:
+            return Path(spec.origin).resolve().parent
+    raise Refused("unknown_app", f"there is no module {where}; name a Python file (app.py) or a module")
+
+
+async def _watch(folder: Path, data: Path, bench: Bench, stop: asyncio.Event) -> None:
+    from watchfiles import PythonFilter, awatch
+
+    wanted = PythonFilter(ignore_paths=[str(data.resolve())])
+    async for changes in awatch(folder, watch_filter=wanted, debounce=DEBOUNCE_MS, step=50, stop_event=stop):
+        paths = sorted({Path(path) for _, path in changes})
+        bench.renew(tuple(str(path.relative_to(folder)) for path in paths))
+
+
+async def _race(stop: asyncio.Event, jobs: list[asyncio.Task[None]]) -> None:
+    """Until asked to stop, or until one of the jobs fails: its error is raised."""
+    stopped = asyncio.ensure_future(stop.wait())
+    try:
+        done, _ = await asyncio.wait((stopped, *jobs), return_when=asyncio.FIRST_COMPLETED)
+        for job in done:
+            job.result()
+    finally:
+        for task in (stopped, *jobs):
+            task.cancel()
+        await asyncio.gather(stopped, *jobs, return_exceptions=True)

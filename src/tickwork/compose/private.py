@@ -1,0 +1,84 @@
+"""A server and a worker for one caller in this process, on a free port of loopback and on the data folder.
+
+The server's loop has a thread of its own, so that the caller may wait as it likes. Both end with the block; what
+they have not finished stays in the folder, for the next server.
+"""
+
+import asyncio
+import secrets
+import threading
+from types import TracebackType
+from typing import Self
+
+import msgspec
+
+from tickwork.compose.children import ChildWorker
+from tickwork.compose.server import serving
+from tickwork.compose.settings import Settings
+from tickwork.core.errors import Refused
+
+START_S = 60.0
+MARGIN_S = 10.0
+
+
+class PrivateServer:
+    """`with PrivateServer(settings, app) as server: Client(server.address, token=server.token)`."""
+
+    def __init__(self, settings: Settings, app: str) -> None:
+        # The port is open to everybody on this machine while it lasts: a token of its own keeps it private.
+        self.token = secrets.token_urlsafe(32)
+        self._settings = msgspec.structs.replace(settings, host="127.0.0.1", port=0, token=self.token, url="")
+        self._app = app
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stop = asyncio.Event()
+        self._begun = threading.Event()
+        self._failed: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name="tickwork-server", daemon=True)
+        self.address = ""
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        try:
+            begun = self._begun.wait(START_S)
+        except BaseException:
+            self.close()
+            raise
+        if self._failed is not None:
+            self._thread.join()
+            raise self._failed
+        if not begun:
+            self.close()
+            raise Refused("no_worker", f"{self._app} was not loaded within {START_S:g} s")
+        return self
+
+    def __exit__(
+        self, _type: type[BaseException] | None, _error: BaseException | None, _at: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        if self._loop is not None and self._thread.is_alive():
+            self._loop.call_soon_threadsafe(self._stop.set)
+        self._thread.join(self._settings.grace_s + 2 * MARGIN_S)
+
+    def _run(self) -> None:
+        try:
+            asyncio.run(self._serve())
+        except BaseException as error:
+            self._failed = error
+        finally:
+            self._begun.set()
+
+    async def _serve(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        async with serving(self._settings, own_process=False) as (_, server):
+            worker = ChildWorker(self._settings, self._app, url=server.address)
+            await worker.start()
+            try:
+                if not await worker.until_ready():
+                    raise Refused("application", worker.last_words)
+                self.address = server.address
+                self._begun.set()
+                await self._stop.wait()
+            finally:
+                await worker.stop(grace_s=self._settings.grace_s + MARGIN_S)

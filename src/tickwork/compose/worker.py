@@ -1,0 +1,74 @@
+"""The worker process: agent, link and executors."""
+
+import asyncio
+import os
+import signal
+import socket
+from collections.abc import Callable
+
+from tickwork.compose.settings import Settings, names, pairs
+from tickwork.executors.http import HttpExecutor
+from tickwork.executors.limits import Limits
+from tickwork.executors.process import ProcessExecutor
+from tickwork.executors.shell import ShellExecutor
+from tickwork.ports.exchange import Profile
+from tickwork.ports.executor import Executor
+from tickwork.system import SystemClock, SystemIds
+from tickwork.version import VERSION
+from tickwork.worker.agent import Agent
+from tickwork.worker.link import HttpLink
+
+
+def profile_of(settings: Settings) -> Profile:
+    return Profile(
+        queues=names(settings.queues) or ("default",),
+        labels=pairs(settings.labels, path="labels"),
+        host=socket.gethostname(),
+        pid=os.getpid(),
+        version=VERSION,
+    )
+
+
+def executors_of(settings: Settings, app: str) -> list[Executor]:
+    limits = Limits(memory_mb=settings.memory_mb) if settings.memory_mb else None
+    functions = ProcessExecutor(
+        app,
+        processes=settings.processes,
+        threads=settings.threads,
+        coroutines=settings.coroutines,
+        limits=limits,
+    )
+    return [functions, ShellExecutor(), HttpExecutor()]
+
+
+async def work(settings: Settings, app: str, *, ready: Callable[[Agent], None]) -> None:
+    """Until SIGTERM or SIGINT; a second one ends it at once."""
+    link = HttpLink(settings.address, token=settings.token)
+    agent = Agent(
+        link,
+        executors_of(settings, app),
+        clock=SystemClock(),
+        ids=SystemIds(),
+        name=settings.worker or f"{socket.gethostname()}-{os.getpid()}",
+        profile=profile_of(settings),
+    )
+    drains: list[asyncio.Task[None]] = []
+    loop = asyncio.get_running_loop()
+
+    def drain() -> None:
+        grace_s = 0.0 if drains else settings.grace_s
+        drains.append(loop.create_task(agent.drain(grace_s=grace_s)))
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, drain)
+    try:
+        run = loop.create_task(agent.run())
+        reached = loop.create_task(agent.reached.wait())
+        await asyncio.wait((run, reached), return_when=asyncio.FIRST_COMPLETED)
+        if not run.done():
+            ready(agent)
+        reached.cancel()
+        await run
+        await asyncio.gather(*drains, return_exceptions=True)
+    finally:
+        await link.close()

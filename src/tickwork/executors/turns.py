@@ -1,0 +1,136 @@
+"""What executors have in common that run each attempt as one coroutine: so many at once, the others in line."""
+
+import asyncio
+from collections import deque
+from functools import partial
+
+import msgspec
+
+from tickwork.core.errors import Corrupt, Refused
+from tickwork.core.values import Ref
+from tickwork.ports.exchange import VALUE_BYTES_MAX, Begun, Broke, Catalog, Done, Returned, Spec, Work
+from tickwork.ports.executor import Sink
+from tickwork.ports.host import filled
+
+BEGUN_S = 1.0
+Key = tuple[int, int]
+
+
+class Failure(Exception):
+    """How an attempt ended badly, in the words of its report."""
+
+    def __init__(self, error: str, message: str, *, permanent: bool = False, exit_code: int | None = None) -> None:
+        super().__init__(message)
+        self.error, self.message, self.permanent, self.exit_code = error, message, permanent, exit_code
+
+
+class Turns:
+    """Subclasses say how one attempt runs. Cancelling it must end everything it has started."""
+
+    kinds: frozenset[str] = frozenset()
+
+    def __init__(self, *, at_once: int) -> None:
+        self._at_once = at_once
+        self._line: deque[tuple[Work, Spec]] = deque()
+        self._running: dict[Key, asyncio.Task[Done | Broke]] = {}
+        self._silent: dict[Key, None] = {}  # stopped: nothing is said
+
+    @property
+    def slots(self) -> int:
+        """Grows with what comes: a worker that gets no such work asks for little of it."""
+        return min(self._at_once, 2 * len(self._running) + 2)
+
+    async def start(self, sink: Sink) -> Catalog:
+        self._sink = sink
+        return Catalog()
+
+    async def attempt(self, work: Work, spec: Spec) -> bytes:
+        """The result as MessagePack. Raises `Failure`."""
+        raise NotImplementedError
+
+    def wall_ms(self) -> int:
+        raise NotImplementedError
+
+    def run(self, work: Work, spec: Spec) -> None:
+        self._line.append((work, spec))
+        self._next()
+
+    def saved(self, task: int, attempt: int) -> None:
+        """Nothing here makes checkpoints."""
+
+    def stop(self, task: int, attempt: int) -> None:
+        key = (task, attempt)
+        self._line = deque(one for one in self._line if (one[0].task, one[0].attempt) != key)
+        running = self._running.get(key)
+        if running is not None:
+            self._silent[key] = None
+            running.cancel()
+
+    def recall(self) -> tuple[Key, ...]:
+        keys = tuple((work.task, work.attempt) for work, _ in self._line)
+        self._line.clear()
+        return keys
+
+    async def close(self, *, grace_s: float) -> None:
+        for key in self.recall():
+            self._sink.report(Returned(*key))
+        if self._running and grace_s > 0:
+            await asyncio.wait(list(self._running.values()), timeout=grace_s)
+        left = list(self._running.values())
+        for running in left:
+            running.cancel()
+        if left:
+            await asyncio.wait(left)
+            await asyncio.sleep(0)  # their ends are reported in the next turn of the loop
+
+    async def _filled(self, work: Work) -> Work:
+        """With the arguments that lie in the artifact store."""
+        if not work.fetch:
+            return work
+        try:
+            found = {one.digest: await self._sink.fetch(one.digest) for one in work.fetch}
+            args = filled(work.args, work.fetch, found.__getitem__)
+        except (Corrupt, Refused) as error:
+            raise Failure(type(error).__name__, str(error)) from error
+        return msgspec.structs.replace(work, args=args)
+
+    async def _kept(self, value: bytes) -> bytes | Ref:
+        if len(value) <= VALUE_BYTES_MAX:
+            return value
+        return Ref(await self._sink.store(value), len(value), None, "artifact")
+
+    def _next(self) -> None:
+        while self._line and len(self._running) < self._at_once:
+            work, spec = self._line.popleft()
+            key = (work.task, work.attempt)
+            task = asyncio.get_running_loop().create_task(self._turn(key, work, spec))
+            self._running[key] = task
+            task.add_done_callback(partial(self._ended, key))
+
+    def _ended(self, key: Key, task: "asyncio.Task[Done | Broke]") -> None:
+        """Also of one that was cancelled before it began."""
+        del self._running[key]
+        if key in self._silent:
+            del self._silent[key]
+        else:
+            self._sink.report(Returned(*key) if task.cancelled() else task.result())
+        self._next()
+
+    async def _turn(self, key: Key, work: Work, spec: Spec) -> Done | Broke:
+        started_ms = self.wall_ms()
+        begun = asyncio.get_running_loop().call_later(BEGUN_S, self._sink.report, Begun(*key, started_ms))
+        try:
+            async with asyncio.timeout(spec.running_ms / 1000 if spec.running_ms else None):
+                value = await self.attempt(await self._filled(work), spec)
+            return Done(*key, await self._kept(value), started_ms, self.wall_ms())
+        except TimeoutError:
+            message = f"ran longer than {spec.running_ms} ms"
+            return Broke(*key, "TimeoutError", message, False, None, started_ms, self.wall_ms())
+        except Failure as failure:
+            return Broke(
+                *key, failure.error, failure.message, failure.permanent, failure.exit_code, started_ms, self.wall_ms()
+            )
+        except Exception as error:  # whatever it is, the attempt ends once
+            return Broke(*key, type(error).__name__, str(error), False, None, started_ms, self.wall_ms())
+        finally:
+            begun.cancel()

@@ -1,0 +1,75 @@
+"""A journal on its way out: one head that says what the rows need to be decided again, then the rows.
+
+The head has the settings under which the machine began and the place where the rows begin: everything that a replay
+needs, so an export is read without the store it came from.
+"""
+
+import struct
+import zlib
+from collections.abc import Iterable, Iterator
+
+import msgspec
+
+from tickwork.core.errors import Corrupt
+from tickwork.core.model import Settings
+from tickwork.journal.record import GENESIS, Sealed
+from tickwork.journal.stream import Reader
+
+MAGIC = b"TWJ1"
+_SIZE = struct.Struct(">II")  # length, checksum
+HEAD_BYTES_MAX = 64 * 1024
+
+
+class Head(msgspec.Struct, frozen=True):
+    settings: Settings
+    after: int = 0  # the rows begin behind this seq
+    hash: bytes = GENESIS  # of that row
+
+
+_decoder = msgspec.msgpack.Decoder(Head)
+
+
+def write_head(head: Head) -> bytes:
+    body = msgspec.msgpack.encode(head)
+    return MAGIC + _SIZE.pack(len(body), zlib.crc32(body)) + body
+
+
+def read(chunks: Iterable[bytes]) -> tuple[Head, Iterator[Sealed]]:
+    """The head at once, the rows as they are asked for. A torn last row raises `Corrupt` when it is reached."""
+    source = iter(chunks)
+    buffer = b""
+    begin = len(MAGIC) + _SIZE.size
+    while (end := _end(buffer, begin)) is None or len(buffer) < end:
+        piece = next(source, None)
+        if piece is None:
+            raise Corrupt("this is not an exported journal, or only the beginning of one")
+        buffer += piece
+    body = buffer[begin:end]
+    if zlib.crc32(body) != _SIZE.unpack_from(buffer, len(MAGIC))[1]:
+        raise Corrupt("the head of the journal is damaged: its checksum does not match")
+    try:
+        head = _decoder.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise Corrupt(f"the head of the journal cannot be read: {error}") from None
+    return head, _rows(buffer[end:], source)
+
+
+def _end(buffer: bytes, begin: int) -> int | None:
+    """Where the head ends, as soon as that can be told."""
+    if not MAGIC.startswith(buffer[: len(MAGIC)]):
+        raise Corrupt("this is not an exported journal: it begins with something else")
+    if len(buffer) < begin:
+        return None
+    length: int = _SIZE.unpack_from(buffer, len(MAGIC))[0]
+    if length > HEAD_BYTES_MAX:
+        raise Corrupt("the head of the journal is damaged: it cannot be that long")
+    return begin + length
+
+
+def _rows(first: bytes, rest: Iterator[bytes]) -> Iterator[Sealed]:
+    reader = Reader()
+    yield from reader.feed(first)
+    for piece in rest:
+        yield from reader.feed(piece)
+    if reader.torn:
+        raise Corrupt("the journal ends in the middle of a row; what came before is whole")

@@ -1,0 +1,81 @@
+"""What the engine is told, checked before it becomes an input.
+
+A refused input is journalled like any other, so whatever gets past here can be written and is not large: an input that
+cannot be encoded would stop its partition.
+"""
+
+from typing import Any
+
+import msgspec
+
+from tickwork.core.commands import DELAY_MS_MAX, KEY_CHARACTERS_MAX
+from tickwork.core.errors import Refused
+from tickwork.core.inputs import Input
+from tickwork.core.strictjson import check as check_plain
+from tickwork.core.values import INLINE_BYTES_MAX, Value, pack
+from tickwork.ports import wire
+
+COMMAND_BYTES_MAX = 4 * 1024 * 1024
+
+_plain = msgspec.msgpack.Decoder()
+_TEXTS = (
+    ("id", "bad_run_id"), ("key", "key_too_long"), ("debounce", "key_too_long"), ("definition", "unknown_workflow"),
+)  # fmt: skip
+
+
+def check_terms(submission: wire.Submission) -> None:
+    """What is refused is journalled too, so it must be possible to write it, and it must not be large."""
+    for field, code in _TEXTS:
+        text = getattr(submission, field)
+        if text and (len(text) > KEY_CHARACTERS_MAX or not _encodes(text)):
+            raise Refused(code, f"at most {KEY_CHARACTERS_MAX} characters of valid text", path=field)
+    for field, code in (("delay_ms", "bad_delay"), ("priority", "bad_priority")):
+        number = getattr(submission, field)
+        if number is not None and not 0 <= number <= DELAY_MS_MAX:
+            raise Refused(code, f"a number from 0 to {DELAY_MS_MAX}", path=field)
+
+
+def _encodes(text: str) -> bool:
+    if text.isascii():
+        return True
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def check_writable(asked: Input) -> None:
+    """A command that cannot be journalled is refused here: no tick could get past it."""
+    try:
+        size = len(msgspec.msgpack.encode(asked))
+    except (OverflowError, ValueError, TypeError) as error:
+        raise Refused("bad_value", f"this cannot be stored: {error}") from None
+    if size > COMMAND_BYTES_MAX:
+        raise Refused("json_too_large", f"a command has at most {COMMAND_BYTES_MAX} bytes, this one has {size}")
+
+
+def packed(value: Any, path: str) -> bytes:
+    """Decoders let numbers through that MessagePack cannot carry."""
+    try:
+        return pack(value)
+    except (OverflowError, TypeError, ValueError, RecursionError) as error:
+        raise Refused("bad_value", f"this cannot be stored: {error}", path=path) from None
+
+
+def small(value: Any, path: str) -> Value:
+    check_plain(value)
+    data = pack(value)
+    if len(data) > INLINE_BYTES_MAX:
+        raise Refused("value_too_large", f"at most {INLINE_BYTES_MAX} bytes here; pass a reference instead", path=path)
+    return data
+
+
+def shown(data: bytes) -> Any:
+    """Bytes of a worker may be anything; what is not plain data is shown as a remark."""
+    try:
+        plain = _plain.decode(data)
+        check_plain(plain)
+    except (ValueError, TypeError, RecursionError, Refused) as error:
+        return f"[{len(data)} bytes that cannot be shown: {error}]"
+    return plain

@@ -1,0 +1,358 @@
+"""The asynchronous client; see `client.py`. Time is the event loop's, so it runs on a simulated one too."""
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping, Sequence
+from contextlib import aclosing
+from datetime import datetime, timedelta
+from types import TracebackType
+from typing import Any, Self, TypeVar, overload
+
+import httpx2
+import msgspec
+
+from tickwork.core.errors import TickworkError, Unavailable
+from tickwork.ports import wire
+from tickwork.sdk import calls
+from tickwork.sdk.calls import Ask, Handle, RunLike
+from tickwork.sdk.connection import (
+    STREAM_SILENCE_S,
+    Address,
+    Event,
+    EventReader,
+    NoStream,
+    Patience,
+    check_stream,
+    stream_error,
+    stream_headers,
+    unreachable,
+)
+from tickwork.sdk.registry import App
+from tickwork.sdk.workflows import Workflow
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+class AsyncClient:
+    """Talks to a server from asynchronous code. Close it, or use it in an `async with`."""
+
+    def __init__(
+        self,
+        url: str | None = None,
+        *,
+        token: str | None = None,
+        deadline: float = 30.0,
+        transport: httpx2.AsyncBaseTransport | None = None,
+    ) -> None:
+        """`url` and `token`, or TICKWORK_URL and TICKWORK_TOKEN (or TICKWORK_TOKEN_FILE), or this machine."""
+        self.address = Address.of(url, token)
+        self._deadline_s = deadline
+        self._http = httpx2.AsyncClient(
+            base_url=self.address.url,
+            headers=self.address.headers(),
+            timeout=httpx2.Timeout(30.0, connect=5.0),
+            trust_env=not self.address.local,  # no proxy stands before this machine itself
+            transport=transport,
+        )
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, _type: type[BaseException] | None, _error: BaseException | None, _at: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Ends its connections."""
+        await self._http.aclose()
+
+    # ---- runs
+
+    async def submit(
+        self,
+        workflow: Workflow[..., R] | str,
+        inputs: Mapping[str, Any] | None = None,
+        /,
+        *,
+        key: str = "",
+        id: str = "",  # noqa: A002 - the field's name
+        delay: str | timedelta | None = None,
+        start_at: datetime | str | None = None,
+        priority: int | None = None,
+        **values: Any,
+    ) -> Handle[R]:
+        """Starts a run; durable when it returns. Inputs by name, or as one mapping; they are checked first.
+
+        The same `key` gives the same run for 24 hours.
+        """
+        wanted = calls.submission(
+            workflow, inputs, values, key=key, id=id, delay=delay, start_at=start_at, priority=priority
+        )
+        answer = await self._ask(calls.submit(wanted))
+        return Handle(answer.id, answer.duplicate, None if isinstance(workflow, str) else workflow)
+
+    async def submit_many(
+        self,
+        workflow: Workflow[..., R] | str,
+        rows: Iterable[Mapping[str, Any]],
+        /,
+        *,
+        keys: Iterable[str] | None = None,
+        priority: int | None = None,
+    ) -> list[Handle[R]]:
+        """A run for each row of inputs, a thousand per call. Raises `BatchRefused` where some were refused."""
+        answers: list[wire.Submitted | wire.Rejected] = []
+        for batch in calls.batches(calls.submissions(workflow, rows, keys, priority)):
+            answers += calls.batch_answer(await self._ask(calls.submit_batch(batch)))
+        return calls.settle(answers, workflow)
+
+    async def get(self, run: RunLike) -> wire.RunDetail:
+        """A run with its tasks, inputs and output."""
+        return await self._ask(calls.get(run))
+
+    async def wait(self, run: RunLike, *, timeout: float | None = None) -> wire.RunDetail:
+        """The run when it has ended, however it ended. Raises `StillRunning` after `timeout` seconds."""
+        async with aclosing(self.watch(run, timeout=timeout)) as changes:
+            async for _ in changes:
+                pass
+        return await self.get(run)
+
+    async def watch(self, run: RunLike, *, timeout: float | None = None) -> AsyncGenerator[wire.Run, None]:
+        """The run each time it has changed, until it has ended."""
+        patience = Patience(now_s=self._now(), within_s=timeout)
+        streaming, seen = True, None
+        found: wire.Run
+        while True:
+            if streaming:
+                try:
+                    async with aclosing(self._events(run, patience)) as changes:
+                        async for found in changes:
+                            yield found
+                            if found.state in calls.ENDED:
+                                return
+                except NoStream:
+                    streaming = False
+            found = await self._ask(calls.get(run), within_s=patience.left_s(self._now()))
+            if found != seen:
+                yield found
+                seen = found
+            if found.state in calls.ENDED:
+                return
+            pause = patience.pause_s(self._now(), cap_s=2.0)
+            if pause is None:
+                raise calls.still_running(found)
+            await asyncio.sleep(pause)
+
+    @overload
+    async def result(self, run: Handle[R], *, timeout: float | None = None) -> R: ...
+    @overload
+    async def result(self, run: RunLike, *, timeout: float | None = None) -> Any: ...
+    async def result(self, run: RunLike, *, timeout: float | None = None) -> Any:
+        """The output of a run, waited for, as the type that the workflow says. Raises `RunFailed`."""
+        workflow = run.workflow if isinstance(run, Handle) else None
+        return calls.typed_output(await self.wait(run, timeout=timeout), workflow)
+
+    async def list(
+        self, workflow: Workflow[..., Any] | str = "", *, state: str | Iterable[str] = (), page_size: int = 100
+    ) -> AsyncIterator[wire.Run]:
+        """Runs, newest first; further pages are fetched on the way."""
+        cursor = ""
+        while True:
+            page = await self._ask(calls.page_of(workflow, state, cursor, page_size))
+            for run in page.runs:
+                yield run
+            if not page.next:
+                return
+            cursor = page.next
+
+    async def cancel(self, run: RunLike, *, reason: str = "") -> None:
+        """Ends a run; what is running of it is stopped."""
+        await self._ask(calls.cancel(run, reason))
+
+    async def pause(self, run: RunLike, *, reason: str = "", until: datetime | str | None = None) -> None:
+        """Starts nothing more of it until it is resumed, or `until` has come."""
+        await self._ask(calls.pause(run, reason, until))
+
+    async def resume(self, run: RunLike, *, reason: str = "") -> None:
+        """Goes on with a paused run."""
+        await self._ask(calls.resume(run, reason))
+
+    async def retry(self, run: RunLike, *, reason: str = "") -> None:
+        """Tries again whatever failed in a failed run."""
+        await self._ask(calls.retry(run, reason))
+
+    async def resolve(
+        self, run: RunLike, decisions: Mapping[str, str], *, values: Mapping[str, Any] | None = None, reason: str = ""
+    ) -> None:
+        """Decides about each failed node: retry, accept (with a value) or skip."""
+        await self._ask(calls.resolve(run, decisions, values or {}, reason))
+
+    async def rerun(
+        self, run: RunLike, *, from_node: str = "", definition: str = "", inputs: Mapping[str, Any] | None = None
+    ) -> Handle[Any]:
+        """A new run like an old one; with `from_node` it keeps the results before that node."""
+        answer = await self._ask(calls.rerun(run, from_node, definition, inputs))
+        return Handle(answer.id, answer.duplicate, run.workflow if isinstance(run, Handle) else None)
+
+    async def approve(self, run: RunLike, node: str, *, comment: str = "") -> None:
+        """Lets an approval pass."""
+        await self._ask(calls.decide(run, node, approve=True, comment=comment))
+
+    async def reject(self, run: RunLike, node: str, *, comment: str = "") -> None:
+        """Refuses an approval."""
+        await self._ask(calls.decide(run, node, approve=False, comment=comment))
+
+    async def signal(self, event: str, payload: Any = None, *, key: str = "", run: RunLike | None = None) -> None:
+        """Tells an event to one run, or to all that wait for its name and key."""
+        await self._ask(calls.signal(event, payload, key=key, run=run))
+
+    async def why(self, run: RunLike) -> wire.Why:
+        """What was decided about a run, and what it waits for."""
+        return await self._ask(calls.why(run))
+
+    async def logs(self, run: RunLike, *, follow: bool = False) -> AsyncIterator[wire.LogLine]:
+        """The lines of a run's tasks; with `follow` also those to come, until the run has ended."""
+        if not follow:
+            for line in calls.log_lines(await self._ask(calls.logs(run))):
+                yield line
+            return
+        patience, last = Patience(now_s=self._now(), within_s=self._deadline_s), ""
+        while True:
+            try:
+                async with self._stream(calls.logs_path(run), last, {"follow": "true"}, None) as events:
+                    async for event in events:
+                        if event is not None:
+                            last = event.id or last
+                            patience = Patience(now_s=self._now(), within_s=self._deadline_s)
+                            yield msgspec.json.decode(event.data, type=wire.LogLine)
+                return
+            except (httpx2.TransportError, Unavailable) as error:
+                await self._rest(patience, error)
+
+    # ---- what is there
+
+    async def publish(self, *things: Workflow[..., Any] | App) -> None:
+        """Makes workflows and their schedules known to the server, all or none."""
+        await self._ask(calls.publish(things))
+
+    async def workflows(self) -> Sequence[wire.Workflow]:
+        """All workflows."""
+        return await self._ask(calls.workflows())
+
+    async def workflow(self, name: str) -> wire.WorkflowDetail:
+        """One workflow with its document."""
+        return await self._ask(calls.workflow(name))
+
+    async def schedules(self) -> Sequence[wire.Schedule]:
+        """All schedules."""
+        return await self._ask(calls.schedules())
+
+    async def put_schedule(
+        self,
+        name: str,
+        workflow: Workflow[..., Any] | str,
+        *,
+        cron: str = "",
+        every: str = "",
+        timezone: str = "UTC",
+        inputs: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Makes or changes a schedule."""
+        await self._ask(calls.put_schedule(name, calls.schedule_request(workflow, cron, every, timezone, inputs)))
+
+    async def delete_schedule(self, name: str) -> None:
+        """Removes a schedule; runs that it made go on."""
+        await self._ask(calls.schedule_deed(name, "delete"))
+
+    async def pause_schedule(self, name: str) -> None:
+        """Makes no more runs until it is resumed."""
+        await self._ask(calls.schedule_deed(name, "pause"))
+
+    async def resume_schedule(self, name: str) -> None:
+        """Makes runs again."""
+        await self._ask(calls.schedule_deed(name, "resume"))
+
+    async def workers(self) -> Sequence[wire.Worker]:
+        """The workers that the server knows."""
+        return await self._ask(calls.workers())
+
+    async def status(self) -> wire.Status:
+        """How the engine is."""
+        return await self._ask(calls.status())
+
+    # ---- the network
+
+    async def _ask(self, ask: Ask[T], *, within_s: float | None = None) -> T:
+        within_s = self._deadline_s if within_s is None else min(within_s, self._deadline_s)
+        patience = Patience(now_s=self._now(), within_s=within_s)
+        headers = ask.headers()
+        while True:
+            try:
+                answer = await self._http.request(
+                    ask.method, ask.path, params=ask.query, content=ask.body, headers=headers
+                )
+                return ask.read(answer.status_code, answer.headers, answer.content)
+            except (httpx2.TransportError, Unavailable) as error:
+                await self._rest(patience, error)
+
+    @staticmethod
+    def _now() -> float:
+        return asyncio.get_running_loop().time()
+
+    async def _rest(self, patience: Patience, error: Exception) -> None:
+        at_least_ms = error.retry_after_ms if isinstance(error, Unavailable) else 0
+        pause = patience.pause_s(self._now(), at_least_ms=at_least_ms)
+        if pause is None:
+            raise unreachable(self.address, error) from error
+        await asyncio.sleep(pause)
+
+    async def _events(self, run: RunLike, patience: Patience) -> AsyncGenerator[wire.Run, None]:
+        """From one opening of the stream; ends where the connection does. Raises `NoStream` where there is none."""
+        try:
+            left = patience.left_s(self._now())
+            async with self._stream(calls.events_path(run), "", {}, left) as events:
+                async for event in events:
+                    if patience.left_s(self._now()) == 0.0:
+                        return
+                    if event is not None and event.event == "run":
+                        yield msgspec.json.decode(event.data, type=wire.Run)
+        except (httpx2.TransportError, Unavailable):
+            return  # the caller asks for the run itself, and opens the stream again
+
+    def _stream(self, path: str, last: str, query: dict[str, str], left_s: float | None) -> "_Stream":
+        return _Stream(self._http, path, stream_headers(last), query, left_s)
+
+
+class _Stream:
+    """Server-sent events from one request."""
+
+    def __init__(
+        self, http: httpx2.AsyncClient, path: str, headers: dict[str, str], query: dict[str, str], left_s: float | None
+    ) -> None:
+        silence = STREAM_SILENCE_S if left_s is None else min(STREAM_SILENCE_S, max(left_s, 0.001))
+        timeout = httpx2.Timeout(30.0, connect=5.0, read=silence)
+        self._opening = http.stream("GET", path, params=query, headers=headers, timeout=timeout)
+
+    async def __aenter__(self) -> AsyncIterator[Event | None]:
+        answer = await self._opening.__aenter__()
+        try:
+            if answer.status_code >= 300:
+                raise stream_error(answer.status_code, answer.headers, await answer.aread())
+            check_stream(answer.headers)
+        except (TickworkError, NoStream, httpx2.TransportError):
+            await self._opening.__aexit__(None, None, None)
+            raise
+        return self._events(answer)
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
+    ) -> None:
+        await self._opening.__aexit__(kind, error, at)
+
+    @staticmethod
+    async def _events(answer: httpx2.Response) -> AsyncIterator[Event | None]:
+        """None for a line that ends no event, so that whoever waits can look at the time."""
+        reader = EventReader()
+        async for line in answer.aiter_lines():
+            yield reader.feed(line)

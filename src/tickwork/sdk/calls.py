@@ -1,0 +1,380 @@
+"""What the API can be asked, as plain values: requests are built and answers read without any network.
+
+Both clients send these. A call that changes something carries an `Idempotency-Key`, the same for each try, so
+that trying again after a lost answer is safe.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from urllib.parse import quote
+from uuid import uuid4
+
+import msgspec
+
+from tickwork.core.errors import Refused, TickworkError, Unavailable
+from tickwork.core.timetext import instant_ms
+from tickwork.ports import wire
+from tickwork.sdk.connection import error_of
+from tickwork.sdk.options import duration
+from tickwork.sdk.plain import plain
+from tickwork.sdk.workflows import SCHEDULED_TIME, Workflow
+
+if TYPE_CHECKING:
+    from tickwork.sdk.registry import App
+
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+R = TypeVar("R")
+
+BATCH_MAX = 1_000
+ENDED = frozenset(("completed", "failed", "cancelled"))
+
+_encode = msgspec.json.Encoder().encode
+
+
+class RunFailed(TickworkError):
+    """A run ended otherwise than completed; `run` says how."""
+
+    code = "run_failed"
+
+    def __init__(self, run: wire.Run) -> None:
+        reason = f": {run.error}" if run.error else ""
+        super().__init__(f"the run {run.id} of {run.workflow} is {run.state}{reason}; see why({run.id!r})")
+        self.run = run
+
+
+class StillRunning(Unavailable):
+    """The time to wait was over before the run was; it goes on."""
+
+    code = "still_running"
+
+
+class BatchRefused(Refused):
+    """Some submissions of a batch were refused; the others stand. `handles` has None where one was refused."""
+
+    def __init__(self, handles: "list[Handle[Any] | None]", rejected: dict[int, wire.Rejected]) -> None:
+        at, first = next(iter(rejected.items()))
+        super().__init__(
+            first.code, f"{len(rejected)} of {len(handles)} were refused, the first: {first.detail}", path=f"[{at}]"
+        )
+        self.handles = handles
+        self.rejected = rejected
+
+
+@dataclass(frozen=True, slots=True)
+class Handle(Generic[R]):
+    """A submitted run. `duplicate`: it was there already, under the same key."""
+
+    id: str
+    duplicate: bool = False
+    workflow: "Workflow[..., R] | None" = None
+
+    def __str__(self) -> str:
+        return self.id
+
+
+RunLike = str | Handle[Any] | wire.Run
+
+
+@dataclass(frozen=True, slots=True)
+class Ask(Generic[T_co]):
+    """One request, and the type of its answer."""
+
+    method: str
+    path: str
+    answer: Any
+    query: dict[str, str] = field(default_factory=dict)
+    body: bytes | None = None
+
+    def headers(self) -> dict[str, str]:
+        found = {"Accept": "application/json"}
+        if self.body is not None:
+            found["Content-Type"] = "application/json"
+        if self.method != "GET":
+            found["Idempotency-Key"] = uuid4().hex
+        return found
+
+    def read(self, status: int, headers: Mapping[str, str], body: bytes) -> T_co:
+        """The answer, or the error that it stands for."""
+        if status >= 300:
+            raise error_of(status, headers, body)
+        if self.answer is None:
+            return None  # type: ignore[return-value]  # T is None here
+        if self.answer is bytes:
+            return body  # type: ignore[return-value]  # T is bytes here
+        try:
+            if isinstance(self.answer, tuple):
+                return _listed(body, *self.answer)  # type: ignore[return-value]  # T is that list
+            return msgspec.json.decode(body, type=self.answer)  # type: ignore[no-any-return]  # T is that type
+        except msgspec.MsgspecError as error:
+            raise Unavailable(f"the server's answer to {self.path} cannot be read: {error}", retry_after_ms=0) from None
+
+
+def id_of(run: RunLike) -> str:
+    return run if isinstance(run, str) else run.id
+
+
+def submission(
+    workflow: "Workflow[..., Any] | str",
+    inputs: Mapping[str, Any] | None,
+    values: Mapping[str, Any],
+    *,
+    key: str = "",
+    id: str = "",  # noqa: A002 - the field's name
+    delay: str | timedelta | None = None,
+    start_at: datetime | str | None = None,
+    priority: int | None = None,
+) -> wire.Submission:
+    """Checked against the workflow's signature where it is at hand. Raises `Refused`."""
+    if delay is not None and start_at is not None:
+        raise Refused("bad_start", "give delay or start_at, not both")
+    given = {**(inputs or {}), **values}
+    start = "" if start_at is None else str(plain(start_at, what="start_at"))
+    if start:
+        instant_ms(start, path="start_at")
+    return wire.Submission(
+        workflow=workflow if isinstance(workflow, str) else workflow.name,
+        inputs=plain(given, what="inputs") if isinstance(workflow, str) else _checked(workflow, given),
+        id=id,
+        key=key,
+        start_at=start,
+        delay_ms=None if delay is None else duration(delay, path="delay"),
+        priority=priority,
+    )
+
+
+def submit(wanted: wire.Submission) -> Ask[wire.Submitted]:
+    return Ask("POST", "/v1/runs", wire.Submitted, body=_encode(wanted))
+
+
+def submit_batch(wanted: list[wire.Submission]) -> Ask[dict[str, list[dict[str, Any]]]]:
+    # The two kinds of answer have no tag: an id tells the one, a code the other.
+    return Ask("POST", "/v1/runs/batch", dict[str, list[dict[str, Any]]], body=_encode(wire.Batch(runs=tuple(wanted))))
+
+
+def batch_answer(raw: dict[str, list[dict[str, Any]]]) -> list[wire.Submitted | wire.Rejected]:
+    return [
+        msgspec.convert(one, wire.Submitted) if "id" in one else msgspec.convert(one, wire.Rejected)
+        for one in raw["runs"]
+    ]
+
+
+def batches(items: Iterable[T]) -> Iterator[list[T]]:
+    rest = iter(items)
+    while batch := list(islice(rest, BATCH_MAX)):
+        yield batch
+
+
+def settle(answers: list[wire.Submitted | wire.Rejected], workflow: "Workflow[..., R] | str") -> "list[Handle[R]]":
+    """Handles in order. Raises `BatchRefused` where there is none for one of them."""
+    known = None if isinstance(workflow, str) else workflow
+    handles = [Handle(one.id, one.duplicate, known) if isinstance(one, wire.Submitted) else None for one in answers]
+    rejected = {at: one for at, one in enumerate(answers) if isinstance(one, wire.Rejected)}
+    if rejected:
+        raise BatchRefused(list(handles), rejected)
+    return [one for one in handles if one is not None]
+
+
+def get(run: RunLike) -> Ask[wire.RunDetail]:
+    return Ask("GET", _run(run), wire.RunDetail)
+
+
+def page(*, workflow: str, states: tuple[str, ...], cursor: str, limit: int) -> Ask[wire.Page]:
+    query = {"workflow": workflow, "state": ",".join(states), "cursor": cursor, "limit": str(limit)}
+    return Ask("GET", "/v1/runs", wire.Page, {name: value for name, value in query.items() if value})
+
+
+def cancel(run: RunLike, reason: str) -> Ask[None]:
+    return Ask("POST", _run(run, "cancel"), None, body=_encode(wire.Reason(reason=reason)))
+
+
+def pause(run: RunLike, reason: str, until: datetime | str | None) -> Ask[None]:
+    text = "" if until is None else str(plain(until, what="until"))
+    return Ask("POST", _run(run, "pause"), None, body=_encode(wire.PauseRequest(reason=reason, until=text)))
+
+
+def resume(run: RunLike, reason: str) -> Ask[None]:
+    return Ask("POST", _run(run, "resume"), None, body=_encode(wire.Reason(reason=reason)))
+
+
+def retry(run: RunLike, reason: str) -> Ask[None]:
+    return Ask("POST", _run(run, "retry"), None, body=_encode(wire.Reason(reason=reason)))
+
+
+def resolve(run: RunLike, decisions: Mapping[str, str], values: Mapping[str, Any], reason: str) -> Ask[None]:
+    sent = plain(dict(values), what="values")
+    wanted = wire.ResolveRequest(decisions=dict(decisions), values=sent, reason=reason)
+    return Ask("POST", _run(run, "resolve"), None, body=_encode(wanted))
+
+
+def rerun(run: RunLike, from_node: str, definition: str, inputs: Mapping[str, Any] | None) -> Ask[wire.Submitted]:
+    sent = None if inputs is None else plain(dict(inputs), what="inputs")
+    wanted = wire.RerunRequest(from_node=from_node, definition=definition, inputs=sent)
+    return Ask("POST", _run(run, "rerun"), wire.Submitted, body=_encode(wanted))
+
+
+def decide(run: RunLike, node: str, *, approve: bool, comment: str) -> Ask[None]:
+    wanted = wire.Decision(approve=approve, comment=comment)
+    return Ask("POST", f"{_run(run, 'approvals')}/{quote(node, safe='')}", None, body=_encode(wanted))
+
+
+def signal(event: str, payload: Any, *, key: str, run: RunLike | None) -> Ask[None]:
+    sent = plain(payload, what="payload")
+    wanted = wire.Signal(event=event, key=key, run="" if run is None else id_of(run), payload=sent)
+    return Ask("POST", "/v1/events", None, body=_encode(wanted))
+
+
+def why(run: RunLike) -> Ask[wire.Why]:
+    return Ask("GET", _run(run, "why"), wire.Why)
+
+
+def workflows() -> Ask[list[wire.Workflow]]:
+    return Ask("GET", "/v1/workflows", ("workflows", wire.Workflow))
+
+
+def workflow(name: str) -> Ask[wire.WorkflowDetail]:
+    return Ask("GET", f"/v1/workflows/{quote(name, safe='')}", wire.WorkflowDetail)
+
+
+def publish(things: "tuple[Workflow[..., Any] | App, ...]") -> Ask[None]:
+    found = [one for thing in things for one in ([thing] if isinstance(thing, Workflow) else thing.workflows.values())]
+    tables = [table for one in found for table in one.timetables()]
+    wanted = wire.Publication(
+        documents=tuple(msgspec.Raw(one.document()) for one in found),
+        schedules={
+            one.name: wire.ScheduleRequest(
+                workflow=one.workflow,
+                cron=one.cron,
+                every=f"{one.every_ms}ms" if one.every_ms else "",
+                timezone=one.timezone,
+            )
+            for one in tables
+        },
+    )
+    return Ask("PUT", "/v1/workflows", None, body=_encode(wanted))
+
+
+def schedules() -> Ask[list[wire.Schedule]]:
+    return Ask("GET", "/v1/schedules", ("schedules", wire.Schedule))
+
+
+def put_schedule(name: str, wanted: wire.ScheduleRequest) -> Ask[None]:
+    return Ask("PUT", f"/v1/schedules/{quote(name, safe='')}", None, body=_encode(wanted))
+
+
+def schedule_deed(name: str, deed: str) -> Ask[None]:
+    """delete, pause or resume."""
+    path = f"/v1/schedules/{quote(name, safe='')}"
+    if deed == "delete":
+        return Ask("DELETE", path, None)
+    return Ask("POST", f"{path}/{deed}", None, body=_encode(wire.Reason()))
+
+
+def workers() -> Ask[list[wire.Worker]]:
+    return Ask("GET", "/v1/workers", ("workers", wire.Worker))
+
+
+def status() -> Ask[wire.Status]:
+    return Ask("GET", "/v1/status", wire.Status)
+
+
+def events_path(run: RunLike) -> str:
+    return _run(run, "events")
+
+
+def logs_path(run: RunLike) -> str:
+    return _run(run, "logs")
+
+
+def log_lines(body: bytes) -> list[wire.LogLine]:
+    """A JSON list, an object with `lines`, or one JSON value per line."""
+    text = body.strip()
+    if not text:
+        return []
+    if text.startswith((b"[", b'{"lines"')):
+        return _listed(text, "lines", wire.LogLine)
+    return [msgspec.json.decode(line, type=wire.LogLine) for line in text.splitlines() if line.strip()]
+
+
+def typed_output(run: wire.RunDetail, workflow: "Workflow[..., R] | None") -> R:
+    """The output as the workflow says. Raises `RunFailed` where there is none."""
+    if run.state != "completed":
+        raise RunFailed(run)
+    if workflow is not None and not workflow.returns:
+        return None  # type: ignore[return-value]  # R is None here
+    if run.output is None and run.output_size > 1:
+        message = f"the output of {run.id} has {run.output_size} bytes and is not shown; return a path or less data"
+        raise Refused("output_too_large", message)
+    output: Any = run.output if workflow is None else workflow.codec.result(run.output)
+    return output  # type: ignore[no-any-return]  # R is what the workflow says
+
+
+def _checked(workflow: "Workflow[..., Any]", given: dict[str, Any]) -> dict[str, Any]:
+    codec = workflow.codec
+    first = codec.parameters.get(SCHEDULED_TIME)
+    if first is not None and first.required and SCHEDULED_TIME not in given:
+        given = {SCHEDULED_TIME: datetime.now(UTC), **given}  # what a schedule would fill in
+    bound = codec.bind((), given)
+    sent: dict[str, Any] = {}
+    for name, value in bound.items():
+        sent[name] = plain(value, what=name)
+        codec.check_constant(name, sent[name])
+    return sent
+
+
+def _listed(body: bytes, name: str, kind: type[T]) -> list[T]:
+    """A list, bare or under its name."""
+    raw = msgspec.json.decode(body)
+    return msgspec.convert(raw.get(name, []) if isinstance(raw, dict) else raw, list[kind])  # type: ignore[valid-type]  # made of a value
+
+
+def _run(run: RunLike, part: str = "") -> str:
+    path = f"/v1/runs/{quote(id_of(run), safe='')}"
+    return f"{path}/{part}" if part else path
+
+
+def still_running(run: wire.Run) -> StillRunning:
+    return StillRunning(f"the run {run.id} is {run.state} and the time to wait for it is over", retry_after_ms=0)
+
+
+def submissions(
+    workflow: "Workflow[..., Any] | str",
+    rows: Iterable[Mapping[str, Any]],
+    keys: Iterable[str] | None,
+    priority: int | None,
+) -> Iterator[wire.Submission]:
+    """One per row; a row that does not fit is refused with its number."""
+    names = iter(keys) if keys is not None else None
+    for number, row in enumerate(rows):
+        key = "" if names is None else next(names, "")
+        try:
+            yield submission(workflow, row, {}, key=key, priority=priority)
+        except Refused as refused:
+            raise Refused(
+                refused.code, refused.message, path=f"[{number}]{'.' + refused.path if refused.path else ''}"
+            ) from None
+
+
+def page_of(
+    workflow: "Workflow[..., Any] | str", state: str | Iterable[str], cursor: str, limit: int
+) -> Ask[wire.Page]:
+    name = workflow if isinstance(workflow, str) else workflow.name
+    states = (state,) if isinstance(state, str) else tuple(state)
+    return page(workflow=name, states=tuple(one for one in states if one), cursor=cursor, limit=limit)
+
+
+def logs(run: RunLike) -> Ask[bytes]:
+    return Ask("GET", logs_path(run), bytes)
+
+
+def schedule_request(
+    workflow: "Workflow[..., Any] | str", cron: str, every: str, timezone: str, inputs: Mapping[str, Any] | None
+) -> wire.ScheduleRequest:
+    if bool(cron) == bool(every):
+        raise Refused("bad_schedule", "a schedule has cron or every: exactly one of them")
+    name = workflow if isinstance(workflow, str) else workflow.name
+    sent = plain(dict(inputs or {}), what="inputs")
+    return wire.ScheduleRequest(workflow=name, cron=cron, every=every, timezone=timezone, inputs=sent)

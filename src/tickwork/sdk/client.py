@@ -1,0 +1,355 @@
+"""The client, for programs that wait and for programs that do not: `Client` and `AsyncClient`.
+
+They ask the same things (`calls.py`) and differ in the waiting only. A server that is away for a moment is
+asked again, with growing pauses, until `deadline` seconds have passed.
+"""
+
+import time
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
+from datetime import datetime, timedelta
+from types import TracebackType
+from typing import Any, Self, TypeVar, overload
+
+import httpx2
+import msgspec
+
+from tickwork.core.errors import TickworkError, Unavailable
+from tickwork.ports import wire
+from tickwork.sdk import calls
+from tickwork.sdk.async_client import AsyncClient
+from tickwork.sdk.calls import Ask, BatchRefused, Handle, RunFailed, RunLike, StillRunning
+from tickwork.sdk.connection import (
+    STREAM_SILENCE_S,
+    Address,
+    Event,
+    EventReader,
+    NoStream,
+    Patience,
+    check_stream,
+    stream_error,
+    stream_headers,
+    unreachable,
+)
+from tickwork.sdk.registry import App
+from tickwork.sdk.workflows import Workflow
+
+__all__ = ["AsyncClient", "BatchRefused", "Client", "Handle", "RunFailed", "StillRunning"]
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+class Client:
+    """Talks to a server. Close it, or use it in a `with`. One client may be shared by threads."""
+
+    def __init__(
+        self,
+        url: str | None = None,
+        *,
+        token: str | None = None,
+        deadline: float = 30.0,
+        transport: httpx2.BaseTransport | None = None,
+    ) -> None:
+        """`url` and `token`, or TICKWORK_URL and TICKWORK_TOKEN (or TICKWORK_TOKEN_FILE), or this machine."""
+        self.address = Address.of(url, token)
+        self._deadline_s = deadline
+        self._http = httpx2.Client(
+            base_url=self.address.url,
+            headers=self.address.headers(),
+            timeout=httpx2.Timeout(30.0, connect=5.0),
+            trust_env=not self.address.local,  # no proxy stands before this machine itself
+            transport=transport,
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, _type: type[BaseException] | None, _error: BaseException | None, _at: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Ends its connections."""
+        self._http.close()
+
+    # ---- runs
+
+    def submit(
+        self,
+        workflow: Workflow[..., R] | str,
+        inputs: Mapping[str, Any] | None = None,
+        /,
+        *,
+        key: str = "",
+        id: str = "",  # noqa: A002 - the field's name
+        delay: str | timedelta | None = None,
+        start_at: datetime | str | None = None,
+        priority: int | None = None,
+        **values: Any,
+    ) -> Handle[R]:
+        """Starts a run; durable when it returns. Inputs by name, or as one mapping; they are checked first.
+
+        The same `key` gives the same run for 24 hours.
+        """
+        wanted = calls.submission(
+            workflow, inputs, values, key=key, id=id, delay=delay, start_at=start_at, priority=priority
+        )
+        answer = self._ask(calls.submit(wanted))
+        return Handle(answer.id, answer.duplicate, None if isinstance(workflow, str) else workflow)
+
+    def submit_many(
+        self,
+        workflow: Workflow[..., R] | str,
+        rows: Iterable[Mapping[str, Any]],
+        /,
+        *,
+        keys: Iterable[str] | None = None,
+        priority: int | None = None,
+    ) -> list[Handle[R]]:
+        """A run for each row of inputs, a thousand per call. Raises `BatchRefused` where some were refused."""
+        answers: list[wire.Submitted | wire.Rejected] = []
+        for batch in calls.batches(calls.submissions(workflow, rows, keys, priority)):
+            answers += calls.batch_answer(self._ask(calls.submit_batch(batch)))
+        return calls.settle(answers, workflow)
+
+    def get(self, run: RunLike) -> wire.RunDetail:
+        """A run with its tasks, inputs and output."""
+        return self._ask(calls.get(run))
+
+    def wait(self, run: RunLike, *, timeout: float | None = None) -> wire.RunDetail:
+        """The run when it has ended, however it ended. Raises `StillRunning` after `timeout` seconds."""
+        with closing(self.watch(run, timeout=timeout)) as changes:
+            for _ in changes:
+                pass
+        return self.get(run)
+
+    def watch(self, run: RunLike, *, timeout: float | None = None) -> Generator[wire.Run, None, None]:
+        """The run each time it has changed, until it has ended."""
+        patience = Patience(now_s=time.monotonic(), within_s=timeout)
+        streaming, seen = True, None
+        found: wire.Run
+        while True:
+            if streaming:
+                try:
+                    with closing(self._events(run, patience)) as changes:
+                        for found in changes:
+                            yield found
+                            if found.state in calls.ENDED:
+                                return
+                except NoStream:
+                    streaming = False
+            found = self._ask(calls.get(run), within_s=patience.left_s(time.monotonic()))
+            if found != seen:
+                yield found
+                seen = found
+            if found.state in calls.ENDED:
+                return
+            pause = patience.pause_s(time.monotonic(), cap_s=2.0)
+            if pause is None:
+                raise calls.still_running(found)
+            time.sleep(pause)
+
+    @overload
+    def result(self, run: Handle[R], *, timeout: float | None = None) -> R: ...
+    @overload
+    def result(self, run: RunLike, *, timeout: float | None = None) -> Any: ...
+    def result(self, run: RunLike, *, timeout: float | None = None) -> Any:
+        """The output of a run, waited for, as the type that the workflow says. Raises `RunFailed`."""
+        workflow = run.workflow if isinstance(run, Handle) else None
+        return calls.typed_output(self.wait(run, timeout=timeout), workflow)
+
+    def list(
+        self, workflow: Workflow[..., Any] | str = "", *, state: str | Iterable[str] = (), page_size: int = 100
+    ) -> Iterator[wire.Run]:
+        """Runs, newest first; further pages are fetched on the way."""
+        cursor = ""
+        while True:
+            page = self._ask(calls.page_of(workflow, state, cursor, page_size))
+            yield from page.runs
+            if not page.next:
+                return
+            cursor = page.next
+
+    def cancel(self, run: RunLike, *, reason: str = "") -> None:
+        """Ends a run; what is running of it is stopped."""
+        self._ask(calls.cancel(run, reason))
+
+    def pause(self, run: RunLike, *, reason: str = "", until: datetime | str | None = None) -> None:
+        """Starts nothing more of it until it is resumed, or `until` has come."""
+        self._ask(calls.pause(run, reason, until))
+
+    def resume(self, run: RunLike, *, reason: str = "") -> None:
+        """Goes on with a paused run."""
+        self._ask(calls.resume(run, reason))
+
+    def retry(self, run: RunLike, *, reason: str = "") -> None:
+        """Tries again whatever failed in a failed run."""
+        self._ask(calls.retry(run, reason))
+
+    def resolve(
+        self, run: RunLike, decisions: Mapping[str, str], *, values: Mapping[str, Any] | None = None, reason: str = ""
+    ) -> None:
+        """Decides about each failed node: retry, accept (with a value) or skip."""
+        self._ask(calls.resolve(run, decisions, values or {}, reason))
+
+    def rerun(
+        self, run: RunLike, *, from_node: str = "", definition: str = "", inputs: Mapping[str, Any] | None = None
+    ) -> Handle[Any]:
+        """A new run like an old one; with `from_node` it keeps the results before that node."""
+        answer = self._ask(calls.rerun(run, from_node, definition, inputs))
+        return Handle(answer.id, answer.duplicate, run.workflow if isinstance(run, Handle) else None)
+
+    def approve(self, run: RunLike, node: str, *, comment: str = "") -> None:
+        """Lets an approval pass."""
+        self._ask(calls.decide(run, node, approve=True, comment=comment))
+
+    def reject(self, run: RunLike, node: str, *, comment: str = "") -> None:
+        """Refuses an approval."""
+        self._ask(calls.decide(run, node, approve=False, comment=comment))
+
+    def signal(self, event: str, payload: Any = None, *, key: str = "", run: RunLike | None = None) -> None:
+        """Tells an event to one run, or to all that wait for its name and key."""
+        self._ask(calls.signal(event, payload, key=key, run=run))
+
+    def why(self, run: RunLike) -> wire.Why:
+        """What was decided about a run, and what it waits for."""
+        return self._ask(calls.why(run))
+
+    def logs(self, run: RunLike, *, follow: bool = False) -> Iterator[wire.LogLine]:
+        """The lines of a run's tasks; with `follow` also those to come, until the run has ended."""
+        if not follow:
+            yield from calls.log_lines(self._ask(calls.logs(run)))
+            return
+        patience, last = Patience(now_s=time.monotonic(), within_s=self._deadline_s), ""
+        while True:
+            try:
+                with self._stream(calls.logs_path(run), last, {"follow": "true"}, None) as events:
+                    for event in events:
+                        if event is not None:
+                            last = event.id or last
+                            patience = Patience(now_s=time.monotonic(), within_s=self._deadline_s)
+                            yield msgspec.json.decode(event.data, type=wire.LogLine)
+                return
+            except (httpx2.TransportError, Unavailable) as error:
+                self._rest(patience, error)
+
+    # ---- what is there
+
+    def publish(self, *things: Workflow[..., Any] | App) -> None:
+        """Makes workflows and their schedules known to the server, all or none."""
+        self._ask(calls.publish(things))
+
+    def workflows(self) -> Sequence[wire.Workflow]:
+        """All workflows."""
+        return self._ask(calls.workflows())
+
+    def workflow(self, name: str) -> wire.WorkflowDetail:
+        """One workflow with its document."""
+        return self._ask(calls.workflow(name))
+
+    def schedules(self) -> Sequence[wire.Schedule]:
+        """All schedules."""
+        return self._ask(calls.schedules())
+
+    def put_schedule(
+        self,
+        name: str,
+        workflow: Workflow[..., Any] | str,
+        *,
+        cron: str = "",
+        every: str = "",
+        timezone: str = "UTC",
+        inputs: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Makes or changes a schedule."""
+        self._ask(calls.put_schedule(name, calls.schedule_request(workflow, cron, every, timezone, inputs)))
+
+    def delete_schedule(self, name: str) -> None:
+        """Removes a schedule; runs that it made go on."""
+        self._ask(calls.schedule_deed(name, "delete"))
+
+    def pause_schedule(self, name: str) -> None:
+        """Makes no more runs until it is resumed."""
+        self._ask(calls.schedule_deed(name, "pause"))
+
+    def resume_schedule(self, name: str) -> None:
+        """Makes runs again."""
+        self._ask(calls.schedule_deed(name, "resume"))
+
+    def workers(self) -> Sequence[wire.Worker]:
+        """The workers that the server knows."""
+        return self._ask(calls.workers())
+
+    def status(self) -> wire.Status:
+        """How the engine is."""
+        return self._ask(calls.status())
+
+    # ---- the network
+
+    def _ask(self, ask: Ask[T], *, within_s: float | None = None) -> T:
+        within_s = self._deadline_s if within_s is None else min(within_s, self._deadline_s)
+        patience = Patience(now_s=time.monotonic(), within_s=within_s)
+        headers = ask.headers()
+        while True:
+            try:
+                answer = self._http.request(ask.method, ask.path, params=ask.query, content=ask.body, headers=headers)
+                return ask.read(answer.status_code, answer.headers, answer.content)
+            except (httpx2.TransportError, Unavailable) as error:
+                self._rest(patience, error)
+
+    def _rest(self, patience: Patience, error: Exception) -> None:
+        at_least_ms = error.retry_after_ms if isinstance(error, Unavailable) else 0
+        pause = patience.pause_s(time.monotonic(), at_least_ms=at_least_ms)
+        if pause is None:
+            raise unreachable(self.address, error) from error
+        time.sleep(pause)
+
+    def _events(self, run: RunLike, patience: Patience) -> Generator[wire.Run, None, None]:
+        """From one opening of the stream; ends where the connection does. Raises `NoStream` where there is none."""
+        try:
+            left = patience.left_s(time.monotonic())
+            with self._stream(calls.events_path(run), "", {}, left) as events:
+                for event in events:
+                    if patience.left_s(time.monotonic()) == 0.0:
+                        return
+                    if event is not None and event.event == "run":
+                        yield msgspec.json.decode(event.data, type=wire.Run)
+        except (httpx2.TransportError, Unavailable):
+            return  # the caller asks for the run itself, and opens the stream again
+
+    def _stream(self, path: str, last: str, query: dict[str, str], left_s: float | None) -> "_Stream":
+        return _Stream(self._http, path, stream_headers(last), query, left_s)
+
+
+class _Stream:
+    """Server-sent events from one request."""
+
+    def __init__(
+        self, http: httpx2.Client, path: str, headers: dict[str, str], query: dict[str, str], left_s: float | None
+    ) -> None:
+        silence = STREAM_SILENCE_S if left_s is None else min(STREAM_SILENCE_S, max(left_s, 0.001))
+        timeout = httpx2.Timeout(30.0, connect=5.0, read=silence)
+        self._opening = http.stream("GET", path, params=query, headers=headers, timeout=timeout)
+
+    def __enter__(self) -> Iterator[Event | None]:
+        answer = self._opening.__enter__()
+        try:
+            if answer.status_code >= 300:
+                raise stream_error(answer.status_code, answer.headers, answer.read())
+            check_stream(answer.headers)
+        except (TickworkError, NoStream, httpx2.TransportError):
+            self._opening.__exit__(None, None, None)
+            raise
+        return self._events(answer)
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._opening.__exit__(kind, error, at)
+
+    @staticmethod
+    def _events(answer: httpx2.Response) -> Iterator[Event | None]:
+        """None for a line that ends no event, so that whoever waits can look at the time."""
+        reader = EventReader()
+        for line in answer.iter_lines():
+            yield reader.feed(line)

@@ -1,0 +1,162 @@
+"""How clients reach a server, apart from the network itself: its address, patience, streams, and errors.
+
+Nothing here waits or sends, so both clients share it, and time is an argument.
+"""
+
+import os
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+
+from tickwork.core.errors import Conflict, InvalidDefinition, Problem, Refused, TickworkError, Unavailable
+from tickwork.ports import wire
+
+DEFAULT_URL = "http://127.0.0.1:8440"
+STREAM_SILENCE_S = 60.0  # a stream that says nothing for so long is opened again
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where the server is, and what lets us in."""
+
+    url: str
+    token: str = field(default="", repr=False)
+
+    @staticmethod
+    def of(url: str | None, token: str | None) -> "Address":
+        """Arguments first, then TICKWORK_URL, TICKWORK_TOKEN and TICKWORK_TOKEN_FILE, then this machine."""
+        found = (url or os.environ.get("TICKWORK_URL") or DEFAULT_URL).rstrip("/")
+        if not found.startswith(("http://", "https://")):
+            raise Refused("bad_url", f"{found!r} is no address of a server; write it like {DEFAULT_URL}")
+        return Address(found, _token() if token is None else token)
+
+    @property
+    def local(self) -> bool:
+        host = self.url.partition("://")[2]
+        return host.startswith(("127.", "localhost", "[::1]"))
+
+    def headers(self) -> dict[str, str]:
+        return {"Authorization": f"Bearer {self.token}"} if self.token else {}
+
+
+class Patience:
+    """How long to go on trying, and how long to wait before the next try. Told the time, never asks for it."""
+
+    def __init__(self, *, now_s: float, within_s: float | None) -> None:
+        self._until_s = None if within_s is None else now_s + within_s
+        self._tries = 0
+
+    def left_s(self, now_s: float) -> float | None:
+        """None: for ever."""
+        return None if self._until_s is None else max(0.0, self._until_s - now_s)
+
+    def pause_s(self, now_s: float, *, at_least_ms: int = 0, cap_s: float = 5.0) -> float | None:
+        """None: it is over."""
+        self._tries += 1
+        grown = min(cap_s, 0.05 * 2 ** min(self._tries - 1, 12))
+        pause = max(grown * (0.5 + random.random() / 2), at_least_ms / 1_000)  # noqa: S311 - spreads clients, no secret
+        left = self.left_s(now_s)
+        return None if left is not None and pause >= left else pause
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One server-sent event."""
+
+    event: str
+    data: str
+    id: str
+
+
+class EventReader:
+    """Lines of a stream to events."""
+
+    def __init__(self) -> None:
+        self._event = ""
+        self._data: list[str] = []
+        self._id = ""
+
+    def feed(self, line: str) -> Event | None:
+        """An event where this line ends one."""
+        if line:
+            name, _, value = line.partition(":")
+            value = value.removeprefix(" ")
+            if name == "data":
+                self._data.append(value)
+            elif name == "event":
+                self._event = value
+            elif name == "id":
+                self._id = value
+            return None
+        if not self._data:
+            self._event = ""
+            return None
+        found = Event(self._event or "message", "\n".join(self._data), self._id)
+        self._event, self._data = "", []
+        return found
+
+
+class NoStream(Exception):
+    """This server, or something before it, has no stream of events here; polling does."""
+
+
+def stream_headers(last: str) -> dict[str, str]:
+    found = {"Accept": "text/event-stream", "Cache-Control": "no-store"}
+    return {**found, "Last-Event-ID": last} if last else found
+
+
+def check_stream(headers: Mapping[str, str]) -> None:
+    if not headers.get("content-type", "").startswith("text/event-stream"):
+        raise NoStream
+
+
+def stream_error(status: int, headers: Mapping[str, str], body: bytes) -> Exception:
+    """Missing or not offered: poll instead, which also tells whether the run itself is missing."""
+    return NoStream() if status in (404, 405, 406, 501) else error_of(status, headers, body)
+
+
+def error_of(status: int, headers: Mapping[str, str], body: bytes) -> TickworkError:
+    """Sorted by what the caller does next; the code is the server's."""
+    try:
+        problem = msgspec.json.decode(body, type=wire.Problem)
+    except msgspec.MsgspecError:
+        text = body[:200].decode(errors="replace").strip()
+        problem = wire.Problem(title=f"the server answered {status}", status=status, code=f"http_{status}", detail=text)
+    message = problem.detail or problem.title
+    if problem.problems:
+        listed = [Problem(one.get("path", ""), one.get("code", ""), one.get("message", "")) for one in problem.problems]
+        return InvalidDefinition(listed)
+    error: TickworkError
+    if status in (409, 412):
+        error = Conflict(message)
+    elif status == 429 or status >= 500:
+        after = headers.get("retry-after", "")
+        error = Unavailable(message, retry_after_ms=int(after) * 1_000 if after.isdecimal() else 0)
+    else:
+        error = Refused(problem.code, message, path=problem.path)
+    error.code = problem.code
+    return error
+
+
+def unreachable(address: Address, error: Exception) -> Unavailable:
+    if isinstance(error, Unavailable):
+        return error
+    reason = str(error) or type(error).__name__
+    message = (
+        f"no answer from {address.url}: {reason}; is the server running (tickwork dev), and is TICKWORK_URL right?"
+    )
+    return Unavailable(message, retry_after_ms=1_000)
+
+
+def _token() -> str:
+    if token := os.environ.get("TICKWORK_TOKEN"):
+        return token
+    if file := os.environ.get("TICKWORK_TOKEN_FILE"):
+        try:
+            return Path(file).read_text().strip()
+        except OSError as error:
+            raise Refused("bad_token_file", f"TICKWORK_TOKEN_FILE cannot be read: {error}") from None
+    return ""

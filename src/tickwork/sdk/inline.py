@@ -1,0 +1,371 @@
+"""Tasks run inside this very process: for an engine that lives in a user's script or application, and for tests.
+
+Functions run in threads, asynchronous ones each with a loop of its own in a thread. With `threads=0` everything runs
+on the agent's own loop, one after the other where it is synchronous: nothing runs beside it, so a simulated loop gives
+the same history every time. Nothing can be ended by force here: what is stopped or takes too long is told so through
+its context, and is no longer waited for.
+"""
+
+import asyncio
+import contextlib
+import shutil
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from tempfile import mkdtemp
+from typing import Any
+
+import msgspec
+
+from tickwork.core.errors import Corrupt, Refused
+from tickwork.core.values import Ref
+from tickwork.ports.exchange import (
+    VALUE_BYTES_MAX,
+    Begun,
+    Broke,
+    Catalog,
+    Done,
+    Progressed,
+    Report,
+    Returned,
+    Saved,
+    Spec,
+    Work,
+)
+from tickwork.ports.executor import Sink
+from tickwork.ports.host import Job, Lines, filled
+from tickwork.sdk.attempt import AttemptContext, failed, items_in
+from tickwork.sdk.context import running
+from tickwork.sdk.output import Output
+from tickwork.sdk.plain import NULL, encode
+from tickwork.sdk.registry import App, Handler
+
+BEGUN_S = 1.0
+SWEEP_S = 0.1
+Key = tuple[int, int]
+
+
+class Turn:
+    """One attempt that runs."""
+
+    __slots__ = ("begun", "cancel", "context", "kept", "over", "since", "spec", "told")
+
+    def __init__(self, spec: Spec, since: float) -> None:
+        self.spec, self.since, self.told = spec, since, since
+        self.begun = self.over = False  # over: nobody waits for it any more
+        self.context: AttemptContext | None = None
+        self.cancel: Callable[[], object] = lambda: None
+        self.kept: Callable[[], object] = lambda: None
+
+
+class InlineExecutor:
+    """`capture`: what tasks print becomes lines of their log and still appears where it did."""
+
+    kinds = frozenset({"task"})
+    isolation = "none: tasks run in the process of the application, beside each other"
+
+    def __init__(self, app: App, *, threads: int = 8, capture: bool = True) -> None:
+        self._app, self._threads = app, threads
+        self._line: deque[tuple[Work, Spec]] = deque()
+        self._turns: dict[Key, Turn] = {}
+        self._stores: dict[asyncio.Task[None], None] = {}
+        self._output = Output(self._said) if capture else None
+        self._folder = ""
+        self._sweeping: asyncio.TimerHandle | None = None
+
+    @property
+    def slots(self) -> int:
+        return self._threads or 8
+
+    async def start(self, sink: Sink) -> Catalog:
+        self._sink, self._loop = sink, asyncio.get_running_loop()
+        if self._output is not None:
+            self._output.capture(tee=True)
+        return self._app.catalog()
+
+    # ---- what the agent asks
+
+    def run(self, work: Work, spec: Spec) -> None:
+        handler = self._app.handlers.get(spec.handler)
+        if handler is None:
+            known = ", ".join(sorted(self._app.handlers)[:20]) or "none at all"
+            message = f"this application has no handler {spec.handler!r}; it has {known}"
+            self._sink.report(Broke(work.task, work.attempt, "HandlerMissing", message, permanent=True))
+            return
+        self._line.append((work, spec))
+        self._next()
+
+    def saved(self, task: int, attempt: int) -> None:
+        turn = self._turns.get((task, attempt))
+        if turn is not None:
+            turn.kept()
+
+    def stop(self, task: int, attempt: int) -> None:
+        self._line = deque(one for one in self._line if (one[0].task, one[0].attempt) != (task, attempt))
+        turn = self._turns.get((task, attempt))
+        if turn is not None:
+            self._give_up(turn)
+
+    def recall(self) -> tuple[Key, ...]:
+        keys = tuple((work.task, work.attempt) for work, _ in self._line)
+        self._line.clear()
+        return keys
+
+    async def close(self, *, grace_s: float) -> None:
+        for key in self.recall():
+            self._sink.report(Returned(*key))
+        until = self._loop.time() + grace_s
+        while any(not turn.over for turn in self._turns.values()) and self._loop.time() < until:
+            await asyncio.sleep(0.01)
+        for key, turn in self._turns.items():
+            if not turn.over:
+                self._give_up(turn)
+                self._sink.report(Returned(*key))
+        for store in list(self._stores):
+            store.cancel()
+        if self._sweeping is not None:
+            self._sweeping.cancel()
+        if self._output is not None:
+            self._output.flush()
+            self._output.release()
+        if self._folder:
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+    # ---- running
+
+    def _next(self) -> None:
+        while self._line and len(self._turns) < self.slots:
+            work, spec = self._line.popleft()
+            key = (work.task, work.attempt)
+            self._turns[key] = Turn(spec, self._loop.time())
+            if self._sweeping is None:
+                self._sweeping = self._loop.call_later(SWEEP_S, self._sweep)
+            if work.fetch or isinstance(work.checkpoint, Ref):
+                self._later(self._bring(key, work, spec))
+            else:
+                self._begin(key, work, spec)
+
+    async def _bring(self, key: Key, work: Work, spec: Spec) -> None:
+        try:
+            found = {one.digest: await self._sink.fetch(one.digest) for one in work.fetch}
+            args = filled(work.args, work.fetch, found.__getitem__)
+            checkpoint = work.checkpoint
+            if isinstance(checkpoint, Ref):
+                checkpoint = await self._sink.fetch(checkpoint.digest)
+        except (Corrupt, Refused) as error:
+            self._ended(key, Broke(*key, type(error).__name__, str(error)))
+            return
+        self._begin(key, msgspec.structs.replace(work, args=args, checkpoint=checkpoint, fetch=()), spec)
+
+    def _begin(self, key: Key, work: Work, spec: Spec) -> None:
+        handler, turn = self._app.handlers[spec.handler], self._turns[key]
+        job: Job | None = None
+        turn.context = AttemptContext((work, job, spec, lambda key: _Channel(self, key)))
+        if self._threads:
+            threading.Thread(
+                target=self._in_thread, args=(key, work, handler, turn), name=f"task-{spec.node}", daemon=True
+            ).start()
+        elif handler.is_async:
+            task = self._loop.create_task(self._awaited(key, work, handler, turn))
+            turn.cancel = task.cancel
+        else:
+            self._loop.call_soon(self._on_loop, key, work, handler, turn)
+
+    def _on_loop(self, key: Key, work: Work, handler: Handler, turn: Turn) -> None:
+        if not turn.over:
+            self._finish(key, self._called(key, work, handler, turn))
+        else:
+            self._finish(key, None)
+
+    def _in_thread(self, key: Key, work: Work, handler: Handler, turn: Turn) -> None:
+        if handler.is_async:
+            outcome = asyncio.run(self._awaited_in_thread(key, work, handler, turn))
+        else:
+            outcome = self._called(key, work, handler, turn)
+        if self._output is not None:
+            self._output.ended(key)
+        with contextlib.suppress(RuntimeError):  # the loop may have ended before this task has
+            self._loop.call_soon_threadsafe(self._finish, key, outcome)
+
+    def _called(self, key: Key, work: Work, handler: Handler, turn: Turn) -> Report | bytes:
+        started_ms = _wall_ms()
+        assert turn.context is not None
+        try:
+            with running(turn.context):
+                return _answer(key, handler.call(work.args, turn.context), handler, started_ms)
+        except BaseException as error:
+            return failed(*key, error, started_ms=started_ms)
+
+    async def _coroutine(self, key: Key, work: Work, handler: Handler, turn: Turn) -> Report | bytes:
+        started_ms = _wall_ms()
+        assert turn.context is not None
+        try:
+            with running(turn.context):
+                return _answer(key, await handler.call(work.args, turn.context), handler, started_ms)
+        except BaseException as error:
+            return failed(*key, error, started_ms=started_ms)
+
+    async def _awaited_in_thread(self, key: Key, work: Work, handler: Handler, turn: Turn) -> Report | bytes:
+        task = asyncio.current_task()
+        assert task is not None
+        loop = asyncio.get_running_loop()
+        turn.cancel = lambda: None if loop.is_closed() else loop.call_soon_threadsafe(task.cancel)
+        return await self._coroutine(key, work, handler, turn)
+
+    async def _awaited(self, key: Key, work: Work, handler: Handler, turn: Turn) -> None:
+        outcome = await self._coroutine(key, work, handler, turn)
+        if self._output is not None:
+            self._output.ended(key)
+        self._finish(key, outcome)
+
+    def _finish(self, key: Key, outcome: "Report | bytes | None") -> None:
+        turn = self._turns.get(key)
+        if turn is None:
+            return
+        if turn.over or outcome is None:
+            del self._turns[key]
+            self._next()
+        elif isinstance(outcome, bytes):
+            self._later(self._store(key, outcome))
+        else:
+            self._ended(key, outcome)
+
+    async def _store(self, key: Key, data: bytes) -> None:
+        ref = Ref(await self._sink.store(data), len(data), items_in(data), "artifact")
+        self._ended(key, Done(*key, ref, 0, _wall_ms()))
+
+    def _ended(self, key: Key, report: Report) -> None:
+        turn = self._turns.pop(key, None)
+        if turn is not None and not turn.over:
+            self._sink.report(report)
+        self._next()
+
+    def _later(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        task = self._loop.create_task(coroutine)
+        self._stores[task] = None
+        task.add_done_callback(lambda done: self._stores.pop(done, None))
+
+    # ---- time
+
+    def _sweep(self) -> None:
+        self._sweeping = None
+        now = self._loop.time()
+        for key, turn in list(self._turns.items()):
+            if not turn.over:
+                self._look_at(key, turn, now)
+        if self._turns:
+            self._sweeping = self._loop.call_later(SWEEP_S, self._sweep)
+
+    def _look_at(self, key: Key, turn: Turn, now: float) -> None:
+        spec, reason = turn.spec, ""
+        if spec.running_ms and now - turn.since >= spec.running_ms / 1000:
+            reason = f"ran longer than {spec.running_ms} ms; in this process it cannot be ended by force"
+        elif spec.silent_ms and now - turn.told >= spec.silent_ms / 1000:
+            reason = f"neither progress nor checkpoint for {spec.silent_ms} ms"
+        if reason:
+            self._give_up(turn)
+            self._sink.report(Broke(*key, "TimeoutError", reason))
+        elif not turn.begun and now - turn.since >= BEGUN_S:
+            turn.begun = True
+            self._sink.report(Begun(*key, _wall_ms() - round((now - turn.since) * 1000)))
+
+    def _give_up(self, turn: Turn) -> None:
+        turn.over = True
+        if turn.context is not None:
+            turn.context.cancel()
+        turn.cancel()
+
+    # ---- what running code says
+
+    def say(self, key: Key, report: Report) -> None:
+        """From any thread."""
+        if self._threads:
+            self._loop.call_soon_threadsafe(self._heard, key, report)
+        else:
+            self._heard(key, report)
+
+    def _heard(self, key: Key, report: Report) -> None:
+        turn = self._turns.get(key)
+        if turn is None or turn.over:
+            return
+        turn.told = self._loop.time()
+        if isinstance(report, Saved) and isinstance(report.value, bytes) and len(report.value) > VALUE_BYTES_MAX:
+            self._later(self._save_large(key, report.value))
+        else:
+            self._sink.report(report)
+
+    async def _save_large(self, key: Key, data: bytes) -> None:
+        ref = Ref(await self._sink.store(data), len(data), items_in(data), "artifact")
+        self._sink.report(Saved(*key, ref))
+
+    def expect_kept(self, key: Key, kept: Callable[[], object]) -> None:
+        turn = self._turns.get(key)
+        if turn is not None:
+            turn.kept = kept
+
+    @property
+    def blocks(self) -> bool:
+        """Whether code may wait for the agent: not on the agent's own loop."""
+        return self._threads > 0
+
+    def folder(self, key: Key) -> Path:
+        self._folder = self._folder or mkdtemp(prefix="tickwork-")
+        place = Path(self._folder, f"{key[0]}-{key[1]}")
+        place.mkdir(exist_ok=True)
+        return place
+
+    def _said(self, lines: Lines) -> None:
+        for line in lines.lines:
+            try:
+                self._loop.call_soon_threadsafe(
+                    self._sink.log, line.task, line.attempt, line.stream, line.text, line.at_ms
+                )
+            except RuntimeError:
+                return  # the loop has ended
+
+
+class _Channel:
+    __slots__ = ("_executor", "_key", "_told_ns")
+
+    def __init__(self, executor: InlineExecutor, key: Key) -> None:
+        self._executor, self._key, self._told_ns = executor, key, 0
+
+    def save(self, value: bytes) -> None:
+        """On the agent's own loop nothing can wait: there it is sent, and durable soon after."""
+        done = threading.Event()
+        self._executor.expect_kept(self._key, done.set)
+        self._executor.say(self._key, Saved(*self._key, value))
+        if self._executor.blocks:
+            done.wait()
+
+    async def save_async(self, value: bytes) -> None:
+        loop = asyncio.get_running_loop()
+        kept = loop.create_future()
+        self._executor.expect_kept(
+            self._key, lambda: loop.call_soon_threadsafe(lambda: None if kept.done() else kept.set_result(None))
+        )
+        self._executor.say(self._key, Saved(*self._key, value))
+        await kept
+
+    def progress(self, done: int, total: int, message: str) -> None:
+        now_ns = time.monotonic_ns()
+        if now_ns - self._told_ns >= 200_000_000 or done == total:
+            self._told_ns = now_ns
+            self._executor.say(self._key, Progressed(*self._key, done, total, message[:1_000]))
+
+    def folder(self) -> Path:
+        return self._executor.folder(self._key)
+
+
+def _answer(key: Key, value: object, handler: Handler, started_ms: int) -> Report | bytes:
+    """Bytes where it is too large to travel."""
+    data = encode(value, what=f"result of {handler.name}")
+    if len(data) > VALUE_BYTES_MAX:
+        return data
+    return Done(*key, None if data == NULL else data, started_ms, _wall_ms())
+
+
+def _wall_ms() -> int:
+    return time.time_ns() // 1_000_000

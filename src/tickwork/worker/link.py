@@ -1,0 +1,128 @@
+"""The way to the server over HTTP: the exchange as MessagePack, everything else as the public API has it.
+
+Whatever may go away by itself (no connection, 5xx, too many requests) is `Unavailable`, and the agent tries again;
+what the server refuses is `Refused` or `Conflict` with its own words.
+"""
+
+from typing import Any
+from urllib.parse import quote
+
+import httpx2
+import msgspec
+
+from tickwork.core.errors import Conflict, Refused, TickworkError, Unavailable
+from tickwork.core.timetext import duration_text
+from tickwork.ports.artifacts import digest_of
+from tickwork.ports.exchange import Call, Catalog, Reply, encoder, reply_decoder
+from tickwork.ports.wire import Problem, Publication, ScheduleRequest
+from tickwork.worker.http1 import Poster
+
+MSGPACK = {"content-type": "application/msgpack", "accept": "application/msgpack"}
+JSON = {"content-type": "application/json"}
+LINES = {"content-type": "application/x-ndjson"}
+BYTES = {"content-type": "application/octet-stream"}
+ANSWER_S = 15.0  # beyond what the server may wait for work
+MOVE_S = 300.0  # for a large value
+
+
+class HttpLink:
+    def __init__(self, server: str, *, token: str = "", transport: httpx2.AsyncBaseTransport | None = None) -> None:
+        self._client = httpx2.AsyncClient(
+            base_url=server.rstrip("/"),
+            headers={"authorization": f"Bearer {token}"} if token else {},
+            timeout=httpx2.Timeout(ANSWER_S, connect=5.0),
+            limits=httpx2.Limits(max_connections=16, max_keepalive_connections=8, keepalive_expiry=60.0),
+            transport=transport,
+            trust_env=False,
+        )
+        # The exchange is called so often that it has a way of its own, except where a transport is given.
+        self._poster = None if transport is not None else Poster(server.rstrip("/"), headers=self._headers(token))
+
+    async def call(self, call: Call) -> Reply:
+        path = f"/v1/workers/{quote(call.worker, safe='')}/exchange"
+        data = encoder.encode(call)
+        if self._poster is None:
+            timeout = httpx2.Timeout(ANSWER_S + call.wait_ms / 1000, connect=5.0)
+            answer = (await self._ask("POST", path, content=data, headers=MSGPACK, timeout=timeout)).content
+        else:
+            answer = await self._post(self._poster, path, data, ANSWER_S + call.wait_ms / 1000)
+        try:
+            return reply_decoder.decode(answer)
+        except msgspec.DecodeError as error:
+            raise Unavailable(f"the server's reply cannot be read: {error}", retry_after_ms=1_000) from error
+
+    async def _post(self, poster: Poster, path: str, data: bytes, timeout_s: float) -> bytes:
+        try:
+            status, answer = await poster.post(path, data, timeout_s=timeout_s)
+        except (OSError, TimeoutError) as error:
+            message = f"the server at {self._client.base_url} cannot be reached: {error or type(error).__name__}"
+            raise Unavailable(message, retry_after_ms=1_000) from error
+        if status >= 400:
+            raise _trouble(httpx2.Response(status, content=answer))
+        return answer
+
+    async def fetch(self, digest: str) -> bytes:
+        return (await self._ask("GET", f"/v1/artifacts/{digest}", timeout=MOVE_S)).content
+
+    async def store(self, data: bytes) -> str:
+        digest = digest_of(data)
+        await self._ask("PUT", f"/v1/artifacts/{digest}", content=data, headers=BYTES, timeout=MOVE_S)
+        return digest
+
+    async def log(self, task: int, attempt: int, chunk: int, first: int, lines: bytes) -> None:
+        path = f"/v1/tasks/{task}/attempts/{attempt}/logs?chunk={chunk}&first={first}"
+        await self._ask("POST", path, content=lines, headers=LINES)
+
+    async def publish(self, catalog: Catalog) -> None:
+        if not catalog.documents and not catalog.schedules:
+            return
+        data = msgspec.json.encode(publication(catalog))
+        await self._ask("PUT", "/v1/workflows", content=data, headers=JSON)
+
+    async def close(self) -> None:
+        if self._poster is not None:
+            self._poster.close()
+        await self._client.aclose()
+
+    @staticmethod
+    def _headers(token: str) -> dict[str, str]:
+        return MSGPACK | ({"authorization": f"Bearer {token}"} if token else {})
+
+    async def _ask(self, method: str, path: str, **options: Any) -> httpx2.Response:
+        try:
+            answer = await self._client.request(method, path, **options)
+        except (httpx2.TransportError, OSError) as error:
+            message = f"the server at {self._client.base_url} cannot be reached: {error or type(error).__name__}"
+            raise Unavailable(message, retry_after_ms=1_000) from error
+        if answer.status_code >= 400:
+            raise _trouble(answer)
+        return answer
+
+
+def publication(catalog: Catalog) -> Publication:
+    return Publication(
+        documents=tuple(msgspec.Raw(one) for one in catalog.documents),
+        schedules={
+            one.name: ScheduleRequest(
+                workflow=one.workflow,
+                cron=one.cron,
+                every=duration_text(one.every_ms) if one.every_ms else "",
+                timezone=one.timezone,
+            )
+            for one in catalog.schedules
+        },
+    )
+
+
+def _trouble(answer: httpx2.Response) -> TickworkError:
+    status = answer.status_code
+    try:
+        problem = msgspec.json.decode(answer.content, type=Problem)
+        code, detail = problem.code, problem.detail or problem.title
+    except msgspec.DecodeError:
+        code, detail = "http", f"the server answered {status} {answer.reason_phrase}"
+    if status >= 500 or status in (408, 425, 429):
+        return Unavailable(detail, retry_after_ms=1_000)
+    if status in (401, 403):
+        return Refused(code, f"{detail}; give the worker the server's token (TICKWORK_TOKEN)")
+    return Conflict(detail) if status == 409 else Refused(code, detail)

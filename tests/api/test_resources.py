@@ -1,0 +1,234 @@
+"""Workflows, schedules, queues, workers, artifacts, tasks, logs, journal, status."""
+
+import msgspec
+import pytest
+
+from api.helpers import MSGPACK, Worker, flow, log_line, publish, submit, task
+from tickwork.core.machine import Machine
+from tickwork.core.snapshot import digest
+from tickwork.journal.export import read
+from tickwork.journal.replay import replay
+from tickwork.ports.artifacts import digest_of
+from tickwork.ports.exchange import Call, Done, Profile, encoder
+
+NDJSON = {"content-type": "application/x-ndjson"}
+OCTETS = {"content-type": "application/octet-stream"}
+
+
+async def test_a_workflow_is_published_shown_paused_and_resumed(http):
+    [published] = await publish(http, flow(description="says hello"))
+    shown = (await http.get("/v1/workflows/greet")).json()
+
+    assert shown["definition"] == published["definition"] and shown["document"] == flow(description="says hello")
+    assert [(await http.post("/v1/workflows/greet/pause")).status_code for _ in range(2)] == [204, 409]
+    assert (await http.get("/v1/workflows")).json()["workflows"][0]["paused"] is True
+    assert (await http.post("/v1/workflows/greet/resume")).status_code == 204
+    assert (await http.get("/v1/workflows/nobody")).json()["code"] == "unknown_workflow"
+
+
+async def test_a_publication_is_all_or_nothing(http):
+    good = {"workflow": "greet", "every": "5m"}
+    for schedules in (
+        {"good": good, "worse": {"workflow": "nobody", "every": "5m"}},
+        {"good": good, "worse": {"workflow": "greet", "cron": "61 * * * *"}},
+        {"good": good, "worse": {"workflow": "greet", "every": "5m", "inputs": {"x": 1}}},
+        {"good": good, "bad name": {"workflow": "greet", "every": "5m"}},
+        {"good": good, "worse": {"workflow": "greet"}},
+    ):
+        answer = await http.put("/v1/workflows", json={"documents": [flow()], "schedules": schedules})
+
+        assert answer.status_code in (404, 422), answer.text
+        assert (await http.get("/v1/workflows")).json()["workflows"] == []
+
+
+async def test_an_invalid_definition_names_every_problem(http):
+    answer = await http.put("/v1/workflows", json={"documents": [flow("greet", task("a", needs=["x"]), task("a"))]})
+
+    assert answer.status_code == 422 and answer.headers["content-type"] == "application/problem+json"
+    assert len(answer.json()["problems"]) >= 2 and {"path", "code", "message"} == set(answer.json()["problems"][0])
+
+
+async def test_a_schedule_is_put_paused_and_removed(http):
+    await publish(http, flow())
+    assert (await http.put("/v1/schedules/often", json={"workflow": "greet", "every": "1h"})).status_code == 204
+    [shown] = (await http.get("/v1/schedules")).json()["schedules"]
+    assert shown["next_at"] and shown["expression"] == "every 1h"
+    assert (await http.post("/v1/schedules/often/pause")).status_code == 204
+    assert (await http.post("/v1/schedules/often/resume")).status_code == 204
+    assert (await http.delete("/v1/schedules/often")).status_code == 204
+    assert (await http.delete("/v1/schedules/often")).status_code == 404
+
+
+async def test_a_queue_is_declared_and_paused(http):
+    assert (await http.put("/v1/queues/gpu", json={"limit": 2, "rate": 5, "per": "1m"})).status_code == 204
+    assert (await http.post("/v1/queues/gpu/pause", json={"reason": "repair"})).status_code == 204
+
+    queues = {one["name"]: one for one in (await http.get("/v1/queues")).json()["queues"]}
+    assert queues["gpu"]["limit"] == 2 and queues["gpu"]["paused"] is True
+    assert (await http.post("/v1/queues/gpu/resume")).status_code == 204
+
+
+async def test_workers_are_listed(http):
+    await Worker(http, "w9").call()
+
+    [worker] = (await http.get("/v1/workers")).json()["workers"]
+    assert (worker["id"], worker["host"], worker["pid"], worker["credit"]) == ("w9", "here", 7, 10)
+
+
+async def test_a_call_that_names_another_worker_is_refused(http):
+    call = encoder.encode(Call("other", "s", 1, profile=Profile(), held=()))
+    answer = await http.post("/v1/workers/w1/exchange", content=call, headers=MSGPACK)
+
+    assert (answer.status_code, answer.json()["code"]) == (422, "wrong_worker")
+
+
+@pytest.mark.proves("B18")
+async def test_an_artifact_is_stored_under_its_own_digest_only(http):
+    data = b"large" * 1000
+    path = f"/v1/artifacts/{digest_of(data)}"
+
+    assert (await http.get(path)).json()["code"] == "unknown_artifact"
+    assert (await http.put(path, content=data + b"!", headers=OCTETS)).json()["code"] == "digest_mismatch"
+    assert (await http.put(path, content=data, headers=OCTETS)).status_code == 201
+    got = await http.get(path)
+    assert (got.content, got.headers["content-disposition"]) == (data, "attachment")
+    assert got.headers["x-content-type-options"] == "nosniff"
+    assert (await http.get("/v1/artifacts/..%2f..%2fetc")).status_code == 404
+    assert (await http.get("/v1/artifacts/" + "g" * 64)).json()["code"] == "bad_digest"
+
+
+async def test_logs_come_in_chunks_and_go_out_in_order(http):
+    await publish(http, flow())
+    run_id = await submit(http)
+    worker = Worker(http)
+    [work] = await worker.work()
+    path = f"/v1/tasks/{work.task}/attempts/{work.attempt}/logs"
+    first = log_line(1000, "stdout", "one") + log_line(2000, "stderr", "two")
+    second = log_line(3000, "log", "three")
+    for chunk, line, data in ((0, 0, first), (0, 0, first), (1, 2, second)):
+        answer = await http.post(path, params={"chunk": chunk, "first": line}, content=data, headers=NDJSON)
+        assert answer.status_code == 204, answer.text
+    await worker.finish(work)
+
+    lines = (await http.get(f"/v1/runs/{run_id}/logs")).json()["lines"]
+    assert [line["text"] for line in lines] == ["one", "two", "three"]
+    assert lines[0] | {"at": "1970-01-01T00:00:01Z", "node": "hello", "attempt": 1, "stream": "stdout"} == lines[0]
+    assert (await http.get(f"/v1/runs/{run_id}/logs", params={"node": "nobody"})).json()["lines"] == []
+    assert len((await http.get(f"/v1/tasks/{work.task}/logs", params={"attempt": 1})).json()["lines"]) == 3
+    wrong = await http.post(path, params={"chunk": 2, "first": 3}, content=b"what\n", headers=NDJSON)
+    assert (wrong.status_code, wrong.json()["code"]) == (422, "bad_log_chunk")
+
+
+async def test_a_task_is_retried_and_cancelled_with_its_run(http):
+    await publish(http, flow("greet", task("hello", retry=1)))
+    run_id = await submit(http)
+    worker = Worker(http)
+    [work] = await worker.work()
+    assert (await http.post(f"/v1/tasks/{work.task}/retry")).json()["code"] == "illegal_move"
+    await worker.fail(work)
+
+    assert (await http.post(f"/v1/tasks/{work.task}/retry")).status_code == 204
+    [again] = await worker.work()
+    assert (await http.post(f"/v1/tasks/{again.task}/cancel")).status_code == 204
+    assert (await http.get(f"/v1/runs/{run_id}")).json()["state"] == "cancelled"
+    assert (await http.post("/v1/tasks/999999999/cancel")).json()["code"] == "unknown_task"
+
+
+async def test_an_approval_is_decided_by_whoever_may(http):
+    await publish(http, flow("greet", {"kind": "approval", "id": "ok", "approvers": ["ann"]}))
+    run_id = await submit(http)
+    path = f"/v1/runs/{run_id}/approvals/ok"
+
+    assert (await http.post(path, json={"approve": True})).json()["code"] == "not_entitled"
+    by_ann = {"x-tickwork-by": "ann"}
+    assert (await http.post(path, json={"approve": True, "comment": "fine"}, headers=by_ann)).status_code == 204
+    assert (await http.get(f"/v1/runs/{run_id}")).json()["state"] == "completed"
+
+
+async def test_an_event_reaches_the_run_that_waits(http):
+    await publish(http, flow("greet", {"kind": "event", "id": "paid", "event": "order.paid"}))
+    run_id = await submit(http)
+
+    answer = await http.post("/v1/events", json={"event": "order.paid", "run": run_id, "payload": {"sum": 3}})
+    assert answer.status_code == 200
+    assert (await http.get(f"/v1/runs/{run_id}")).json()["state"] == "completed"
+
+
+async def test_pause_resume_resolve_and_rerun(http):
+    await publish(http, flow("greet", task("hello", retry=1)))
+    run_id = await submit(http)
+    assert (await http.post(f"/v1/runs/{run_id}/pause", json={"reason": "lunch"})).status_code == 204
+    assert (await http.get(f"/v1/runs/{run_id}")).json()["reason"] == "lunch"
+    assert (await http.post(f"/v1/runs/{run_id}/resolve")).json()["code"] == "illegal_move"
+    assert (await http.post(f"/v1/runs/{run_id}/resume")).status_code == 204
+    worker = Worker(http)
+    await worker.fail(*await worker.work())
+    decision = {"decisions": {"hello": "accept"}, "values": {"hello": 7}}
+    assert (await http.post(f"/v1/runs/{run_id}/resolve", json=decision)).status_code == 204
+
+    again = await http.post(f"/v1/runs/{run_id}/rerun", json={"from_node": "hello"})
+    assert again.status_code == 201 and again.headers["location"] == f"/v1/runs/{again.json()['id']}"
+    assert (await http.get(again.headers["location"])).json()["state"] == "active"
+
+
+async def test_why_tells_the_story_and_what_is_missing(http):
+    await publish(http, flow())
+    run_id = await submit(http)
+    why = (await http.get(f"/v1/runs/{run_id}/why")).json()
+
+    assert why["steps"][0]["text"].startswith("submitted")
+    assert any("hello" in line and "worker" in line for line in why["waiting_for"])
+    assert (await http.get("/v1/runs/nobody/why")).status_code == 404
+
+
+async def test_an_exported_journal_is_decided_again_offline(http, engine):
+    await publish(http, flow())
+    for _ in range(5):
+        await submit(http)
+    answer = await http.get("/v1/journal")
+    chunks = [answer.content[at : at + 100] for at in range(0, len(answer.content), 100)]
+    head, rows = read(chunks)
+    machine = Machine(settings=head.settings)
+    replay(rows, machine)
+
+    assert digest(machine.state) == digest(engine.state)
+    tail, rest = read([(await http.get("/v1/journal", params={"after": 3})).content])
+    assert (tail.after, next(rest).seq) == (3, 4)
+    assert (await http.get("/v1/journal", params={"after": 999999})).status_code == 404
+
+
+async def test_status_health_and_metrics(http, engine):
+    await publish(http, flow())
+    await submit(http)
+    status = (await http.get("/v1/status")).json()
+
+    assert (status["live_runs"], status["ready"], status["seq"] >= status["watermark"]) == (1, 1, True)
+    assert (await http.get("/healthz")).json() == {"status": "alive"}
+    assert (await http.get("/readyz")).json() == {"status": "ready"}
+    text = (await http.get("/metrics")).text
+    assert 'tickwork_runs{state="live"} 1.0' in text and "tickwork_commit_seconds_bucket" in text
+    assert "tickwork_inputs_total" in text
+
+
+async def test_a_full_store_is_not_ready_and_says_why(http, engine):
+    await publish(http, flow())
+    engine.partition.full = True
+
+    ready, submitted = await http.get("/readyz"), await http.post("/v1/runs", json={"workflow": "greet"})
+    assert (ready.status_code, ready.json()["code"]) == (503, "not_ready") and "no space" in ready.json()["detail"]
+    assert (submitted.status_code, submitted.json()["code"]) == (507, "store_full")
+    assert int(submitted.headers["retry-after"]) >= 1
+    engine.partition.full = False
+
+
+async def test_what_a_worker_returns_is_shown_whatever_it_is(http):
+    await publish(http, flow(output="nodes.hello"))
+    for value in (b"\xc1garbage", msgspec.msgpack.encode({1: 2}), msgspec.msgpack.encode(float("nan"))):
+        run_id = await submit(http)
+        worker = Worker(http, f"w{value[0]}")
+        [work] = await worker.work()
+        await worker.call(Done(work.task, work.attempt, value))
+
+        shown, output = await http.get(f"/v1/runs/{run_id}"), await http.get(f"/v1/runs/{run_id}/output")
+        assert (shown.status_code, output.status_code in (200, 406)) == (200, True), (shown.text, output.text)
+        await worker.call(goodbye=True)

@@ -1,0 +1,111 @@
+"""Server-sent events through real sockets."""
+
+import asyncio
+
+import httpx2
+import msgspec
+import pytest
+
+from api.helpers import Worker, flow, log_line, publish, submit
+from api.test_server import real, server, until  # noqa: F401 - fixtures
+from tickwork.api.app import make_app
+from tickwork.api.server import HttpServer
+
+
+async def events_of(client, path, headers=None):
+    """Every event of a stream that ends by itself, as (name, id, data)."""
+    found = []
+    async with asyncio.timeout(10), client.stream("GET", path, headers=headers) as answer:
+        assert answer.headers["content-type"] == "text/event-stream", answer.status_code
+        name = place = ""
+        async for line in answer.aiter_lines():
+            if line.startswith("event: "):
+                name = line.removeprefix("event: ")
+            elif line.startswith("id: "):
+                place = line.removeprefix("id: ")
+            elif line.startswith("data: "):
+                found.append((name, place, msgspec.json.decode(line.removeprefix("data: "))))
+    return found
+
+
+async def test_a_run_is_watched_until_it_has_ended(real):  # noqa: F811
+    await publish(real, flow())
+    run_id = await submit(real)
+    watching = asyncio.create_task(events_of(real, f"/v1/runs/{run_id}/events"))
+    worker = Worker(real)
+    await worker.finish(*await worker.work())
+    events = await watching
+
+    assert {name for name, _, _ in events} == {"run"}
+    assert events[-1][2]["state"] == "completed" and len(events) == len({place for _, place, _ in events})
+    again = await events_of(real, f"/v1/runs/{run_id}/events")
+    assert [data["state"] for _, _, data in again] == ["completed"]
+    seen = await real.get(f"/v1/runs/{run_id}/events", headers={"last-event-id": again[0][1]})
+    assert seen.status_code == 204
+    assert (await real.get("/v1/runs/nobody/events")).status_code == 404
+
+
+async def test_a_log_is_followed_and_taken_up_again(real):  # noqa: F811
+    await publish(real, flow())
+    run_id = await submit(real)
+    worker = Worker(real)
+    [work] = await worker.work()
+    following = asyncio.create_task(events_of(real, f"/v1/runs/{run_id}/logs?follow=true"))
+    path = f"/v1/tasks/{work.task}/attempts/{work.attempt}/logs"
+    for chunk in range(3):
+        data = log_line(1000 * chunk, "stdout", f"line {chunk}")
+        sent = await real.post(
+            f"{path}?chunk={chunk}&first={chunk}", content=data, headers={"content-type": "application/x-ndjson"}
+        )
+        assert sent.status_code == 204
+    await worker.finish(work)
+    events = await following
+
+    assert [data["text"] for _, _, data in events] == ["line 0", "line 1", "line 2"]
+    rest = await events_of(real, f"/v1/runs/{run_id}/logs?follow=true", {"last-event-id": events[0][1]})
+    assert [data["text"] for _, _, data in rest] == ["line 1", "line 2"]
+
+
+async def test_a_reader_that_hangs_up_leaves_no_watcher(real, engine):  # noqa: F811
+    await publish(real, flow())
+    run_id = await submit(real)
+    async with real.stream("GET", f"/v1/runs/{run_id}/events") as answer:
+        await anext(answer.aiter_lines())
+        assert engine._watchers
+
+    await until(lambda: not engine._watchers)
+
+
+async def test_stopping_ends_streams_at_once(engine):
+    server = HttpServer(make_app(engine), engine, port=0)  # noqa: F811
+    await server.start()
+    async with httpx2.AsyncClient(base_url=server.address) as client:
+        await publish(client, flow())
+        run_id = await submit(client)
+        watching = asyncio.create_task(events_of(client, f"/v1/runs/{run_id}/events"))
+        await until(lambda: engine._watchers)
+        async with asyncio.timeout(2):
+            await server.stop()
+            assert (await watching)[0][2]["state"] == "active"
+
+    assert not engine._watchers
+
+
+async def test_asking_for_the_head_of_a_stream_leaves_no_watcher(real, engine):  # noqa: F811
+    await publish(real, flow())
+    run_id = await submit(real)
+    answer = await real.head(f"/v1/runs/{run_id}/events")
+
+    assert (answer.status_code, answer.headers["content-type"], engine._watchers) == (200, "text/event-stream", {})
+
+
+async def test_a_stream_that_breaks_is_cut_and_not_ended(real, engine, caplog):  # noqa: F811
+    async def broken(**_):
+        raise RuntimeError("the disk is gone")
+
+    await publish(real, flow())
+    engine.journal = broken
+
+    with pytest.raises(httpx2.RemoteProtocolError):
+        await real.get("/v1/journal")
+    assert "broke off" in caplog.text

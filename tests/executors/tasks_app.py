@@ -1,0 +1,240 @@
+"""The application that the tests of executors load into child processes."""
+
+import asyncio
+import logging
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+from tickwork.sdk.context import Context, context
+from tickwork.sdk.tasks import task
+
+
+@task(name="noop")
+def noop() -> None:
+    pass
+
+
+@task(name="add")
+def add(a: int, b: int) -> int:
+    return a + b
+
+
+@task(name="whoami")
+def whoami() -> dict:
+    return {"pid": os.getpid(), "session": os.getsid(0), "env": dict(os.environ)}
+
+
+@task(name="fail")
+def fail() -> None:
+    raise ValueError("the day has no data")
+
+
+@task(name="note")
+def note(path: str, text: str) -> None:
+    with Path(path).open("a") as file:
+        file.write(f"{text}\n")
+
+
+@task(name="sleep")
+def sleep(seconds: float) -> str:
+    time.sleep(seconds)
+    return "slept"
+
+
+@task(name="die")
+def die(signal_number: int) -> None:
+    os.kill(os.getpid(), signal_number)
+    time.sleep(10)
+
+
+@task(name="leave")
+def leave(code: int) -> None:
+    os._exit(code)
+
+
+@task(name="exit")
+def exit_(code: int) -> None:
+    sys.exit(code)
+
+
+@task(name="stubborn")
+def stubborn(path: str) -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    Path(path).write_text(str(os.getpid()))
+    time.sleep(60)
+
+
+@task(name="double_fork")
+def double_fork(path: str) -> None:
+    """Leaves a daemon behind, in a session of its own, and goes on."""
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork() == 0:
+            Path(path).write_text(str(os.getpid()))
+            time.sleep(60)
+        os._exit(0)
+    time.sleep(60)
+
+
+@task(name="fork_back")
+def fork_back() -> int:
+    """Both processes return from here."""
+    os.fork()
+    return os.getpid()
+
+
+@task(name="hog")
+def hog(seconds: float) -> str:
+    """Holds the interpreter in C: no other thread of this process gets a turn."""
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        re.match(r"(a+)+$", "a" * 25 + "b")
+    return "done"
+
+
+@task(name="says")
+def says(word: str) -> None:
+    print(word)
+    print("to stderr", file=sys.stderr)
+    logging.getLogger("mine").info("logged %s", word)
+    print("no end of line", end="")
+
+
+@task(name="says_in_c")
+def says_in_c(word: str) -> None:
+    os.write(1, f"{word} by the kernel\n".encode())
+    subprocess.run(["/bin/echo", f"{word} by a program"], check=True)
+    time.sleep(0.1)
+
+
+@task(name="says_and_waits")
+def says_and_waits(word: str) -> None:
+    print(word)
+    time.sleep(60)
+
+
+@task(name="flood")
+def flood(lines: int) -> None:
+    for number in range(lines):
+        print(f"line {number} " + "x" * 80)
+
+
+@task(name="long_line")
+def long_line(megabytes: int, raw: bool) -> None:
+    piece = b"x" * (1024 * 1024)
+    for _ in range(megabytes):
+        if raw:
+            view = memoryview(piece)
+            while view:
+                view = view[os.write(1, view) :]
+        else:
+            sys.stdout.write(piece.decode())
+    if raw:
+        os.write(1, b"\nafter\n")
+        time.sleep(0.1)
+    else:
+        print("\nafter")
+
+
+@task(name="large")
+def large(items: int) -> list[int]:
+    return list(range(items))
+
+
+@task(name="length")
+def length(values: list[int], extra: str = "") -> int:
+    return len(values) + len(extra)
+
+
+@task(name="unsendable")
+def unsendable() -> object:
+    return threading.Lock()
+
+
+@task(name="steps")
+def steps(ctx: Context, path: str) -> str:
+    def once(name: str) -> str:
+        with Path(path).open("a") as file:
+            file.write(f"{name}\n")
+        return name.upper()
+
+    first = ctx.step("first", once, "a")
+    if ctx.attempt == 1:
+        os._exit(9)
+    return first + ctx.step("second", once, "b")
+
+
+@task(name="checkpoints")
+def checkpoints(size: int) -> object:
+    ctx = context()
+    before = ctx.last_checkpoint
+    ctx.checkpoint({"attempt": ctx.attempt, "pad": "x" * size})
+    return None if before is None else before["attempt"]
+
+
+@task(name="progress")
+def progress(count: int) -> None:
+    for done in range(count + 1):
+        context().progress(done, count, "counting")
+
+
+@task(name="keeps_in_touch")
+def keeps_in_touch(seconds: float) -> str:
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        context().progress(0, 1)
+        time.sleep(0.05)
+    return "done"
+
+
+@task(name="memory")
+def memory(megabytes: int) -> int:
+    return len(bytearray(megabytes * 1024 * 1024))
+
+
+@task(name="in_thread", executor="thread")
+def in_thread(seconds: float) -> str:
+    time.sleep(seconds)
+    print("from a thread")
+    return threading.current_thread().name
+
+
+@task(name="checkpoint_in_thread", executor="thread")
+def checkpoint_in_thread() -> int:
+    context().checkpoint(1)
+    return 1
+
+
+@task(name="coroutine")
+async def coroutine(seconds: float) -> str:
+    await asyncio.sleep(seconds)
+    print("from a coroutine")
+    return "awaited"
+
+
+@task(name="deaf_coroutine")
+async def deaf_coroutine() -> None:
+    while True:
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            print("not me")
+
+
+@task(name="checkpoint_in_coroutine")
+async def checkpoint_in_coroutine() -> int:
+    await context().checkpoint_async(1)
+    context().checkpoint(2)
+    return 2
+
+
+@task(name="in_folder")
+def in_folder(ctx: Context) -> str:
+    (ctx.workdir / "scratch").write_text("x")
+    return str(ctx.workdir)

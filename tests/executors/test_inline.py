@@ -1,0 +1,86 @@
+"""Tasks in this very process."""
+
+import asyncio
+import time
+
+import msgspec
+import pytest
+
+from executors import tasks_app
+from executors.stage import playing
+from tickwork.ports.exchange import Broke, Done, Returned, Saved
+from tickwork.sdk.inline import InlineExecutor
+from tickwork.sdk.registry import app_of
+
+APP = app_of(tasks_app)
+
+
+def inline(**options) -> InlineExecutor:
+    return InlineExecutor(APP, **options)
+
+
+@pytest.mark.parametrize("threads", [0, 4])
+async def test_functions_run_and_answer(threads):
+    async with playing(executor=inline(threads=threads)) as stage:
+        assert await stage.value("add", a=1, b=2) == 3
+        assert await stage.value("coroutine", seconds=0.01) == "awaited"
+        assert await stage.value("checkpoints", size=1) is None
+        assert await stage.value("checkpoint_in_coroutine") == 2
+        assert isinstance(await stage.end(stage.start("fail")), Broke)
+        missing = await stage.end(stage.start("absent"))
+        large = await stage.end(stage.start("large", args={"items": 50_000}))
+    assert missing.permanent and "no handler 'absent'" in missing.message
+    assert large.value.items == 50_000
+    assert isinstance(stage.said[0], Saved)
+
+
+async def test_prints_go_to_the_log_and_still_appear(capsys):
+    async with playing(executor=inline()) as stage:
+        key = stage.start("says", args={"word": "hello"})
+        await stage.end(key)
+        await stage.until(lambda: len(stage.texts(key)) == 2)
+
+    assert stage.texts(key) == ["hello", "no end of line"] and "hello\n" in capsys.readouterr().out
+
+
+async def test_a_time_limit_gives_up_and_tells_the_function():
+    async with playing(executor=inline(threads=1)) as stage:
+        began = time.monotonic()
+        broke = await stage.end(stage.start("sleep", args={"seconds": 0.8}, running_ms=200))
+        assert time.monotonic() - began < 0.7
+        assert await stage.value("add", a=1, b=1) == 2  # its thread is taken until it ends
+
+    assert broke.error == "TimeoutError" and "cannot be ended by force" in broke.message
+    assert time.monotonic() - began > 0.7
+
+
+async def test_a_coroutine_is_cancelled():
+    async with playing(executor=inline(threads=1)) as stage:
+        broke = await stage.end(stage.start("coroutine", args={"seconds": 60}, running_ms=200))
+        stopped = stage.start("coroutine", args={"seconds": 60})
+        await asyncio.sleep(0.05)
+        stage.executor.stop(*stopped)
+
+        assert await stage.value("add", a=1, b=1) == 2
+    assert broke.error == "TimeoutError" and stopped not in stage.ends
+
+
+async def test_recall_and_close_hand_back():
+    async with playing(executor=inline(threads=1)) as stage:
+        runs = stage.start("sleep", args={"seconds": 0.3})
+        waits = stage.start("noop")
+        assert stage.executor.recall() == (waits,)
+        await stage.executor.close(grace_s=0.01)
+
+        assert stage.ends[runs] == [Returned(*runs)]
+
+
+async def test_on_the_loop_itself_everything_has_one_order():
+    async with playing(executor=inline(threads=0, capture=False)) as stage:
+        keys = [stage.start("add", args={"a": one, "b": 1}) for one in range(20)]
+        for key in keys:
+            await stage.end(key)
+
+        assert list(stage.ends) == keys
+        assert all(isinstance(ends[0], Done) for ends in stage.ends.values())
+        assert msgspec.msgpack.decode(stage.ends[keys[3]][0].value) == 4

@@ -1,0 +1,88 @@
+"""Lines reach the server in order, in chunks, within bounds."""
+
+import asyncio
+import json
+
+import pytest
+
+from tickwork.core.errors import Refused
+from tickwork.worker.logs import SPOOL_BYTES_MAX, Logs
+
+
+class Taker:
+    def __init__(self) -> None:
+        self.chunks: list[tuple] = []
+        self.open = asyncio.Event()
+        self.open.set()
+        self.error: Exception | None = None
+
+    async def send(self, task, attempt, chunk, first, lines) -> None:
+        await self.open.wait()
+        if self.error is not None:
+            raise self.error
+        self.chunks.append((task, attempt, chunk, first, lines))
+
+    def texts(self, *key: int) -> list[str]:
+        data = b"".join(one[4] for one in self.chunks if one[:2] == key)
+        return [json.loads(line)["text"] for line in data.splitlines()]
+
+
+async def test_lines_leave_together_and_soon():
+    taker = Taker()
+    logs = Logs(taker.send)
+    for number in range(10):
+        logs.add(1, 1, "stdout", f"line {number}", 5)
+    async with asyncio.timeout(2):
+        while not taker.chunks:
+            await asyncio.sleep(0.01)
+
+    assert len(taker.chunks) == 1 and taker.texts(1, 1) == [f"line {number}" for number in range(10)]
+    assert json.loads(taker.chunks[0][4].splitlines()[0]) == {"at": 5, "stream": "stdout", "text": "line 0"}
+    await logs.close()
+
+
+async def test_chunks_are_numbered_and_say_which_line_is_their_first():
+    taker = Taker()
+    logs = Logs(taker.send)
+    for number in range(5_000):
+        logs.add(1, 1, "stdout", f"line {number} " + "x" * 60, 5)
+    await logs.flush()
+
+    assert [chunk for _, _, chunk, _, _ in taker.chunks] == list(range(len(taker.chunks)))
+    counted = 0
+    for _, _, _, first, lines in taker.chunks:
+        assert first == counted and len(lines) < 70_000
+        counted += lines.count(b"\n")
+    assert counted == 5_000
+    await logs.close()
+
+
+@pytest.mark.proves("F30")
+async def test_while_the_server_is_away_the_spool_is_bounded_and_says_what_it_dropped():
+    taker = Taker()
+    taker.open.clear()
+    logs = Logs(taker.send)
+    for _ in range(2 * SPOOL_BYTES_MAX // 10_000):
+        logs.add(1, 1, "stdout", "x" * 10_000, 5)
+    taker.open.set()
+    await logs.flush()
+    logs.add(1, 1, "stdout", "after", 5)
+    await logs.flush()
+
+    sent = sum(len(one[4]) for one in taker.chunks)
+    texts = taker.texts(1, 1)
+    assert sent < SPOOL_BYTES_MAX + 200_000
+    assert texts[-1] == "after" and "lines dropped" in texts[-2]
+    await logs.close()
+
+
+@pytest.mark.proves("I5")
+async def test_a_chunk_that_the_server_does_not_want_is_let_go():
+    taker = Taker()
+    taker.error = Refused("stale", "this attempt is no longer yours")
+    logs = Logs(taker.send)
+    logs.add(1, 1, "stdout", "late", 5)
+    await logs.flush()
+
+    assert logs.refused == 1
+    await logs.close()
