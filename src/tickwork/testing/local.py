@@ -6,10 +6,9 @@ it sleeps passes in virtual time. Stand-ins take the place of functions; planned
 
 import asyncio
 import inspect
-import shutil
 from collections.abc import Callable
 from pathlib import Path
-from tempfile import mkdtemp
+from tempfile import TemporaryDirectory
 from typing import Any, TypeVar, TypeVarTuple
 
 import msgspec
@@ -104,11 +103,11 @@ class LocalChannel:
         self.save(value)
         await saved
 
-    def progress(self, done: int, total: int, message: str) -> None:
-        self._executor.say(Progressed(*self._key, done, total, message))
-
     def folder(self) -> Path:
         return self._executor.folder(self._key)
+
+    def progress(self, done: int, total: int, message: str) -> None:
+        self._executor.say(Progressed(*self._key, done, total, message))
 
 
 class LocalExecutor:
@@ -119,7 +118,7 @@ class LocalExecutor:
         self._sink: Sink | None = None
         self._tasks: dict[Key, asyncio.Task[None]] = {}
         self._saving: dict[Key, asyncio.Future[None]] = {}
-        self._folders: dict[Key, Path] = {}
+        self._folders: dict[Key, TemporaryDirectory[str]] = {}
 
     @property
     def kinds(self) -> frozenset[str]:
@@ -167,19 +166,14 @@ class LocalExecutor:
         assert self._sink is not None, "start comes first"
         self._sink.report(report)
 
-    def folder(self, key: Key) -> Path:
-        if key not in self._folders:
-            self._folders[key] = Path(mkdtemp(prefix="tickwork-"))
-        return self._folders[key]
-
-    def _drop_folder(self, key: Key) -> None:
-        folder = self._folders.pop(key, None)
-        if folder is not None:
-            shutil.rmtree(folder, ignore_errors=True)
-
     def expect(self, key: Key) -> "asyncio.Future[None]":
         self._saving[key] = asyncio.get_running_loop().create_future()
         return self._saving[key]
+
+    def folder(self, key: Key) -> Path:
+        if key not in self._folders:
+            self._folders[key] = TemporaryDirectory(prefix="tickwork-")
+        return Path(self._folders[key].name)
 
     async def _attempt(self, work: Work, spec: Spec) -> None:
         key, began_ms = (work.task, work.attempt), self._clock.wall_ms()
@@ -188,13 +182,14 @@ class LocalExecutor:
             report = Done(*key, await self._result(work, spec), began_ms, self._clock.wall_ms())
         except asyncio.CancelledError:
             self._tasks.pop(key, None)
-            self._drop_folder(key)
             raise
         except (Exception, SystemExit) as error:
             told = failed(*key, error, started_ms=began_ms)
             report = msgspec.structs.replace(told, ended_ms=self._clock.wall_ms())
+        finally:
+            if (folder := self._folders.pop(key, None)) is not None:
+                folder.cleanup()
         self._tasks.pop(key, None)
-        self._drop_folder(key)
         self.say(report)
 
     async def _result(self, work: Work, spec: Spec) -> bytes | Ref | None:
