@@ -177,7 +177,7 @@ async def rate(bench: Bench, client: httpx2.AsyncClient, workflow: str, runs: in
         status = (await client.get("/v1/status")).json()
         if not status["live_runs"]:
             break
-        await asyncio.sleep(0.01)
+        await asyncio.sleep(0.02)
     passed = time.perf_counter() - begin
     while sum((await client.get("/v1/status")).json().get("runs", {}).values()) < before + total:
         await asyncio.sleep(0.01)  # the rows follow; all of them must be there

@@ -31,8 +31,9 @@ from tickwork.runtime.patience import RETRY_S, RETRY_S_MAX, patiently
 from tickwork.runtime.timekeeper import Timekeeper
 
 UNDURABLE_MAX = 2  # one tick commits, one is decided
-ROWS_TICKS = 8
-ROWS_S = 0.05
+ROWS_TICKS, ROWS_TICKS_MAX = 8, 64
+ROWS_S = 0.05  # of rest
+ROWS_LOAD_S = 0.25  # under load
 COLLECT_TICKS = 64
 COMMIT_SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0)  # bounds of a histogram
 
@@ -107,7 +108,7 @@ class Partition:
         self._room = asyncio.Event()
         self._committed = asyncio.Event()
         self._stopping = False
-        self._rows_at = 0.0
+        self._rows_at = self._ticked_at = 0.0
         self._since_collect = 0
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -115,7 +116,7 @@ class Partition:
 
     def start(self) -> None:
         loop = asyncio.get_running_loop()
-        self._rows_at = loop.time()
+        self._rows_at = self._ticked_at = loop.time()
         self._tasks = [loop.create_task(self._run()), loop.create_task(self._commit_all())]
 
     async def stop(self) -> None:
@@ -196,7 +197,11 @@ class Partition:
 
     def _rows_wait(self) -> float:
         """One piece of arithmetic for waiting and for acting: where they round differently, nothing would do either."""
-        return self._rows_at + ROWS_S - asyncio.get_running_loop().time()
+        now, ticks = asyncio.get_running_loop().time(), self.books.window.ticks
+        rest = self._ticked_at + ROWS_S - now
+        if ticks >= ROWS_TICKS_MAX:
+            return 0.0
+        return min(rest, self._rows_at + ROWS_LOAD_S - now) if ticks >= ROWS_TICKS else rest
 
     def _timer_due(self) -> bool:
         due = self.machine.next_tick()
@@ -256,6 +261,7 @@ class Partition:
             )
         )
         self._pending.set()
+        self._ticked_at = asyncio.get_running_loop().time()
         self._collect()
 
     def _changed(self, events: list[Event]) -> frozenset[int]:
@@ -293,16 +299,19 @@ class Partition:
         stop the partition."""
         self._since_collect += 1
         if self._own_process and self._since_collect >= COLLECT_TICKS:
-            self._since_collect = 0
-            gc.collect(1)
-            gc.freeze()
+            self.collect()
+
+    def collect(self) -> None:
+        self._since_collect = 0
+        gc.collect(1)
+        gc.freeze()
 
     def _close_window(self, *, force: bool = False) -> None:
         books = self.books
         if not books.unwritten or books.writing is not None or self.failed is not None:
             return
-        if not force and books.window.ticks < ROWS_TICKS and (self._inbox or self._rows_wait() > 0):
-            return  # under load only every few ticks: what ends meanwhile is written once
+        if not force and self._rows_wait() > 0:
+            return  # under load only now and then: what ends meanwhile is written once
         self._rows_at = asyncio.get_running_loop().time()
         rows, last = books.rows(), self._undurable[-1] if self._undurable else None
         if last is not None and last.rows is None:
