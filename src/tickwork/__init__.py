@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from tickwork.compose.embedded import embedded
     from tickwork.sdk.client import AsyncClient, BatchRefused, Client, Handle, RunFailed, StillRunning
     from tickwork.sdk.surface import (
         Conflict,
@@ -62,6 +63,7 @@ __all__ = [
     "cel",
     "context",
     "cron",
+    "embedded",
     "event",
     "every",
     "http",
@@ -86,6 +88,10 @@ def __getattr__(name: str) -> Any:
     """Loaded when first asked for: a server that never touches the SDK does not pay for it."""
     if name not in __all__:
         raise AttributeError(f"module 'tickwork' has no attribute {name!r}")
+    if name == "embedded":
+        from tickwork.compose.embedded import embedded
+
+        return embedded
     if name in _OF_CLIENT:
         from tickwork.sdk import client
 

@@ -15,6 +15,10 @@ def task(name, handler="work", **fields):
     return {"kind": "task", "id": name, "handler": handler, **fields}
 
 
+def log_line(at_ms, stream, text) -> bytes:
+    return msgspec.json.encode({"at": at_ms, "stream": stream, "text": text}) + b"\n"
+
+
 async def publish(http, *documents, schedules=None):
     answer = await http.put("/v1/workflows", json={"documents": list(documents), "schedules": schedules or {}})
     assert answer.status_code == 200, answer.text

@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from api.helpers import MSGPACK, Worker, flow, publish, submit, task
+from api.helpers import MSGPACK, Worker, flow, log_line, publish, submit, task
 from tickwork.core.machine import Machine
 from tickwork.core.snapshot import digest
 from tickwork.journal.export import read
@@ -103,7 +103,8 @@ async def test_logs_come_in_chunks_and_go_out_in_order(http):
     worker = Worker(http)
     [work] = await worker.work()
     path = f"/v1/tasks/{work.task}/attempts/{work.attempt}/logs"
-    first, second = b'[1000,"stdout","one"]\n[2000,"stderr","two"]\n', b'[3000,"log","three"]\n'
+    first = log_line(1000, "stdout", "one") + log_line(2000, "stderr", "two")
+    second = log_line(3000, "log", "three")
     for chunk, line, data in ((0, 0, first), (0, 0, first), (1, 2, second)):
         answer = await http.post(path, params={"chunk": chunk, "first": line}, content=data, headers=NDJSON)
         assert answer.status_code == 204, answer.text

@@ -6,7 +6,7 @@ import httpx2
 import msgspec
 import pytest
 
-from api.helpers import Worker, flow, publish, submit
+from api.helpers import Worker, flow, log_line, publish, submit
 from api.test_server import real, server, until  # noqa: F401 - fixtures
 from tickwork.api.app import make_app
 from tickwork.api.server import HttpServer
@@ -53,7 +53,7 @@ async def test_a_log_is_followed_and_taken_up_again(real):  # noqa: F811
     following = asyncio.create_task(events_of(real, f"/v1/runs/{run_id}/logs?follow=true"))
     path = f"/v1/tasks/{work.task}/attempts/{work.attempt}/logs"
     for chunk in range(3):
-        data = msgspec.json.encode([1000 * chunk, "stdout", f"line {chunk}"])
+        data = log_line(1000 * chunk, "stdout", f"line {chunk}")
         sent = await real.post(
             f"{path}?chunk={chunk}&first={chunk}", content=data, headers={"content-type": "application/x-ndjson"}
         )

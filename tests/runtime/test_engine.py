@@ -614,3 +614,17 @@ async def test_what_a_later_reply_brought_is_not_offered_again_to_an_earlier_cal
     late = await hand.call(seq=hand.seq - 1, held=())
 
     assert not late.work
+
+
+async def test_the_end_of_an_idle_connection_beside_a_waiting_call_says_nothing(house):
+    hand = Hand(house)
+    await hand.sit_down()
+    waiting = asyncio.create_task(hand.call(wait_ms=20_000))
+    await asyncio.sleep(0.01)
+
+    house.engine.connection_closed("w1:2")
+    assert not house.engine.floor.seats["w1"].closed_ms
+    house.engine.connection_closed("w1:1")
+
+    assert house.engine.floor.seats["w1"].closed_ms
+    await asyncio.wait_for(waiting, 1)

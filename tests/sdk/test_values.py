@@ -69,7 +69,7 @@ ID = uuid.UUID(int=7)
 ROUND_TRIPS = [
     (int, 3), (int, 2**63), (str, "ä"), (float, 1.5), (bool, True), (None, None), (Any, {"a": [1, None]}),
     (list[int], [1, 2]), (tuple[int, str], (1, "a")), (tuple[int, ...], (1, 2)), (set[int], {3, 1}),
-    (frozenset[str], frozenset(["b", "a"])), (dict[str, float], {"a": 1.0}), (datetime, NOON),
+    (frozenset[str], frozenset(["a"])), (dict[str, float], {"a": 1.0}), (datetime, NOON),
     (datetime, NOON.replace(microsecond=5)), (datetime, datetime(2026, 1, 2, tzinfo=EAST)), (date, date(2026, 1, 2)),
     (daytime, daytime(3, 4)), (timedelta, timedelta(days=2, microseconds=3)), (Decimal, Decimal("1.10")),
     (uuid.UUID, ID), (Path, Path("a/b")), (list[Path], [Path("a")]), (Colour, Colour.RED), (Colour, Colour.BLUE),

@@ -5,8 +5,6 @@ can carry; batches are decoded by msgspec into their models at once.
 """
 
 import asyncio
-import contextlib
-from collections.abc import Awaitable
 from typing import Any, TypeVar
 from urllib.parse import unquote_to_bytes
 
@@ -17,7 +15,7 @@ from tickwork.api.messages import JSON, MSGPACK, Header
 from tickwork.api.problems import HttpRefused
 from tickwork.api.table import MANY_MAX, Param, Route
 from tickwork.core import strictjson
-from tickwork.core.errors import Refused, Unavailable
+from tickwork.core.errors import Refused
 from tickwork.core.names import check_line, check_name
 from tickwork.runtime.engine import Engine
 
@@ -182,25 +180,6 @@ class Asked:
             raise invalid(error) from None
 
     # ---- waiting
-
-    async def while_there(self, deed: Awaitable[T]) -> T:
-        """The deed's result. Raises `Gone` when the caller hangs up first, `Unavailable` when the server ends first."""
-        task = asyncio.ensure_future(deed)
-        gone = asyncio.ensure_future(self.hung_up())
-        ends = asyncio.ensure_future(self.closing.wait())
-        try:
-            await asyncio.wait((task, gone, ends), return_when=asyncio.FIRST_COMPLETED)
-            if task.done():
-                return task.result()
-            if gone.done():
-                raise Gone
-            raise Unavailable("the server is shutting down; ask again in a moment", retry_after_ms=1_000)
-        finally:
-            for one in (task, gone, ends):
-                one.cancel()
-            for one in (task, gone, ends):
-                with contextlib.suppress(asyncio.CancelledError, Exception):
-                    await one
 
     async def hung_up(self) -> None:
         while (await self._receive())["type"] != "http.disconnect":

@@ -25,6 +25,7 @@ PARTS: dict[str, tuple[str, dict[str, Any]]] = {
     "worker": ("The name of the worker.", _NAME),
     "workflow": ("The name of the workflow.", _NAME),
 }
+HEADERS = {"X-Tickwork-By": {"minLength": 1, "maxLength": 128}, "Idempotency-Key": {"maxLength": 255}}
 REFUSALS = {
     400: "The request is malformed.",
     401: "A token is needed, or this is not it.",
@@ -132,7 +133,7 @@ def _query_parameter(param: Param) -> dict[str, Any]:
 
 
 def _header(name: str, says: str) -> dict[str, Any]:
-    schema = {"type": "string", "minLength": 1, "maxLength": 128, "pattern": "^[!-~]+$"}
+    schema = {"type": "string"} | HEADERS.get(name, {})
     return {"name": name, "in": "header", "required": False, "description": says, "schema": schema}
 
 

@@ -77,6 +77,7 @@ class HttpServer:
             return
         closing: Closing = self._app.state.closing
         closing.set()
+        self._engine.release_workers()
         self._server.should_exit = True
         await self._serving
 

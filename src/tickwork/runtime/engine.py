@@ -43,10 +43,11 @@ from tickwork.runtime.assign import Assigner
 from tickwork.runtime.books import Attempt, attempts_decoder
 from tickwork.runtime.checks import check_terms, check_writable, packed, shown, small
 from tickwork.runtime.facts import Facts
-from tickwork.runtime.floor import Floor
+from tickwork.runtime.floor import LOST_AFTER_MS, Floor
 from tickwork.runtime.inbox import Letter
 from tickwork.runtime.logs import Logs
 from tickwork.runtime.partition import Decided, Partition
+from tickwork.runtime.patience import patiently
 from tickwork.runtime.recovery import recover, settings_of
 from tickwork.runtime.timekeeper import Timekeeper
 from tickwork.runtime.vault import ARGUMENTS_STEP, Vault, decode_value
@@ -78,6 +79,7 @@ class Engine:
         owner: str,
         settings: Settings | None = None,
         own_process: bool = False,
+        lost_after_ms: int = LOST_AFTER_MS,  # how long a worker may be silent
     ) -> None:
         self._store = store
         self._clock = clock
@@ -85,6 +87,7 @@ class Engine:
         self._owner = owner
         self._settings = settings
         self._own_process = own_process
+        self._lost_after_ms = lost_after_ms
         self._jobs: set[asyncio.Task[None]] = set()
         self._watchers: dict[tuple[str, str], list[asyncio.Event]] = {}
         self._draining = False
@@ -128,6 +131,7 @@ class Engine:
             vault=self.vault,
             assigner=self._assigner,
             on_alarm=self._alarm,
+            lost_after_ms=self._lost_after_ms,
         )
         self.partition.start()
         self.floor.start()
@@ -184,6 +188,11 @@ class Engine:
             return f"the partition has stopped: {live.failed}"
         return "the store has no space left" if live.full else ""
 
+    @property
+    def idle(self) -> bool:
+        """Nothing is under way here: only an input, a worker or the next timer brings something to do."""
+        return not self._jobs and self._live.idle
+
     def now_ms(self) -> int:
         return self._clock.wall_ms()
 
@@ -191,10 +200,11 @@ class Engine:
         """An id that nobody has had: of a run, or of a request in the log."""
         return self._ids.new()
 
-    def _spawn(self, job: Coroutine[Any, Any, None]) -> None:
+    def _spawn(self, job: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(job)
         self._jobs.add(task)
         task.add_done_callback(self._jobs.discard)
+        return task
 
     def _alarm(self, kind: str, text: str) -> None:
         alarm = Alarm(self._clock.wall_ms(), kind, text)
@@ -229,7 +239,7 @@ class Engine:
     async def _look_up(self, effect: LookUp) -> None:
         row = self._live.books.find_cached(effect.key)
         if row is None:
-            row = (await self._store.read_cache([effect.key])).get(effect.key)
+            row = (await patiently(lambda: self._store.read_cache([effect.key]))).get(effect.key)
         fresh = row is not None and (effect.ttl_ms is None or row.kept_ms + effect.ttl_ms > self._clock.wall_ms())
         answer = ask.CacheAnswered(effect.task, fresh, decode_value(row.value) if row is not None and fresh else None)
         with contextlib.suppress(TickworkError):
@@ -239,11 +249,13 @@ class Engine:
         """A child run whose inputs are its parent's large arguments: they are kept apart, for its tasks and readers."""
         parent = self.state.tasks.get(task)
         if parent is not None:
-            self._spawn(self._keep_inputs(task, child, self._assigner.child_inputs(parent, child)))
+            name, keeping = (task, child), self.vault.keeping
+            keeping[name] = self._spawn(self._keep_inputs(task, child, self._assigner.child_inputs(parent, child)))
+            keeping[name].add_done_callback(lambda _: keeping.pop(name, None))
 
     async def _keep_inputs(self, task: int, child: int, sources: list[Any]) -> None:
-        data, _ = await self._assigner.assemble(sources, bytes_max=INPUT_BYTES_MAX)
-        value = Ref(await self.artifacts.put(data), len(data), None, "artifact")
+        data, _ = await patiently(lambda: self._assigner.assemble(sources, bytes_max=INPUT_BYTES_MAX))
+        value = Ref(await patiently(lambda: self.artifacts.put(data)), len(data), None, "artifact")
         self._live.books.keep_child(task, ARGUMENTS_STEP, child, value)
 
     # ---- commands
@@ -380,6 +392,7 @@ class Engine:
             wrong = next((answer for _, answer in sorted(letter.answers.items()) if answer.code), None)
             if wrong is not None:
                 raise Refused(wrong.code, wrong.message)
+        await self._durable()  # also where nothing is new: whoever published it first may not have been told yet
         return reads.workflows(self.state, tenant)
 
     def _schedule(self, name: str, wanted: wire.ScheduleRequest, by: str, tenant: str) -> ask.PutSchedule:
@@ -498,6 +511,11 @@ class Engine:
     async def exchange(self, call: Call, peer: str = "") -> Reply:
         return await self.floor.exchange(call, peer)
 
+    def release_workers(self) -> None:
+        """Calls that wait for work end now."""
+        if self.partition is not None:
+            self.floor.release()
+
     def connection_closed(self, peer: str) -> None:
         if self.partition is not None:
             self.floor.connection_closed(peer)
@@ -509,6 +527,8 @@ class Engine:
         live, seq = self._live, self._live.decided_seq
         while live.durable_seq < seq and live.failed is None:
             await live.next_commit()
+        if live.durable_seq < seq:
+            raise Unavailable(f"this partition has stopped: {live.failed}; ask again", retry_after_ms=1_000)
 
     async def run(self, run_id: str, *, tenant: str = TENANT) -> wire.RunDetail:
         draft = await self._draft(tenant, run_id)

@@ -11,8 +11,10 @@ import re
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+import msgspec
+
 from tickwork.core.effects import Stop
-from tickwork.core.errors import Refused
+from tickwork.core.errors import Refused, Unavailable
 from tickwork.core.inputs import (
     Checkpointed,
     Failed,
@@ -45,11 +47,12 @@ from tickwork.ports.store import Payload
 from tickwork.runtime.assign import Assigner, BadArgument, Order
 from tickwork.runtime.books import Books
 from tickwork.runtime.partition import Partition
+from tickwork.runtime.patience import patiently
 from tickwork.runtime.vault import Vault
 
 LOST_AFTER_MS = 25_000  # silent: two beats of 10 s may go missing
 CLOSED_AFTER_MS = 3_000  # its connection closed without goodbye, and it did not come back
-CHECK_S = 0.5
+CHECK_S, CHECK_S_MAX = 0.5, 60.0
 MESSAGE_CHARACTERS_MAX = 4_000
 WAIT_MS_MAX = 20_000
 
@@ -66,6 +69,7 @@ class Seat:
         self.heard_ms = heard_ms
         self.closed_ms = 0  # when its connection broke; 0: it has not
         self.peer = ""
+        self.calls: dict[str, int] = {}  # by connection: calls that are not answered yet
         self.seq = 0
         self.reply: asyncio.Task[Reply] | None = None
         self.offer: Offer | None = None
@@ -74,6 +78,10 @@ class Seat:
         self.stops: list[Pair] = []
         self.specs: dict[int, None] = {}  # that this session has been told
         self.woken: asyncio.Future[None] | None = None
+
+    @property
+    def credit(self) -> int:
+        return self.offer.credit if self.offer is not None else 0
 
     def wake(self) -> None:
         if self.woken is not None and not self.woken.done():
@@ -89,12 +97,15 @@ class Floor:
         vault: Vault,
         assigner: Assigner,
         on_alarm: Callable[[str, str], None],
+        lost_after_ms: int = LOST_AFTER_MS,
     ) -> None:
         self._partition = partition
         self._clock = clock
         self._vault = vault
         self._assigner = assigner
         self._on_alarm = on_alarm
+        self._lost_after_ms = lost_after_ms
+        self._check_s = min(max(CHECK_S, lost_after_ms / 50_000), CHECK_S_MAX)
         self.seats: dict[str, Seat] = {}
         self._jobs: set[asyncio.Task[None]] = set()
         self._loading: set[Pair] = set()  # attempts whose arguments are being loaded
@@ -116,10 +127,14 @@ class Floor:
             self.seats.setdefault(worker.id, Seat(worker.id, "", now_ms))
         self._spawn(self._watch())
 
-    async def close(self) -> None:
+    def release(self) -> None:
+        """No call waits for work any longer: the server is about to stop listening."""
         self._closing = True
         for seat in self.seats.values():
             seat.wake()
+
+    async def close(self) -> None:
+        self.release()
         replies = [seat.reply for seat in self.seats.values() if seat.reply is not None]
         for job in [*self._jobs, *replies]:
             if not job.done():
@@ -133,10 +148,19 @@ class Floor:
         if isinstance(seat, Reply):
             return seat
         seat.heard_ms, seat.closed_ms, seat.peer = self._clock.mono_ms(), 0, peer
+        seat.calls[peer] = seat.calls.get(peer, 0) + 1
+        try:
+            return await self._reply_to(seat, call)
+        finally:
+            seat.calls[peer] -= 1
+            if not seat.calls[peer]:
+                del seat.calls[peer]
+
+    async def _reply_to(self, seat: Seat, call: Call) -> Reply:
         if call.seq == seat.seq and seat.reply is not None and not _broken(seat.reply):
             return await asyncio.shield(seat.reply)
-        if call.seq < seat.seq:  # a later call came first, on another connection
-            return await self._answer(seat, call, None)
+        if call.seq < seat.seq:
+            return await self._overtaken(seat, call)
         seat.wake()  # an older call that still waits ends now
         before, seat.seq = seat.reply, call.seq
         seat.reply = asyncio.get_running_loop().create_task(self._answer(seat, call, before))
@@ -180,6 +204,21 @@ class Floor:
             await self._until_mail(seat, call)
         return self._reply(seat, call, fenced)
 
+    async def _overtaken(self, seat: Seat, call: Call) -> Reply:
+        """A later call came first, on another connection. What it says counts; mail goes out with later replies only,
+        because nobody may be there to read this one."""
+        inputs, payloads, places = await self._inputs_of(seat, msgspec.structs.replace(call, credit=seat.credit))
+        fenced: tuple[Pair, ...] = ()
+        if inputs:
+            letter = self._partition().ask(inputs, payloads)
+            await letter.done
+            late = [places[place] for place, answer in sorted(letter.answers.items()) if answer.code == "fenced"]
+            fenced = tuple((report.task, report.attempt) for report in late)
+        if call.held is not None:
+            self._reconcile(seat, call)
+            seat.wake()
+        return Reply(call.seq, fenced=fenced)
+
     async def _until_mail(self, seat: Seat, call: Call) -> None:
         if self._closing or seat.seq != call.seq or not call.wait_ms:
             return
@@ -188,6 +227,8 @@ class Floor:
             async with asyncio.timeout(min(call.wait_ms, WAIT_MS_MAX) / 1000):
                 await seat.woken
         seat.woken = None
+        if self._closing:
+            raise Unavailable("the server is shutting down; ask again in a moment", retry_after_ms=1_000)
 
     def _reply(self, seat: Seat, call: Call, fenced: tuple[Pair, ...]) -> Reply:
         mail, seat.mail = seat.mail, []
@@ -297,7 +338,7 @@ class Floor:
 
     async def _deliver_later(self, order: Order) -> None:
         try:
-            self._mail(order, await self._assigner.later(order))
+            self._mail(order, await patiently(lambda: self._assigner.later(order)))
         except BadArgument as error:
             self._refuse(order, str(error))
         except Exception as error:
@@ -331,18 +372,21 @@ class Floor:
     # ---- losses
 
     def connection_closed(self, peer: str) -> None:
+        """A worker that is there keeps one call waiting. Where the connection of a waiting call closes, or its last one
+        while none waits, it may be gone; the end of an idle one beside another says nothing."""
         now_ms = self._clock.mono_ms()
         for seat in self.seats.values():
-            if seat.peer == peer and not seat.closed_ms:
+            concerned = peer in seat.calls if seat.calls else seat.peer == peer
+            if concerned and not seat.closed_ms:
                 seat.closed_ms = now_ms
                 seat.wake()  # nobody waits for that reply any more; it is kept in case its worker comes back
 
     async def _watch(self) -> None:
         while not self._closing:
-            await asyncio.sleep(CHECK_S)
+            await asyncio.sleep(self._check_s)
             now_ms = self._clock.mono_ms()
             for seat in list(self.seats.values()):
-                if now_ms - seat.heard_ms > LOST_AFTER_MS:
+                if now_ms - seat.heard_ms > self._lost_after_ms:
                     self._lose(seat, "silent")
                 elif seat.closed_ms and now_ms - seat.closed_ms > CLOSED_AFTER_MS:
                     self._lose(seat, "its connection closed")

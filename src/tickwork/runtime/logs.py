@@ -15,7 +15,7 @@ from tickwork.ports.clock import Clock
 from tickwork.ports.store import LogChunk, Store
 
 CHUNK_BYTES_MAX = 1024 * 1024
-GATHER_S = 0.1
+GATHER_S = 0.02
 
 Line = tuple[int, str, str]  # at_ms, stream, text
 

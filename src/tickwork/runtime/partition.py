@@ -27,12 +27,12 @@ from tickwork.runtime.assign import Assigner, Order
 from tickwork.runtime.books import Books
 from tickwork.runtime.facts import Facts
 from tickwork.runtime.inbox import Inbox, Letter, Part
+from tickwork.runtime.patience import RETRY_S, RETRY_S_MAX, patiently
 from tickwork.runtime.timekeeper import Timekeeper
 
 UNDURABLE_MAX = 2  # one tick commits, one is decided
 ROWS_TICKS = 8
 ROWS_S = 0.05
-RETRY_S, RETRY_S_MAX = 0.02, 1.0
 COLLECT_TICKS = 64
 COMMIT_SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0)  # bounds of a histogram
 
@@ -55,7 +55,7 @@ class Decided(msgspec.Struct, eq=False):
 
 
 class Poisoned(TickworkError):
-    """A tick without inputs cannot be decided: a defect of ours, and nobody may go on."""
+    """A tick without inputs cannot be decided, or the shell itself broke: a defect of ours, and nobody may go on."""
 
     code = "poisoned"
 
@@ -99,6 +99,7 @@ class Partition:
         self._on_alarm = on_alarm
         self._rebuild = rebuild
         self._own_process = own_process
+        self._in_hand: list[Part] = []  # taken from the inbox and not decided yet
         self._one_by_one = 0  # inputs to be tried alone, because one of them cannot be decided
         self._wake = asyncio.Event()
         self._undurable: deque[Decided] = deque()
@@ -144,6 +145,15 @@ class Partition:
         """What views are built from; at most two ticks ahead of `durable_seq`."""
         return self._recorder.seq
 
+    @property
+    def idle(self) -> bool:
+        """Everything that was asked is decided and durable, and no timer is due."""
+        return not (self._inbox or self._in_hand or self._undurable or self._timer_due())
+
+    def look_again(self) -> None:
+        """For whoever moves the clock by hand: a timer may be due by now."""
+        self._wake.set()
+
     async def next_commit(self) -> None:
         committed = self._committed
         await committed.wait()
@@ -162,7 +172,7 @@ class Partition:
                 if self._inbox or self._timer_due():
                     await self._tick()
                 self._close_window()
-        except TickworkError as error:
+        except Exception as error:
             self._fail(error)
         finally:
             self._stopping = True
@@ -175,7 +185,7 @@ class Partition:
             due = self.machine.next_tick()
             wait = None if due is None else self.keeper.seconds_until(due)
             if self.books.unwritten and self.books.writing is None:
-                rows = self._rows_at + ROWS_S - asyncio.get_running_loop().time()
+                rows = self._rows_wait()
                 wait = rows if wait is None else min(wait, rows)
             if wait is not None and wait <= 0:
                 return
@@ -183,6 +193,10 @@ class Partition:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(wait):
                     await self._wake.wait()
+
+    def _rows_wait(self) -> float:
+        """One piece of arithmetic for waiting and for acting: where they round differently, nothing would do either."""
+        return self._rows_at + ROWS_S - asyncio.get_running_loop().time()
 
     def _timer_due(self) -> bool:
         due = self.machine.next_tick()
@@ -201,10 +215,12 @@ class Partition:
         return tick
 
     async def _tick(self) -> None:
-        parts = self._inbox.take(limit=1) if self._one_by_one else self._inbox.take()
+        parts = self._in_hand = self._inbox.take(limit=1) if self._one_by_one else self._inbox.take()
         self._one_by_one = max(0, self._one_by_one - 1)
-        asked = await self._facts.beside(parts)
+        asked = await patiently(lambda: self._facts.beside(parts))
         tick = await self._next_tick()
+        if self.failed is not None:
+            return  # whoever asked has been told
         gaps: list[Input] = [ClockGap(gap.from_ms, gap.to_ms, gap.cause) for gap in self.keeper.take_gaps()]
         inputs = gaps + asked if gaps else asked
         try:
@@ -212,6 +228,7 @@ class Partition:
         except Exception as error:
             await self._isolate(parts, error)
             return
+        self._in_hand = []
         self._decided(outcome, parts, inputs, len(gaps))
 
     def _decided(self, outcome: Outcome, parts: list[Part], inputs: list[Input], gaps: int) -> None:
@@ -254,7 +271,8 @@ class Partition:
             await asyncio.sleep(RETRY_S)
         if self.failed is not None:
             return
-        self.machine, self.books = await self._rebuild()
+        self.machine, self.books = await patiently(self._rebuild)
+        self._in_hand = []
         self._facts = Facts(self._store, self.books)
         count = sum(part.count for part in parts)
         if count == 0:
@@ -280,12 +298,12 @@ class Partition:
             gc.freeze()
 
     def _close_window(self, *, force: bool = False) -> None:
-        books, now = self.books, asyncio.get_running_loop().time()
+        books = self.books
         if not books.unwritten or books.writing is not None or self.failed is not None:
             return
-        if not force and books.window.ticks < ROWS_TICKS and (self._inbox or now - self._rows_at < ROWS_S):
+        if not force and books.window.ticks < ROWS_TICKS and (self._inbox or self._rows_wait() > 0):
             return  # under load only every few ticks: what ends meanwhile is written once
-        self._rows_at = now
+        self._rows_at = asyncio.get_running_loop().time()
         rows, last = books.rows(), self._undurable[-1] if self._undurable else None
         if last is not None and last.rows is None:
             last.rows, last.head = rows, self._recorder.head
@@ -309,6 +327,8 @@ class Partition:
                 if decided.row is not None:
                     began = asyncio.get_running_loop().time()
                     await self._commit(decided.row, decided.payloads)
+                    if self.failed is not None:
+                        return  # whoever waited has been told that the outcome is not known
                     took = asyncio.get_running_loop().time() - began
                     self.commit_seconds += took
                     self.commit_counts[bisect_left(COMMIT_SECONDS, took)] += 1
@@ -323,17 +343,23 @@ class Partition:
                 committed.set()
                 if decided.rows is not None:
                     await self._write_rows(decided)
-        except TickworkError as error:
+        except Exception as error:
             self._fail(error)
 
     async def _commit(self, row: Sealed, payloads: list[Payload]) -> None:
-        wait = RETRY_S
+        wait, doubt = RETRY_S, False
         while True:
             try:
                 await self._store.commit(self.number, row, payloads, epoch=self.epoch)
             except OutcomeUnknown:
+                doubt = True
                 if await self._is_committed(row):
                     break
+            except Fenced:
+                # A commit that timed out may happen later; then it is our own row that stands in the way.
+                if not (doubt and await self._is_committed(row)):
+                    raise
+                break
             except StoreFull:
                 if not self.full:
                     self._on_alarm("store_full", "the store has no space left; nothing new is accepted until it has")
@@ -356,12 +382,7 @@ class Partition:
         raise Corrupt(f"partition {self.number} stands at seq {head.seq}, which this owner did not write")
 
     async def _head(self) -> Head:
-        while True:
-            try:
-                head = await self._store.read_head(self.number)
-                break
-            except Unavailable:
-                await asyncio.sleep(RETRY_S)
+        head = await patiently(lambda: self._store.read_head(self.number))
         if head.epoch != self.epoch:
             raise Fenced(f"partition {self.number} has another owner since epoch {head.epoch}")
         return head
@@ -380,24 +401,27 @@ class Partition:
                     break  # written twice, attempts would be told twice
             except Unavailable as error:
                 self._on_alarm("rows_late", str(error))
-                await asyncio.sleep(wait)
-                wait = min(wait * 2, RETRY_S_MAX)
+            await asyncio.sleep(wait)
+            wait = min(wait * 2, RETRY_S_MAX)
         self.watermark = decided.seq
         self.books.written()
         self._wake.set()
 
-    def _fail(self, error: TickworkError) -> None:
+    def _fail(self, cause: Exception) -> None:
         """Nothing more is decided or written here; whoever waits is told."""
         if self.failed is not None:
             return
+        error = cause if isinstance(cause, TickworkError) else Poisoned(f"{type(cause).__name__}: {cause}")
         self.failed = error
         self._on_alarm(error.code, str(error))
-        waiting = [letter for decided in self._undurable for letter in decided.through] + self._inbox.drain()
+        waiting = [letter for decided in self._undurable for letter in decided.through]
+        waiting += [part.letter for part in self._in_hand] + self._inbox.drain()
         for letter in waiting:
             if not letter.done.done():
                 letter.done.set_exception(
                     Unavailable(f"the outcome is not known: {error}; ask again with the same key", retry_after_ms=1_000)
                 )
+                letter.done.exception()  # some only tell, and never ask what became of it
         self._undurable.clear()
         for event in (self._wake, self._pending, self._room, self._committed):
             event.set()

@@ -5,6 +5,7 @@ are committed with the row that names them. Coming out, a reference becomes byte
 it was seen lately, else from the store. Nothing here decides anything.
 """
 
+import asyncio
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -63,6 +64,7 @@ class Vault:
         self._kept: OrderedDict[str, bytes] = OrderedDict()
         self._kept_bytes = 0
         self.unwritten_children: Callable[[int, int], dict[int, Value]] = lambda _run, _step: {}
+        self.keeping: dict[tuple[int, int], asyncio.Task[None]] = {}  # inputs of child runs that are being kept
 
     # ---- in
 
@@ -127,6 +129,8 @@ class Vault:
     async def _arguments(self, ref: Ref) -> bytes:
         """Inputs of a child run that its parent's arguments were too large for; kept apart when it was made."""
         task, child = (int(part) for part in ref.digest.split("/"))
+        if (keeping := self.keeping.get((task, child))) is not None:
+            await asyncio.wait([keeping])
         kept = self.unwritten_children(task, ARGUMENTS_STEP).get(child)
         if kept is None:
             rows = dict(await self._store.read_children(task, ARGUMENTS_STEP))

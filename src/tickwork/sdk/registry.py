@@ -110,6 +110,15 @@ def app_of(module: ModuleType, declared: list[Any] | None = None) -> App:
     return app
 
 
+def app_with(*workflows: "Workflow[..., Any]") -> App:
+    """The application of these workflows alone, with everything that they call."""
+    app = App(ModuleType("app"))
+    app.handlers[VALUE_HANDLER] = Handler(VALUE_HANDLER, _value, False, "thread", Codec.of(_value))
+    for workflow in workflows:
+        _add_workflow(app, workflow)
+    return app
+
+
 def _value(value: Any) -> Any:
     """What a node of its own makes of several values: the value they are together."""
     return value

@@ -11,12 +11,13 @@ from pkgutil import resolve_name
 
 from tickwork.sim.report import Report
 
+DEFAULT = "tickwork.sim.scenario:run"
 Scenario = Callable[[int, dict[str, str]], Report]
 
 
 def main(words: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="tickwork.sim", description="Run seeds of the deterministic world.")
-    parser.add_argument("--scenario", required=True, help="module:function that runs one seed")
+    parser.add_argument("--scenario", default=DEFAULT, help="module:function that runs one seed")
     parser.add_argument("--seed", type=int, required=True, help="the first seed")
     parser.add_argument("--seeds", type=int, default=1, help="how many seeds, one after the other")
     known, more = parser.parse_known_args(words)

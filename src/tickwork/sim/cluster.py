@@ -13,6 +13,8 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, Self
 
 from tickwork.core.errors import TickworkError
+from tickwork.core.lifecycle import Phase
+from tickwork.core.machine import Machine
 from tickwork.core.model import Settings, State
 from tickwork.journal.record import Sealed
 from tickwork.sim import checkers
@@ -33,6 +35,7 @@ SLICES = 20  # of the safety phase: so often is looked at what must always hold
 LOOK_S = 5.0  # how often the liveness phase looks whether all has ended
 BACK_S = 2.0  # after which a supervisor starts a process that ended by itself
 ACCEPTED_MIN = 0.5
+BUSY = (Phase.READY, Phase.RUNNING, Phase.BACKOFF, Phase.CHECKING)
 EVENTS = ("node_crashes", "worker_crashes", "pauses", "partitions", "store_outages", "disk_full", "clock_steps")
 
 
@@ -135,6 +138,7 @@ class Programs:
     worker: WorkerProgram
     client: ClientProgram
     settings: Settings = field(default_factory=Settings)  # of the partitions, to fold their journals
+    checks: Callable[["Cluster"], Sequence[Violation]] = lambda _: ()  # of its own, at the end
 
 
 class Cluster:
@@ -224,9 +228,9 @@ class Cluster:
     def _come_to_rest(self) -> None:
         """Until what the nodes have decided is in their journals; one that never gets there shows in I7."""
         with suppress(OutOfTime):
-            self.world.loop.run_until(lambda: all(self._written(alive) for alive in self._alive()), LOOK_S * 12)
+            self.world.loop.run_until(lambda: all(self._written(alive) for alive in self.alive()), LOOK_S * 12)
 
-    def _alive(self) -> list[Alive]:
+    def alive(self) -> list[Alive]:
         return [alive for name, seat in self.seats.items() if self.world.hosts[name].up for alive in seat.show()]
 
     def _written(self, alive: Alive) -> bool:
@@ -236,7 +240,16 @@ class Cluster:
     def _settled(self) -> bool:
         if self._busy_clients:
             return False
+        if alive := self.alive():
+            return all(self._written(one) and self._at_rest(one.state) for one in alive)
         return not any(self._unfinished(rows) for rows in self.kept().values())
+
+    def _at_rest(self, state: State) -> bool:
+        """Nothing is left to do but what waits for a person, an event, or for longer than this run goes on."""
+        if any(task.phase in BUSY for task in state.tasks.values()):
+            return False
+        due = Machine(state).next_tick()
+        return due is None or state.settings.clock.ms_of(due) - state.now_ms > self.options.liveness_s * 1000
 
     def _unfinished(self, rows: Sequence[Sealed]) -> bool:
         lives = checkers.lives_of(rows)
@@ -263,9 +276,9 @@ class Cluster:
             found += checkers.nothing_is_lost(settings, rows, self._home(rows), workers=workers)
             found += checkers.one_result(rows, self.ledger)
         found += self._known_somewhere()
-        for alive in self._alive():
+        for alive in self.alive():
             found += checkers.folds_to(alive.settings, kept.get(alive.partition, ())[: alive.seq], alive.state)
-        self.violations += [*found, *self._vacuous()]
+        self.violations += [*found, *self.programs.checks(self), *self._vacuous()]
 
     def _home(self, rows: Sequence[Sealed]) -> list[tuple[str, str]]:
         known = checkers.lives_of(rows).states

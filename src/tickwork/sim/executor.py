@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from tickwork.core.values import pack
-from tickwork.ports.exchange import Broke, Catalog, Done, Report, Spec, Work
+from tickwork.ports.exchange import Begun, Broke, Catalog, Done, Report, Saved, Spec, Work
 from tickwork.ports.executor import Sink
 from tickwork.sim.loop import NS
 from tickwork.sim.world import MS, Host
@@ -55,6 +55,7 @@ class Handler:
     ms: tuple[int, int] = (1, 100)
     body: Callable[..., Any] | None = None
     fails: float = 0.0  # share of attempts that end in an error
+    saves: int = 0  # checkpoints on the way; each is waited for, and a later attempt goes on behind the last one
 
 
 def key_of(work: Work, spec: Spec) -> str:
@@ -81,6 +82,7 @@ class SimExecutor:
         self._sink: Sink | None = None
         self._running: dict[tuple[int, int], asyncio.Task[None]] = {}
         self._waiting: dict[tuple[int, int], tuple[Work, Spec]] = {}
+        self._saving: dict[tuple[int, int], asyncio.Future[None]] = {}
 
     @property
     def kinds(self) -> frozenset[str]:
@@ -106,9 +108,13 @@ class SimExecutor:
 
     def saved(self, task: int, attempt: int) -> None:
         self.world.note(self.host.name, "checkpoint is durable", f"task {task}, attempt {attempt}")
+        saving = self._saving.pop((task, attempt), None)
+        if saving is not None and not saving.done():
+            saving.set_result(None)
 
     def stop(self, task: int, attempt: int) -> None:
         self._waiting.pop((task, attempt), None)
+        self._saving.pop((task, attempt), None)
         running = self._running.pop((task, attempt), None)
         if running is not None:
             running.cancel()
@@ -139,6 +145,8 @@ class SimExecutor:
             self._end(work, Broke(work.task, work.attempt, "UnknownHandler", f"nobody knows {spec.handler!r}", True))
             return
         await asyncio.sleep(self.chance.between(handler.ms[0] * MS, handler.ms[1] * MS) / NS)
+        if handler.saves:
+            await self._save(handler, work, begun_ms)
         await self._crash("crash_before_effect")
         if self._strikes("zombie"):
             self.host.pause(ZOMBIE_S + self.chance.below(20))
@@ -151,6 +159,17 @@ class SimExecutor:
         if self._strikes("reports_twice"):
             self._report(report)
         await self._crash("crash_after_report")
+
+    async def _save(self, handler: Handler, work: Work, begun_ms: int) -> None:
+        """One checkpoint after the other, from where the last attempt stood."""
+        name = (work.task, work.attempt)
+        self._report(Begun(*name, begun_ms))
+        first = msgspec.msgpack.decode(work.checkpoint) if isinstance(work.checkpoint, bytes) else 0
+        for step in range(first, handler.saves):
+            self._saving[name] = self.world.loop.create_future()
+            self._report(Saved(*name, pack(step + 1)))
+            await self._saving[name]
+            await asyncio.sleep(self.chance.between(handler.ms[0] * MS, handler.ms[1] * MS) / NS)
 
     async def _act(self, handler: Handler, work: Work, spec: Spec, begun_ms: int) -> Report:
         if self.chance.happens(handler.fails):

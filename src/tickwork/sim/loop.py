@@ -223,6 +223,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         self._running, self._stopping = True, False
         collected = gc.isenabled()
         gc.disable()  # a collection would run finalizers at a moment that no seed decides
+        outer = events._get_running_loop()  # a test that is itself asynchronous
         events._set_running_loop(self)
         try:
             while not self._stopping:
@@ -232,7 +233,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
                 if not self._jump(until_ns, condition is not None):
                     return
         finally:
-            events._set_running_loop(None)
+            events._set_running_loop(outer)
             self._running = False
             if collected:
                 gc.enable()

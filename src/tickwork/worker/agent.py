@@ -80,6 +80,7 @@ class Agent:
         self._carried = 0  # reports in the last call
         self._introduce = True  # the server must hear profile and everything held
         self._doubt = False  # a reply may be lost: say what is held
+        self._told_all = 0  # number of the last call that said what is held
         self._failures = 0
         self._draining = False
         self._over: asyncio.Future[None] | None = None
@@ -254,6 +255,8 @@ class Agent:
         credit = 0 if self._draining else self._credit.at(self._clock.mono_ms(), slots=self.slots)
         tell_all = self._introduce or self._doubt
         self._doubt = False
+        if tell_all:
+            self._told_all = self._seq
         return Call(
             self.name,
             self.session,
@@ -338,9 +341,10 @@ class Agent:
             self._specs[spec.id] = spec
         for key in reply.stop:
             self._stop(key)
-        begin = self._begin
-        for work in reply.work:
-            begin(work)
+        # What an older reply brings was offered again after the call that said what is held, and may be over by now.
+        if call.seq >= self._told_all:
+            for work in reply.work:
+                self._begin(work)
         self._pump()
 
     def _stop(self, key: Key) -> None:

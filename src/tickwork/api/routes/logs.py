@@ -153,7 +153,7 @@ ROUTES = (
             Param("chunk", "Its number, counted from 0.", int, 0, high=2**53, required=True),
             Param("first", "The number of its first line.", int, 0, high=2**53, required=True),
         ),
-        body=Body(None, (NDJSON, JSON), CHUNK_BYTES_MAX, says='JSON lines `[at_ms, "stream", "text"]`.'),
+        body=Body(None, (NDJSON, JSON), CHUNK_BYTES_MAX, says='JSON lines `{"at": ms, "stream": "…", "text": "…"}`.'),
         gives=DONE,
         refusals=(404,),
     ),

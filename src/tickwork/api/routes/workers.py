@@ -2,7 +2,7 @@
 
 import asyncio
 
-from tickwork.api.asked import Asked, Gone, decoded
+from tickwork.api.asked import Asked, decoded
 from tickwork.api.messages import MSGPACK, Answer, as_json
 from tickwork.api.table import Body, Gives, Route
 from tickwork.core.errors import Refused, Unavailable
@@ -13,7 +13,7 @@ CALL_BYTES_MAX = 64 * 1024 * 1024  # many reports with values just below the siz
 
 
 async def exchange(asked: Asked) -> Answer:
-    """A call that may be kept waiting ends when its worker hangs up; that is how its death is noticed."""
+    """It may be kept waiting. That its worker hung up, the server's protocol tells the engine."""
     asked.kind()
     call: Call = decoded(await asked.data(), MSGPACK, call_decoder)
     if call.worker != asked.name("worker"):
@@ -23,14 +23,8 @@ async def exchange(asked: Asked) -> Answer:
 
 
 async def _reply(asked: Asked, call: Call) -> Reply:
-    peer = asked.peer
     try:
-        if not call.wait_ms or call.reports:
-            return await asked.engine.exchange(call, peer)
-        return await asked.while_there(asked.engine.exchange(call, peer))
-    except Gone:
-        asked.engine.connection_closed(peer)
-        raise
+        return await asked.engine.exchange(call, asked.peer)
     except asyncio.CancelledError:
         task = asyncio.current_task()
         if task is not None and task.cancelling():

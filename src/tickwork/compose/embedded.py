@@ -1,0 +1,206 @@
+"""The engine inside the user's own process: a script, a notebook, the lifespan of an ASGI application.
+
+Everything that a server has is there, with the same API behind a port of its own on loopback; tasks run in threads
+of this process. Leaving the block waits for what runs, commits, and lets the data folder go.
+"""
+
+import asyncio
+import contextlib
+import os
+import sys
+import threading
+from collections.abc import Coroutine
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from tickwork.compose.server import serving
+from tickwork.compose.settings import FOLDER, Settings
+from tickwork.core.errors import Refused
+from tickwork.executors.http import HttpExecutor
+from tickwork.executors.shell import ShellExecutor
+from tickwork.ports.exchange import Call, Catalog, Profile, Reply
+from tickwork.ports.executor import Executor
+from tickwork.runtime.engine import Engine
+from tickwork.sdk.async_client import AsyncClient
+from tickwork.sdk.client import Client
+from tickwork.sdk.declared import DECLARED
+from tickwork.sdk.inline import InlineExecutor
+from tickwork.sdk.registry import app_of
+from tickwork.system import SystemClock, SystemIds
+from tickwork.worker.agent import Agent
+from tickwork.worker.link import publication
+
+GRACE_S = 10.0
+START_S = 60.0
+
+
+class DirectLink:
+    """The way to an engine in the same process."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    async def call(self, call: Call) -> Reply:
+        return await self._engine.exchange(call, "embedded")
+
+    async def fetch(self, digest: str) -> bytes:
+        data = await self._engine.artifacts.get(digest)
+        if data is None:
+            raise Refused("unknown_artifact", f"there is no artifact {digest}")
+        return data
+
+    async def store(self, data: bytes) -> str:
+        return await self._engine.artifacts.put(data)
+
+    async def log(self, task: int, attempt: int, chunk: int, first: int, lines: bytes) -> None:
+        await self._engine.logs.append(task, attempt, chunk=chunk, first=first, data=lines)
+
+    async def publish(self, catalog: Catalog) -> None:
+        await self._engine.publish(publication(catalog), by="embedded")
+
+
+class Embedded:
+    """An engine for as long as a block lasts. `with` gives a `Client`, `async with` an `AsyncClient`.
+
+        with tw.embedded() as client:
+            run = client.submit(daily)
+            print(client.result(run))
+
+    Every task and workflow that is declared by then is served. `data` is the folder that survives; the page of this
+    engine is at `address`, its token in `token`.
+    """
+
+    def __init__(
+        self,
+        *,
+        data: str | Path = FOLDER,
+        port: int = 0,
+        threads: int = 8,
+        queues: tuple[str, ...] = ("default",),
+        labels: dict[str, str] | None = None,
+        grace_s: float = GRACE_S,
+    ) -> None:
+        self.token = SystemIds().token()
+        self.address = ""
+        self._settings = Settings(data=str(data), port=port, token=self.token)
+        self._threads = threads
+        self._profile = Profile(queues=queues, labels=labels or {}, host="embedded", pid=os.getpid())
+        self._grace_s = grace_s
+        self._stack: contextlib.AsyncExitStack | None = None
+        self._thread: _Thread | None = None
+
+    # ---- on the user's loop
+
+    async def __aenter__(self) -> AsyncClient:
+        await self._begin()
+        client = AsyncClient(self.address, token=self.token)
+        assert self._stack is not None
+        await self._stack.enter_async_context(client)
+        return client
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._end()
+
+    async def _begin(self) -> None:
+        async with contextlib.AsyncExitStack() as stack:
+            engine, server = await stack.enter_async_context(serving(self._settings, own_process=False))
+            self.address = server.address
+            agent = self._agent(engine)
+            running = asyncio.get_running_loop().create_task(agent.run())
+            stack.push_async_callback(self._drain, agent, running)
+            await _first(running, agent.reached.wait())
+            self._stack = stack.pop_all()
+
+    def _agent(self, engine: Engine) -> Agent:
+        app = app_of(sys.modules["__main__"], list(DECLARED))
+        executors: list[Executor] = [InlineExecutor(app, threads=self._threads), ShellExecutor(), HttpExecutor()]
+        name = f"embedded-{os.getpid()}"
+        return Agent(
+            DirectLink(engine), executors, clock=SystemClock(), ids=SystemIds(), name=name, profile=self._profile
+        )
+
+    async def _drain(self, agent: Agent, running: "asyncio.Task[None]") -> None:
+        if running.done():
+            return
+        await agent.drain(grace_s=self._grace_s)
+        await running
+
+    async def _end(self) -> None:
+        stack, self._stack = self._stack, None
+        if stack is not None:
+            await stack.aclose()
+
+    # ---- beside a script
+
+    def __enter__(self) -> Client:
+        self._thread = _Thread(self)
+        self._thread.begin()
+        self._client = Client(self.address, token=self.token)
+        return self._client
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        thread, self._thread = self._thread, None
+        if thread is not None:
+            self._client.close()
+            thread.end()
+
+
+class _Thread:
+    """A loop of its own beside a synchronous script."""
+
+    def __init__(self, embedded: Embedded) -> None:
+        self._embedded = embedded
+        self._begun = threading.Event()
+        self._error: BaseException | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._over: asyncio.Event | None = None
+        self._thread = threading.Thread(target=self._run, name="tickwork", daemon=True)
+
+    def begin(self) -> Self:
+        self._thread.start()
+        self._begun.wait(START_S)
+        if self._error is not None:
+            self._thread.join()
+            raise self._error
+        return self
+
+    def _run(self) -> None:
+        try:
+            asyncio.run(self._live())
+        except BaseException as error:
+            self._error = error
+        finally:
+            self._begun.set()
+
+    async def _live(self) -> None:
+        self._loop, self._over = asyncio.get_running_loop(), asyncio.Event()
+        await self._embedded._begin()
+        self._begun.set()
+        try:
+            await self._over.wait()
+        finally:
+            await self._embedded._end()
+
+    def end(self) -> None:
+        if self._loop is not None and self._over is not None and self._thread.is_alive():
+            self._loop.call_soon_threadsafe(self._over.set)
+        self._thread.join()
+        if self._error is not None:
+            raise self._error
+
+
+async def _first(running: "asyncio.Task[None]", reached: Coroutine[Any, Any, bool]) -> None:
+    """Until the agent is served, or has ended with an error."""
+    waiting = asyncio.get_running_loop().create_task(reached)
+    await asyncio.wait({running, waiting}, return_when=asyncio.FIRST_COMPLETED)
+    waiting.cancel()
+    if running.done():
+        running.result()
+
+
+embedded = Embedded

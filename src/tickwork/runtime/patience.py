@@ -1,0 +1,21 @@
+"""Asking a store until it answers, for what must not be given up because the store is away for a while."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from tickwork.core.errors import Unavailable
+
+RETRY_S, RETRY_S_MAX = 0.02, 1.0
+T = TypeVar("T")
+
+
+async def patiently(ask: Callable[[], Awaitable[T]]) -> T:
+    """Its answer. Whoever no longer wants it cancels."""
+    wait = RETRY_S
+    while True:
+        try:
+            return await ask()
+        except Unavailable:
+            await asyncio.sleep(wait)
+            wait = min(wait * 2, RETRY_S_MAX)

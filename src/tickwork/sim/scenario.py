@@ -1,0 +1,62 @@
+"""The scenario of `python -m tickwork.sim`: the real engine, API and agent as a small cluster under every fault.
+
+Two nodes and three workers unless the options say otherwise. Only what touches the operating system is simulated:
+loop, clocks, network, disk, and the code that the workers run.
+"""
+
+import asyncio
+from collections.abc import Mapping
+
+from tickwork.ports.exchange import Catalog, Profile
+from tickwork.sim.chance import Chance
+from tickwork.sim.cluster import Cluster, Options, Programs, WorkerSeat
+from tickwork.sim.executor import SimExecutor
+from tickwork.sim.node import SETTINGS, Node, recovers_as_it_lives
+from tickwork.sim.report import Report
+from tickwork.sim.workload import HANDLERS, Client
+from tickwork.worker.agent import Agent
+
+SLOTS = 4
+SHAPE = {"nodes": "2", "workers": "3", "safety_s": "200"}
+
+
+async def worker(seat: WorkerSeat) -> None:
+    """A process with an agent; some are drained after a while, as in a rolling deployment."""
+    host, chance = seat.host, seat.host.chance.stream(f"worker/{seat.host.starts}")
+    executor = SimExecutor(host, HANDLERS, seat.ledger, slots=SLOTS, catalog=Catalog())
+    agent = Agent(
+        seat.link, [executor], clock=host.clock, ids=host.ids, name=host.name, profile=Profile(host=host.name)
+    )
+    drains = (
+        asyncio.get_running_loop().create_task(_drain(agent, chance.between(10, 600))) if chance.happens(0.2) else None
+    )
+    try:
+        await agent.run()
+    finally:
+        seat.link.close()
+    if drains is not None:
+        await drains
+
+
+async def _drain(agent: Agent, after_s: float) -> None:
+    await asyncio.sleep(after_s)
+    await agent.drain(grace_s=5.0)
+
+
+def programs() -> Programs:
+    return Programs(
+        node=lambda seat: Node(seat).main(),
+        worker=worker,
+        client=lambda seat: Client(seat).main(),
+        settings=SETTINGS,
+        checks=recovers_as_it_lives,
+    )
+
+
+def cluster(seed: int, words: Mapping[str, str]) -> Cluster:
+    shape = SHAPE | {"tasks": str(Chance(seed, "tasks").between(8, 24))}
+    return Cluster(seed, programs(), Options.of(seed, shape | dict(words)), scenario="tickwork.sim.scenario:run")
+
+
+def run(seed: int, words: Mapping[str, str]) -> Report:
+    return cluster(seed, words).run()

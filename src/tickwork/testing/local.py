@@ -1,0 +1,257 @@
+"""How a world runs tasks: the application's own functions, in this process, on the world's loop.
+
+A plain function runs from beginning to end while time stands still. An asynchronous one is a task of the loop, so what
+it sleeps passes in virtual time. Stand-ins take the place of functions; planned failures come before either.
+"""
+
+import asyncio
+import inspect
+from collections.abc import Callable
+from typing import Any, TypeVar, TypeVarTuple
+
+import msgspec
+
+from tickwork.core.errors import Refused
+from tickwork.core.values import Ref
+from tickwork.ports.clock import Clock
+from tickwork.ports.exchange import VALUE_BYTES_MAX, Broke, Call, Catalog, Done, Progressed, Reply, Saved, Spec, Work
+from tickwork.ports.executor import Sink
+from tickwork.runtime.engine import Engine
+from tickwork.sdk.attempt import AttemptContext, failed, items_in
+from tickwork.sdk.context import running
+from tickwork.sdk.plain import NULL, encode
+from tickwork.sdk.registry import Handler
+from tickwork.sim.loop import VirtualLoop
+
+SLOTS = 10_000
+ALL_KINDS = frozenset({"task", "http", "shell", "send"})
+Key = tuple[int, int]
+T = TypeVar("T")
+Args = TypeVarTuple("Args")
+_decode = msgspec.msgpack.Decoder().decode
+
+
+class TestLoop(VirtualLoop):
+    """`asyncio.to_thread` works: the function runs at once, and time stands still meanwhile."""
+
+    __test__ = False  # pytest collects what is named so
+
+    def run_in_executor(
+        self,
+        executor: Any,  # noqa: ARG002 - asyncio's signature
+        func: Callable[[*Args], T],
+        *args: *Args,
+    ) -> "asyncio.Future[T]":
+        future = self.create_future()
+        try:
+            future.set_result(func(*args))
+        except Exception as error:
+            future.set_exception(error)
+        return future
+
+
+class Plan:
+    """What a test has said about one function or node."""
+
+    def __init__(self) -> None:
+        self.stand_in: Any = None
+        self.replaced = False
+        self.failures: list[tuple[int | None, BaseException]] = []  # how often (None: always), and with what
+        self.calls: list[dict[str, Any]] = []
+
+    def next_failure(self) -> BaseException | None:
+        while self.failures:
+            times, error = self.failures[0]
+            if times is None:
+                return error
+            if times > 0:
+                self.failures[0] = (times - 1, error)
+                return error
+            self.failures.pop(0)
+        return None
+
+
+class Book:
+    """Handlers and plans, shared by the executors of one world."""
+
+    def __init__(self) -> None:
+        self.handlers: dict[str, Handler] = {}
+        self.plans: dict[str, Plan] = {}
+
+    def plan(self, name: str) -> Plan:
+        return self.plans.setdefault(name, Plan())
+
+    def plan_for(self, spec: Spec) -> Plan:
+        """By its node, where the test named one; else by its function."""
+        return self.plans.get(spec.node) or self.plan(spec.handler or spec.node)
+
+
+class LocalChannel:
+    """From running code to its executor. A plain function does not wait for its checkpoint: nothing can come between
+    it and the end of the attempt, which is reported behind it."""
+
+    def __init__(self, executor: "LocalExecutor", key: Key) -> None:
+        self._executor, self._key = executor, key
+
+    def save(self, value: bytes) -> None:
+        self._executor.say(Saved(*self._key, value))
+
+    async def save_async(self, value: bytes) -> None:
+        saved = self._executor.expect(self._key)
+        self.save(value)
+        await saved
+
+    def progress(self, done: int, total: int, message: str) -> None:
+        self._executor.say(Progressed(*self._key, done, total, message))
+
+
+class LocalExecutor:
+    """`ports.executor.Executor`."""
+
+    def __init__(self, book: Book, clock: Clock) -> None:
+        self._book, self._clock = book, clock
+        self._sink: Sink | None = None
+        self._tasks: dict[Key, asyncio.Task[None]] = {}
+        self._saving: dict[Key, asyncio.Future[None]] = {}
+
+    @property
+    def kinds(self) -> frozenset[str]:
+        return ALL_KINDS
+
+    @property
+    def slots(self) -> int:
+        return SLOTS
+
+    @property
+    def isolation(self) -> str:
+        return "none: functions run in the process of the test"
+
+    async def start(self, sink: Sink) -> Catalog:
+        self._sink = sink
+        return Catalog()
+
+    def run(self, work: Work, spec: Spec) -> None:
+        key = (work.task, work.attempt)
+        self._tasks[key] = asyncio.get_running_loop().create_task(self._attempt(work, spec))
+
+    def saved(self, task: int, attempt: int) -> None:
+        waiting = self._saving.pop((task, attempt), None)
+        if waiting is not None and not waiting.done():
+            waiting.set_result(None)
+
+    def stop(self, task: int, attempt: int) -> None:
+        self._saving.pop((task, attempt), None)
+        running_task = self._tasks.pop((task, attempt), None)
+        if running_task is not None:
+            running_task.cancel()
+
+    def recall(self) -> tuple[Key, ...]:
+        return ()
+
+    async def close(self, *, grace_s: float) -> None:
+        if self._tasks:
+            await asyncio.wait(list(self._tasks.values()), timeout=grace_s)
+        for key in list(self._tasks):
+            self.stop(*key)
+
+    # ---- one attempt
+
+    def say(self, report: Any) -> None:
+        assert self._sink is not None, "start comes first"
+        self._sink.report(report)
+
+    def expect(self, key: Key) -> "asyncio.Future[None]":
+        self._saving[key] = asyncio.get_running_loop().create_future()
+        return self._saving[key]
+
+    async def _attempt(self, work: Work, spec: Spec) -> None:
+        key, began_ms = (work.task, work.attempt), self._clock.wall_ms()
+        report: Done | Broke
+        try:
+            report = Done(*key, await self._result(work, spec), began_ms, self._clock.wall_ms())
+        except asyncio.CancelledError:
+            self._tasks.pop(key, None)
+            raise
+        except (Exception, SystemExit) as error:
+            told = failed(*key, error, started_ms=began_ms)
+            report = msgspec.structs.replace(told, ended_ms=self._clock.wall_ms())
+        self._tasks.pop(key, None)
+        self.say(report)
+
+    async def _result(self, work: Work, spec: Spec) -> bytes | Ref | None:
+        assert self._sink is not None
+        here = AttemptContext((work, None, spec, lambda key: LocalChannel(self, key)))
+        with running(here):
+            value = self._call(await self._arguments(work), spec, here)
+            if inspect.isawaitable(value):
+                value = await value
+        data = NULL if value is None else encode(value, what=f"result of {spec.handler or spec.node}")
+        if len(data) > VALUE_BYTES_MAX:
+            return Ref(await self._sink.store(data), len(data), items_in(data), "artifact")
+        return None if data == NULL else data
+
+    async def _arguments(self, work: Work) -> bytes:
+        if not work.fetch:
+            return work.args
+        assert self._sink is not None
+        named = _decode(work.args)
+        for one in work.fetch:
+            value = _decode(await self._sink.fetch(one.digest))
+            for step in one.walk:
+                value = value[int(step)] if isinstance(value, list) else value[step]
+            named[one.name] = value
+        return msgspec.msgpack.encode(named)
+
+    def _call(self, args: bytes, spec: Spec, here: AttemptContext) -> Any:
+        handler = self._book.handlers.get(spec.handler)
+        plan = self._book.plan_for(spec)
+        given = handler.codec.unpack(args) if handler is not None else _decode(args or b"\x80")
+        plan.calls.append(dict(given))
+        if (error := plan.next_failure()) is not None:
+            raise error
+        if plan.replaced:
+            return _stand_in(plan.stand_in, given, handler, here)
+        if handler is None:
+            what = f"{spec.handler!r} is not known here" if spec.handler else f"{spec.node!r} is a {spec.kind} node"
+            message = f"{what}, and a test calls nothing outside; say what it gives: world.replace({spec.node!r}, ...)"
+            raise Refused("no_stand_in", message)
+        return handler.call(args, here)
+
+
+def _stand_in(stand_in: Any, given: dict[str, Any], handler: Handler | None, here: AttemptContext) -> Any:
+    """Called by names where it takes them, else in the order of the parameters. What cannot be called is the answer."""
+    if not callable(stand_in):
+        return stand_in
+    signature = inspect.signature(stand_in)
+    wanted = handler.codec.context_name if handler is not None else ""
+    named = given | {wanted: here} if wanted and wanted in signature.parameters else given
+    try:
+        bound = signature.bind(**named)
+    except TypeError:
+        bound = signature.bind(*given.values())
+    return stand_in(*bound.args, **bound.kwargs)
+
+
+class DirectLink:
+    """`ports.exchange.Link` to an engine in the same process."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    async def call(self, call: Call) -> Reply:
+        return await self._engine.exchange(call, call.worker)
+
+    async def fetch(self, digest: str) -> bytes:
+        data = await self._engine.artifacts.get(digest)
+        if data is None:
+            raise Refused("unknown_artifact", f"there is no artifact {digest}")
+        return data
+
+    async def store(self, data: bytes) -> str:
+        return await self._engine.artifacts.put(data)
+
+    async def log(self, task: int, attempt: int, chunk: int, first: int, lines: bytes) -> None:
+        await self._engine.logs.append(task, attempt, chunk=chunk, first=first, data=lines)
+
+    async def publish(self, catalog: Catalog) -> None:
+        """The world publishes by itself."""

@@ -1,0 +1,387 @@
+"""A whole installation inside one test: the real engine and agent, the functions of the application, virtual time.
+
+Time passes only when the test says so, or when a task or a retry needs it. While nothing runs, time jumps to the next
+moment at which something is due, so waiting for days costs nothing.
+"""
+
+import asyncio
+from collections.abc import Coroutine
+from datetime import UTC, datetime, timedelta
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+import msgspec
+
+from tickwork.core.definition import WorkNode
+from tickwork.core.errors import Refused
+from tickwork.core.lifecycle import Phase
+from tickwork.core.model import Run as CoreRun
+from tickwork.core.obstacles import Held
+from tickwork.core.timetext import instant_text
+from tickwork.ports import wire
+from tickwork.ports.exchange import Profile
+from tickwork.runtime.engine import TENANT, Engine
+from tickwork.sdk.plain import plain
+from tickwork.sdk.registry import app_with
+from tickwork.sdk.tasks import BoundTask, Task
+from tickwork.sdk.workflows import Workflow
+from tickwork.sim.loop import OutOfTime
+from tickwork.sim.net import MemoryArtifacts
+from tickwork.stores.memory import MemoryDisk, MemoryStore
+from tickwork.testing.local import Book, DirectLink, LocalExecutor, TestLoop
+from tickwork.testing.runs import Run
+from tickwork.worker.agent import Agent
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+BY = "test"
+NEVER_MS = 10**15
+PLENTY = 10**9  # of whatever a task may ask of its worker
+RUNNING_S_MAX = 86_400.0  # a task that runs for longer than a day is taken for one that never ends
+STEPS_MAX = 100_000
+T = TypeVar("T")
+BUSY = (Phase.RUNNING, Phase.CHECKING)
+
+
+class WorldClock:
+    """The loop's time, and what was jumped over."""
+
+    def __init__(self, loop: TestLoop, origin_ms: int) -> None:
+        self._loop = loop
+        self._offset_ms = origin_ms
+
+    def wall_ms(self) -> int:
+        return self._offset_ms + self._loop.now_ns // 1_000_000
+
+    def mono_ms(self) -> int:
+        return self.wall_ms()
+
+    def jump(self, ms: int) -> None:
+        self._offset_ms += ms
+
+
+class CountedIds:
+    def __init__(self) -> None:
+        self._count = 0
+
+    def new(self) -> str:
+        self._count += 1
+        return f"run-{self._count}"
+
+    def token(self) -> str:
+        return self.new()
+
+
+class World:
+    """`now` is what time it is at the beginning: a datetime, or a text in RFC 3339."""
+
+    def __init__(self, *, now: datetime | str = NOW) -> None:
+        self._loop = TestLoop()  # type: ignore[abstract]  # what is not simulated is set by name
+        begin = datetime.fromisoformat(now) if isinstance(now, str) else now
+        begin = begin if begin.tzinfo is not None else begin.replace(tzinfo=UTC)
+        begin_ms = round(begin.timestamp() * 1000)
+        self._clock = WorldClock(self._loop, begin_ms - 1000)  # setting up takes some milliseconds
+        self._ids = CountedIds()
+        self._book = Book()
+        self._published: dict[str, bytes] = {}
+        self._served: dict[tuple[str, tuple[tuple[str, str], ...]], None] = {}
+        self._agents: list[asyncio.Task[None]] = []
+        self._engine = Engine(
+            store=MemoryStore(MemoryDisk()),
+            artifacts=MemoryArtifacts(),
+            clock=self._clock,
+            ids=CountedIds(),
+            owner="world",
+            lost_after_ms=NEVER_MS,
+        )
+        self._do(self._engine.start())
+        self._serve("default", {})
+        self._settle(0.1)
+        self._clock.jump(begin_ms - self._clock.wall_ms())
+
+    def close(self) -> None:
+        """What still runs is stopped."""
+        if self._loop.is_closed():
+            return
+        try:
+            self._do(self._end())
+        finally:
+            self._loop.close()
+
+    async def _end(self) -> None:
+        for agent in self._agents:
+            agent.cancel()
+        await asyncio.gather(*self._agents, return_exceptions=True)
+        await self._engine.stop()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # ---- time
+
+    @property
+    def now(self) -> datetime:
+        return datetime.fromtimestamp(self._clock.wall_ms() / 1000, UTC)
+
+    def advance(self, by: timedelta | None = None, **parts: float) -> None:
+        """Let time pass: `world.advance(days=3)`. Everything that is due on the way happens at its own time."""
+        passed = by if by is not None else timedelta(**parts)
+        if passed < timedelta(0):
+            raise Refused("bad_time", "time does not go back; begin the world at another `now`")
+        until_ms = self._clock.wall_ms() + round(passed.total_seconds() * 1000)
+        while (left_ms := until_ms - self._clock.wall_ms()) > 0:
+            if not self._settle(left_ms / 1000):
+                break  # something ran all the time
+            self._jump(until_ms)
+        self._settle(0.1)
+
+    def advance_to(self, when: datetime | str) -> None:
+        moment = datetime.fromisoformat(when) if isinstance(when, str) else when
+        self.advance(moment - self.now)
+
+    def _settle(self, budget_s: float = RUNNING_S_MAX) -> bool:
+        """Until nothing is under way; False where the time given ends before that."""
+        try:
+            self._loop.run_until(self._at_rest, budget_s)
+        except OutOfTime:
+            return False
+        return True
+
+    def _at_rest(self) -> bool:
+        engine = self._engine
+        if not engine.idle or any(task.phase in BUSY for task in engine.state.tasks.values()):
+            if (live := engine.partition) is not None and live.failed is not None:
+                raise live.failed
+            return False
+        return True
+
+    def _jump(self, until_ms: int) -> None:
+        """To the next moment at which something is due, but not beyond."""
+        live = self._engine.partition
+        assert live is not None
+        due = live.machine.next_tick()
+        due_ms = until_ms if due is None else live.machine.state.settings.clock.ms_of(due)
+        self._clock.jump(max(0, min(due_ms, until_ms) - self._clock.wall_ms()))
+        live.look_again()
+
+    def _go(self, run_id: str) -> None:
+        """Until this run has ended or only waits. Retries are not waited for: time jumps to them."""
+        for _ in range(STEPS_MAX):
+            if not self._settle():
+                raise AssertionError(f"{run_id} has been running for a day of virtual time\n{self._why(run_id)}")
+            due_ms = self._tries_again_ms(run_id)
+            if due_ms is None:
+                return
+            self._jump(due_ms)
+        raise AssertionError(f"{run_id} does not come to rest\n{self._why(run_id)}")
+
+    def _tries_again_ms(self, run_id: str) -> int | None:
+        """When something of this run, or of runs that it began, goes on by itself after a failure or for its turn."""
+        state = self._engine.state
+        run = state.tenants[TENANT].runs.get(run_id)
+        if run is None:
+            return None
+        found: list[int] = []
+        for one in self._family(run):
+            why = self._engine.why_not(one.id)
+            for node in why.nodes if why is not None else ():
+                found += [
+                    item.until or state.tick + 1000
+                    for item in node.obstacles
+                    if item.held in (Held.BACKOFF, Held.RATE, Held.TURN, Held.VISIT)
+                ]
+                if any(item.held is Held.PAUSED for item in node.obstacles):
+                    return None
+        return state.settings.clock.ms_of(min(found)) if found else None
+
+    def _family(self, run: CoreRun) -> list[CoreRun]:
+        family = {run.number: run}
+        for other in self._engine.state.runs.values():  # a child's number is above its parent's
+            if other.parent_run in family:
+                family[other.number] = other
+        return list(family.values())
+
+    # ---- workflows
+
+    def publish(self, *workflows: Workflow[..., Any]) -> None:
+        """Make workflows known, with their schedules: from now on they fire as time passes."""
+        self._publish(workflows, schedules=True)
+
+    def _publish(self, workflows: tuple[Workflow[..., Any], ...], *, schedules: bool) -> None:
+        app = app_with(*workflows)
+        self._book.handlers |= app.handlers
+        documents = [one.document() for one in app.workflows.values()]
+        fresh = [data for data in documents if data not in self._published.values()]
+        tables = [table for one in app.workflows.values() for table in one.timetables()] if schedules else []
+        if not fresh and not tables:
+            return
+        asked = {
+            table.name: wire.ScheduleRequest(
+                workflow=table.workflow,
+                cron=table.cron,
+                every=f"{table.every_ms}ms" if table.every_ms else "",
+                timezone=table.timezone,
+            )
+            for table in tables
+        }
+        publication = wire.Publication(documents=tuple(msgspec.json.decode(data) for data in fresh), schedules=asked)
+        self._do(self._engine.publish(publication, by=BY))
+        self._published |= {one.name: one.document() for one in app.workflows.values()}
+        for plan in self._engine.state.tenants[TENANT].plans.values():
+            for step in plan.steps:
+                body = step.body or step
+                if isinstance(body.node, WorkNode):
+                    self._serve(body.requirement[0], {**plan.definition.defaults.labels, **body.node.labels})
+
+    def _serve(self, queue: str, labels: dict[str, str]) -> None:
+        """A worker for this queue with these labels, where there is none yet."""
+        what = (queue, tuple(sorted(labels.items())))
+        if what in self._served:
+            return
+        self._served[what] = None
+        agent = Agent(
+            DirectLink(self._engine),
+            [LocalExecutor(self._book, self._clock)],
+            clock=self._clock,
+            ids=self._ids,
+            name=f"worker-{len(self._served)}",
+            profile=Profile((queue,), labels, PLENTY, PLENTY, PLENTY, PLENTY),
+        )
+        self._agents.append(self._loop.create_task(agent.run()))
+        self._loop.run_until(agent.reached.is_set, 1.0)
+
+    # ---- runs
+
+    def run(self, workflow: Workflow[..., Any], /, **inputs: Any) -> Run:
+        """Submit, and go on until the run has ended or only waits: for time, an event, a person."""
+        run = self.start(workflow, **inputs)
+        self._go(run.id)
+        return run
+
+    def start(self, workflow: Workflow[..., Any], /, **inputs: Any) -> Run:
+        """Submit only. It goes on with the next `advance`, `settle` or deed."""
+        return self.submit(workflow, inputs)
+
+    def submit(self, workflow: Workflow[..., Any], /, inputs: dict[str, Any] | None = None, **terms: Any) -> Run:
+        """Like `start`, with everything a submission may say: `key`, `delay_ms`, `start_at`, `priority` …"""
+        self._publish((workflow,), schedules=False)
+        given = plain(inputs or {}, what="inputs")
+        submission = wire.Submission(workflow=workflow.name, inputs=given, **terms)
+        answer = self._do(self._engine.submit([submission], by=BY))[0]
+        if isinstance(answer, wire.Rejected):
+            raise Refused(answer.code, answer.detail)
+        return Run(self, answer.id)
+
+    def settle(self) -> None:
+        """Let everything happen that needs no time."""
+        self._settle()
+
+    def runs(self, workflow: Workflow[..., Any] | None = None, *, state: str = "") -> list[Run]:
+        """All runs, or those of one workflow or in one state; oldest first."""
+        found: list[wire.Run] = []
+        before = 0
+        while True:
+            wanted = self._engine.filter(
+                workflow=workflow.name if workflow is not None else "",
+                states=(state,) if state else (),
+                before=before,
+                limit=500,
+            )
+            page, before = self._do(self._engine.runs(wanted))
+            found += page
+            if not before:
+                return [Run(self, one.id) for one in reversed(found)]
+
+    def cancel(self, run: Run, *, reason: str = "") -> None:
+        self._tell(run, self._engine.cancel(run.id, by=BY, reason=reason))
+
+    def pause(self, run: Run, *, reason: str = "") -> None:
+        self._tell(run, self._engine.pause("run", run.id, by=BY, reason=reason))
+
+    def resume(self, run: Run) -> None:
+        self._tell(run, self._engine.resume("run", run.id, by=BY))
+
+    def retry(self, run: Run) -> None:
+        """Everything that failed in a failed run, again."""
+        self._tell(run, self._engine.resolve(run.id, by=BY))
+
+    def approve(self, run: Run, node: str, *, by: str = BY, comment: str = "") -> None:
+        self._tell(run, self._engine.decide(run.id, node, approve=True, by=by, comment=comment))
+
+    def reject(self, run: Run, node: str, *, by: str = BY, comment: str = "") -> None:
+        self._tell(run, self._engine.decide(run.id, node, approve=False, by=by, comment=comment))
+
+    def signal(self, event: str, *, key: str = "", run: Run | None = None, payload: Any = None) -> None:
+        """An event from outside, for whoever waits for its name and key, or for one run."""
+        said = wire.Signal(
+            event=event, key=key, run=run.id if run is not None else "", payload=plain(payload, what="payload")
+        )
+        self._do(self._engine.signal(said, by=BY))
+        for one in self.runs():
+            if not one.ended:
+                self._go(one.id)
+
+    def _tell(self, run: Run, deed: Coroutine[Any, Any, None]) -> None:
+        self._do(deed)
+        self._go(run.id)
+
+    # ---- stand-ins
+
+    def replace(self, what: Task[..., Any] | BoundTask[..., Any] | str, stand_in: Any) -> None:
+        """From now on `stand_in` is called instead, or, where it is no function, is the result. `what` is a task, or
+        the id of a node."""
+        plan = self._book.plan(_name(what))
+        plan.stand_in, plan.replaced = stand_in, True
+
+    def restore(self, what: Task[..., Any] | BoundTask[..., Any] | str) -> None:
+        """Back to the function itself, without failures."""
+        plan = self._book.plan(_name(what))
+        plan.replaced = False
+        plan.failures.clear()
+
+    def fail(
+        self,
+        what: Task[..., Any] | BoundTask[..., Any] | str,
+        *,
+        times: int | None = None,
+        error: BaseException | None = None,
+    ) -> None:
+        """The next `times` attempts fail with this error, then it works again; without `times`, all of them."""
+        self._book.plan(_name(what)).failures.append((times, error or RuntimeError("failed, as the test said")))
+
+    def calls(self, what: Task[..., Any] | BoundTask[..., Any] | str) -> list[dict[str, Any]]:
+        """The arguments of each attempt so far, by name."""
+        return list(self._book.plan(_name(what)).calls)
+
+    # ---- looking
+
+    def _do(self, deed: Coroutine[Any, Any, T]) -> T:
+        return self._loop.run_until_complete(deed)
+
+    def _view(self, run_id: str) -> wire.RunDetail:
+        return self._do(self._engine.run(run_id))
+
+    def _output(self, run_id: str) -> Any:
+        return msgspec.msgpack.decode(self._do(self._engine.value_bytes(run_id)))
+
+    def _why(self, run_id: str) -> str:
+        lines = [f"{run_id} is {self._view(run_id).state} at {instant_text(self._clock.wall_ms())}"]
+        held = self._engine.why_not(run_id)
+        if held is not None:
+            lines += [f"  waits: {one.text}" for one in held.obstacles]
+            lines += [f"  {node.node} waits: {one.text}" for node in held.nodes for one in node.obstacles]
+        story = self._do(self._engine.why(run_id))
+        for entry in story.entries if story is not None else ():
+            where = f" {entry.node}" if entry.node else ""
+            lines.append(f"  {instant_text(entry.at_ms)}{where} {entry.what}: {entry.detail}".rstrip(": "))
+        return "\n".join(lines)
+
+
+def _name(what: Task[..., Any] | BoundTask[..., Any] | str) -> str:
+    if isinstance(what, str):
+        return what
+    return what.task.handler_name(what.owner) if isinstance(what, BoundTask) else what.name

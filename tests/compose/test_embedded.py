@@ -1,0 +1,111 @@
+"""The engine inside a user's process."""
+
+import asyncio
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import tickwork as tw
+from tickwork.ports.store import StoreInUse
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+@tw.task
+def double(n: int) -> int:
+    print(f"doubling {n}")
+    return 2 * n
+
+
+@tw.task
+async def gently(n: int) -> int:
+    await asyncio.sleep(0.01)
+    return n + 1
+
+
+@tw.workflow
+def sums(n: int) -> int:
+    return gently(double(n))
+
+
+@tw.task
+def large() -> str:
+    return "x" * 200_000
+
+
+@tw.task
+def length(text: str) -> int:
+    return len(text)
+
+
+@tw.workflow
+def sizes() -> int:
+    return length(large())
+
+
+def lines(client, run, count):
+    """Logs travel on their own call, a moment behind the result."""
+    deadline = time.monotonic() + 5
+    while len(found := [line.text for line in client.logs(run)]) < count and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return found
+
+
+def test_a_script_runs_its_workflow(tmp_path):
+    with tw.embedded(data=tmp_path) as client:
+        run = client.submit(sums, n=20)
+
+        assert client.result(run) == 41
+        assert lines(client, run, 1) == ["doubling 20"]
+
+
+async def test_an_application_runs_its_workflow_on_its_own_loop(tmp_path):
+    async with tw.embedded(data=tmp_path) as client:
+        run = await client.submit(sums, n=1)
+
+        assert await client.result(run) == 3
+
+
+def test_values_larger_than_any_message_pass_from_task_to_task(tmp_path):
+    with tw.embedded(data=tmp_path) as client:
+        assert client.result(client.submit(sizes)) == 200_000
+
+
+def test_what_was_submitted_outlives_the_script(tmp_path):
+    with tw.embedded(data=tmp_path) as client:
+        first = client.submit(sums, n=1, key="once")
+        client.result(first)
+
+    with tw.embedded(data=tmp_path) as client:
+        assert client.submit(sums, n=1, key="once").id == first.id
+
+
+def test_a_second_engine_on_the_same_folder_is_refused(tmp_path):
+    with tw.embedded(data=tmp_path), pytest.raises(StoreInUse, match="in use by process"), tw.embedded(data=tmp_path):
+        pass
+
+
+def test_the_script_of_the_examples(tmp_path):
+    answer = subprocess.run(
+        [sys.executable, str(EXAMPLES / "embedded_script.py")], cwd=tmp_path, capture_output=True, text=True, timeout=60
+    )
+
+    assert (answer.returncode, answer.stdout) == (0, "1² + 2² + … + 10² = 385\n"), answer.stderr
+
+
+async def test_the_application_of_the_examples(tmp_path, monkeypatch):
+    import httpx2
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    from embedded_asgi import app
+
+    async with app.router.lifespan_context(app):
+        transport = httpx2.ASGITransport(app=app)
+        async with httpx2.AsyncClient(transport=transport, base_url="http://here") as http:
+            answer = await http.get("/greet", params={"name": "Ada"})
+
+    assert answer.json()["answer"] == "Hello, Ada!"

@@ -1,0 +1,281 @@
+"""How users test their workflows: each test reads like an example."""
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+import tickwork as tw
+
+
+@tw.task(retries=3, retry_delay="1m")
+def fetch(day: str) -> list[int]:
+    return [1, 2, 3]
+
+
+@tw.task
+def total(numbers: list[int]) -> int:
+    return sum(numbers)
+
+
+@tw.workflow
+def report(day: str):
+    return total(fetch(day))
+
+
+def test_a_workflow_runs_from_beginning_to_end(world):
+    run = world.run(report, day="2026-03-01")
+
+    run.assert_completed(output=6)
+    assert run.tasks["fetch"].attempts == 1
+    assert world.calls(fetch) == [{"day": "2026-03-01"}]
+
+
+def test_a_stand_in_takes_the_place_of_a_function(world):
+    world.replace(fetch, lambda day: [len(day), 100])
+
+    assert world.run(report, day="today").output == 105
+
+
+def test_a_failure_is_retried_without_anybody_waiting(world):
+    world.fail(fetch, times=2, error=TimeoutError("the service is slow"))
+    begin = world.now
+
+    run = world.run(report, day="today")
+
+    run.assert_completed(output=6)
+    assert run.tasks["fetch"].attempts == 3
+    assert [attempt.error for attempt in run.tasks["fetch"].history] == ["TimeoutError", "TimeoutError", ""]
+    assert timedelta(minutes=3) <= world.now - begin < timedelta(minutes=4)  # one minute, then two, and jitter
+
+
+def test_a_failure_that_lasts_fails_the_run(world):
+    world.fail(fetch, error=ConnectionError("nobody answers"))
+
+    run = world.run(report, day="today")
+
+    run.assert_failed(node="fetch", error=ConnectionError)
+    assert run.tasks["fetch"].attempts == 4
+    assert run.tasks["total"].state == "blocked"
+
+    world.restore(fetch)
+    world.retry(run)
+
+    run.assert_completed(output=6)
+
+
+# ---- time
+
+
+@tw.task
+def remind(name: str) -> str:
+    return f"dear {name}"
+
+
+@tw.workflow
+def trial(name: str):
+    remind.using(id="welcome")(name)
+    tw.wait("14d")
+    return remind.using(id="ends")(name)
+
+
+def test_days_pass_at_once(world):
+    run = world.run(trial, name="Ada")
+    run.assert_waiting()
+    assert run.tasks["welcome"].state == "succeeded"
+
+    world.advance(days=13)
+    assert run.state == "waiting"
+
+    world.advance(days=1)
+    run.assert_completed(output="dear Ada")
+
+
+@tw.workflow(schedule=tw.cron("0 6 * * *"))
+def nightly(scheduled_time: datetime):
+    return total.using(id="sum")([1, 2])
+
+
+@pytest.mark.tickwork(now="2026-03-01T12:00:00Z")
+def test_schedules_fire_as_time_passes(world):
+    world.publish(nightly)
+    assert world.now == datetime(2026, 3, 1, 12, tzinfo=UTC)
+
+    world.advance(days=3)
+
+    runs = world.runs(nightly)
+    assert [run.scheduled_at for run in runs] == [datetime(2026, 3, day, 6, tzinfo=UTC) for day in (2, 3, 4)]
+    assert all(run.output == 3 for run in runs)
+
+
+def test_a_month_of_a_daily_schedule_is_a_matter_of_a_moment(world):
+    world.publish(nightly)
+
+    world.advance(days=31)
+
+    assert len(world.runs(nightly, state="completed")) == 31
+
+
+@tw.task
+async def poll(seconds: int) -> str:
+    await asyncio.sleep(seconds)
+    return await asyncio.to_thread(lambda: "ready")
+
+
+@tw.workflow
+def polling(seconds: int):
+    return poll(seconds)
+
+
+def test_asynchronous_tasks_sleep_in_virtual_time(world):
+    begin = world.now
+
+    run = world.run(polling, seconds=3600)
+
+    run.assert_completed(output="ready")
+    assert timedelta(hours=1) <= world.now - begin < timedelta(hours=1, seconds=1)
+
+
+def test_a_started_run_goes_on_as_time_passes(world):
+    run = world.start(polling, seconds=60)
+
+    world.advance(seconds=30)
+    assert run.tasks["poll"].state == "running"
+
+    world.advance(seconds=31)
+    run.assert_completed()
+
+
+# ---- people and events
+
+
+@tw.workflow
+def release(version: str):
+    tw.approval("release")
+    return remind.using(id="ship")(version)
+
+
+def test_an_approval_is_given_or_refused(world):
+    run = world.run(release, version="1.0")
+    run.assert_waiting("release")
+
+    world.approve(run, "release")
+    run.assert_completed(output="dear 1.0")
+
+    refused = world.run(release, version="2.0")
+    world.reject(refused, "release", comment="not today")
+    assert refused.state == "failed"
+
+
+@tw.workflow
+def order(number: str):
+    tw.event("paid", key=number)
+    return remind.using(id="send")(number)
+
+
+def test_an_event_wakes_the_run_that_waits_for_its_key(world):
+    one, other = world.run(order, number="A"), world.run(order, number="B")
+
+    world.signal("paid", key="A", payload={"cents": 100})
+
+    one.assert_completed(output="dear A")
+    other.assert_waiting()
+
+    world.cancel(other, reason="never paid")
+    other.assert_cancelled()
+
+
+def test_a_paused_run_stays_until_it_is_resumed(world):
+    run = world.run(trial, name="Ada")
+    world.pause(run)
+    world.advance(days=30)
+    assert run.state == "paused"
+
+    world.resume(run)
+    run.assert_completed()
+
+
+# ---- more than one
+
+
+@tw.task(retries=1)
+def square(number: int) -> int:
+    return number * number
+
+
+@tw.workflow
+def squares(numbers: list[int]):
+    return total(square.map(numbers))
+
+
+@tw.workflow
+def twice(numbers: list[int]):
+    first = squares(numbers)
+    return total.using(id="both")([first, first])
+
+
+def test_maps_and_child_workflows(world):
+    assert world.run(squares, numbers=[1, 2, 3]).output == 14
+    assert world.run(twice, numbers=[1, 2, 3]).output == 28
+    assert len(world.calls(square)) == 6
+
+
+def test_large_values_travel(world):
+    world.replace(fetch, list(range(100_000)))
+
+    assert world.run(report, day="today").output == sum(range(100_000))
+
+
+@tw.task(retries=2)
+def careful(names: list[str]) -> list[str]:
+    ctx = tw.context()
+    return [ctx.step(name, lambda name=name: name.upper()) for name in names]
+
+
+@tw.workflow
+def stepped(names: list[str]):
+    return careful(names)
+
+
+def test_steps_and_checkpoints_work(world):
+    world.run(stepped, names=["a", "b"]).assert_completed(output=["A", "B"])
+
+
+@tw.workflow
+def calls_out():
+    page = tw.http("https://example.invalid/")
+    return total.using(id="after", after=page)([1])
+
+
+def test_what_calls_outside_needs_a_stand_in(world):
+    refused = world.run(calls_out)
+    refused.assert_failed(node="http")
+    assert "world.replace('http', ...)" in refused.tasks["http"].history[0].message
+
+    world.replace("http", {"status": 200})
+    world.run(calls_out).assert_completed(output=1)
+
+
+# ---- what a failed expectation says
+
+
+def test_a_failed_expectation_tells_what_happened_instead(world):
+    run = world.run(release, version="1.0")
+
+    with pytest.raises(AssertionError) as said:
+        run.assert_completed()
+
+    text = str(said.value)
+    assert "should be completed" in text and "release" in text and "approv" in text
+
+
+def test_wrong_inputs_are_refused_where_they_are_given(world):
+    with pytest.raises(tw.Refused, match="day"):
+        world.run(report, month="March")
+
+
+async def test_it_works_inside_an_asynchronous_test(world):
+    assert world.run(report, day="today").output == 6
+
+    await asyncio.sleep(0)  # and the test's own loop goes on
+    assert asyncio.get_running_loop().is_running()
