@@ -52,7 +52,7 @@ def lasts(seconds: float = 60.0) -> float:
 
 @tw.workflow
 def asks() -> str:
-    tw.approval(id="boss")
+    tw.approval("boss")
     return shout("granted")
 
 @tw.workflow

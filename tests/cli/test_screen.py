@@ -35,7 +35,6 @@ def test_today_needs_no_date():
     assert when(None) == took(None, None) == "-"
 
 
-@pytest.mark.proves("B28")
 def test_what_users_wrote_reaches_the_screen_as_text():
     out = io.StringIO()
     screen = Console(file=out, width=100, highlight=False)

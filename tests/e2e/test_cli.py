@@ -102,6 +102,7 @@ def test_dev_answers_soon_runs_reloads_keeps_what_works_and_ends_cleanly(termina
     assert "Traceback" not in dev.text
 
 
+@pytest.mark.slow
 def test_dev_waits_for_a_change_where_the_first_code_is_broken(terminal):
     good = terminal.app.read_text()
     terminal.app.write_text("import tickwork as tw\n1 / 0\n")
@@ -114,6 +115,16 @@ def test_dev_waits_for_a_change_where_the_first_code_is_broken(terminal):
     assert terminal.run("run", "greet").returncode == 0
 
 
+def test_dev_can_be_interrupted_before_its_worker_is_there(terminal):
+    dev = terminal.start("dev", "app.py")
+    dev.until("tickwork is at")
+    dev.signal(signal.SIGINT)
+
+    assert dev.ended() == 0
+    assert "Traceback" not in dev.text and "exception" not in dev.text
+
+
+@pytest.mark.slow
 def test_a_second_interrupt_ends_dev_at_once(terminal):
     dev = terminal.start("dev", "app.py")
     dev.until("worker ready")
@@ -128,6 +139,7 @@ def test_a_second_interrupt_ends_dev_at_once(terminal):
     assert time.monotonic() - begin < 15
 
 
+@pytest.mark.slow
 def test_the_worker_goes_when_dev_is_killed(terminal):
     dev = terminal.start("dev", "app.py", "--grace", "0")
     dev.until("worker ready")
@@ -141,6 +153,7 @@ def test_the_worker_goes_when_dev_is_killed(terminal):
         time.sleep(0.05)
 
 
+@pytest.mark.slow
 def test_a_worker_that_dies_is_started_again(terminal):
     dev = terminal.start("dev", "app.py")
     dev.until("worker ready")
@@ -151,6 +164,7 @@ def test_a_worker_that_dies_is_started_again(terminal):
     assert terminal.run("run", "greet").returncode == 0
 
 
+@pytest.mark.slow
 def test_the_starter_project_runs(terminal):
     folder = terminal.folder / "mine"
     assert terminal.run("init", str(folder)).returncode == 0
@@ -184,6 +198,7 @@ def test_run_needs_no_server(terminal):
     assert [one["state"] for one in terminal.json("runs")["runs"]] == ["failed", "completed"]
 
 
+@pytest.mark.slow
 def test_an_interrupted_private_run_goes_on_later(terminal):
     run = terminal.start("run", "app.py:lasts", "--input", "seconds=2", TICKWORK_GRACE_S="0")
     run_id = run.until("run 0").partition("run ")[2].split()[0]
@@ -202,7 +217,6 @@ def test_an_interrupted_private_run_goes_on_later(terminal):
 # ---- the server and its folder
 
 
-@pytest.mark.proves("F28")
 def test_a_second_server_on_the_same_folder_is_refused(terminal):
     terminal.start("server").until("tickwork server")
     other = terminal.run("server", "--port", str(free_port()))
@@ -220,6 +234,7 @@ def test_a_port_that_is_taken_is_a_wrong_setting(terminal):
     assert str(terminal.port) in other.stderr and len(other.stderr.splitlines()) == 1
 
 
+@pytest.mark.slow
 def test_what_was_acknowledged_is_there_after_a_kill(terminal):
     server = terminal.start("server")
     server.until("tickwork server")

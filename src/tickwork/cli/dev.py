@@ -25,19 +25,19 @@ def dev(app: str, /, *, place: Place = PLACE, hands: Hands = HANDS, reload: bool
     reload
         Start the worker anew when a Python file beside the application changes.
     """
-    from tickwork.cli.screen import console
     from tickwork.compose.dev import develop
 
     found = settings(place.flags(), hands.flags())
-    run_loop(develop(found, app, say=Told(console(), app).say, reload=reload))
+    run_loop(develop(found, app, say=Told(app).say, reload=reload))
     return 0
 
 
 class Told:
-    """Notes as lines."""
+    """Notes as lines. What draws them is loaded with the first one: by then the server answers already."""
 
-    def __init__(self, screen: "Console", app: str) -> None:
-        self._screen, self._app = screen, app
+    def __init__(self, app: str) -> None:
+        self._app = app
+        self._screen: Console | None = None
         self._address, self._hinted = "", False
 
     def say(self, note: "Note") -> None:
@@ -76,6 +76,10 @@ class Told:
         self._line(f"[dim]in another terminal: tickwork run {safe(self._app)}:WORKFLOW{where}[/]")
 
     def _line(self, text: str) -> None:
+        if self._screen is None:
+            from tickwork.cli.screen import console
+
+            self._screen = console()
         self._screen.print(f"[dim]{time.strftime('%H:%M:%S')}[/]  {text}", soft_wrap=True)
 
 

@@ -89,9 +89,8 @@ class ChildWorker:
         return said.replace(": Refused: ", ": ") or "the worker ended without a word"
 
     @property
-    def pid(self) -> int:
-        assert self._process is not None
-        return self._process.pid
+    def alive(self) -> bool:
+        return self._process is not None and self._process.returncode is None
 
     def _signal(self, number: int) -> None:
         if self._process is not None and self._process.returncode is None:

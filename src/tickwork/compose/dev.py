@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import importlib.util
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -103,7 +103,7 @@ class Bench:
     def __init__(self, settings: Settings, app: str, *, url: str, say: Callable[[Note], None]) -> None:
         self._settings, self._app, self._url, self._say = settings, app, url, say
         self._current: ChildWorker | None = None
-        self._next: ChildWorker | None = None
+        self._started: list[ChildWorker] = []  # those that may still live
         self._leaving: set[asyncio.Task[None]] = set()
         self._wanted = asyncio.Event()
         self._files: tuple[str, ...] = ()
@@ -126,27 +126,27 @@ class Bench:
             finally:
                 change.cancel()
                 start.cancel()  # newer code than that which is starting: it is not waited for
-            with contextlib.suppress(asyncio.CancelledError):
-                await start
+                await asyncio.wait((start,))
+            if not start.cancelled():
+                start.result()
 
     async def _replace(self) -> None:
         loop = asyncio.get_running_loop()
         began, files = loop.time(), self._files
-        fresh = self._next = ChildWorker(self._settings, self._app, url=self._url)
+        fresh = ChildWorker(self._settings, self._app, url=self._url)
+        self._started = [*(one for one in self._started if one.alive), fresh]
+        start = asyncio.ensure_future(fresh.start())
         try:
-            await fresh.start()
+            await asyncio.shield(start)  # half a start would leave a process that nobody knows
             serves = await fresh.until_ready()
         except asyncio.CancelledError:
-            self._leave(fresh, at_once=True)
+            self._keep(_abandon(fresh, start))
             raise
-        finally:
-            self._next = None
         if not serves:
             await fresh.wait()
             self._say(WorkerBroken(fresh.last_words, self._current is not None))
             return
         old, self._current = self._current, fresh
-        self._failures = 0
         self._say(WorkerServes(loop.time() - began, files))
         if old is not None:
             self._leave(old)
@@ -164,28 +164,31 @@ class Bench:
         await asyncio.sleep(pause_s)
         self._wanted.set()
 
-    def _leave(self, worker: ChildWorker, *, at_once: bool = False) -> None:
-        grace_s = 1.0 if at_once else self._settings.grace_s + MARGIN_S
-        self._keep(worker.stop(grace_s=grace_s))
+    def _leave(self, worker: ChildWorker) -> None:
+        self._keep(worker.stop(grace_s=self._settings.grace_s + MARGIN_S))
 
-    def _keep(self, job: object) -> None:
-        task = asyncio.ensure_future(job)  # type: ignore[call-overload]  # any awaitable of ours
+    def _keep(self, job: Coroutine[None, None, None]) -> None:
+        task = asyncio.get_running_loop().create_task(job)
         self._leaving.add(task)
         task.add_done_callback(self._leaving.discard)
 
     async def close(self, at_once: asyncio.Event) -> None:
-        workers = [one for one in (self._current, self._next) if one is not None]
-        self._current = None
-        for worker in workers:
-            self._leave(worker)
+        current, self._current = self._current, None
+        if current is not None:
+            self._leave(current)
         ended = asyncio.ensure_future(asyncio.gather(*self._leaving, return_exceptions=True))
         hurry = asyncio.ensure_future(at_once.wait())
         await asyncio.wait((ended, hurry), return_when=asyncio.FIRST_COMPLETED)
         hurry.cancel()
         if not ended.done():
-            for worker in workers:
-                await worker.kill()
+            await asyncio.gather(*(one.kill() for one in self._started if one.alive))
         await ended
+
+
+async def _abandon(worker: ChildWorker, start: "asyncio.Future[None]") -> None:
+    """One that is not wanted any more before it served."""
+    await start
+    await worker.stop(grace_s=1.0)
 
 
 class Follower:

@@ -177,6 +177,11 @@ class Engine:
         return live is not None and not self._draining and live.failed is None and not live.full
 
     @property
+    def idle(self) -> bool:
+        """Nothing is under way here: only an input, a worker or the next timer brings something to do."""
+        return not self._jobs and self._live.idle
+
+    @property
     def why_not_accepting(self) -> str:
         """What a person is told while nothing new is accepted; "": it is."""
         live = self.partition
@@ -187,11 +192,6 @@ class Engine:
         if live.failed is not None:
             return f"the partition has stopped: {live.failed}"
         return "the store has no space left" if live.full else ""
-
-    @property
-    def idle(self) -> bool:
-        """Nothing is under way here: only an input, a worker or the next timer brings something to do."""
-        return not self._jobs and self._live.idle
 
     def now_ms(self) -> int:
         return self._clock.wall_ms()

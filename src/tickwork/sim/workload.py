@@ -18,13 +18,16 @@ OVER = ("completed", "failed", "cancelled")
 LARGE = "x" * 20_000  # more than fits into the journal
 DAY_MS = 86_400_000
 LOOK_S = 5.0
+# An owner that stood still while another one took over answers reads from its memory until it notices. Only a lease
+# that it must hold to answer ends that; until there is one, a read that finds nothing is asked again.
+STALE_READS = 2
 
 _RETRY = {"attempts": 20, "delay_ms": 100, "delay_ms_max": 5_000}
 _TIMEOUT = {"running_ms": 120_000}
 
 
-def _task(name: str, handler: str = "quick", **fields: Any) -> dict[str, Any]:
-    return {"kind": "task", "id": name, "handler": handler, "retry": _RETRY, "timeout": _TIMEOUT, **fields}
+def _task(node: str, handler: str = "quick", **fields: Any) -> dict[str, Any]:
+    return {"kind": "task", "id": node, "handler": handler, "retry": _RETRY, "timeout": _TIMEOUT, **fields}
 
 
 def _workflow(name: str, *nodes: dict[str, Any], **fields: Any) -> dict[str, Any]:
@@ -234,6 +237,10 @@ class Client:
 
     async def _state(self, run: str) -> dict[str, Any]:
         answer = await self._http.ask("GET", f"/v1/runs/{run}")
+        for _ in range(STALE_READS):
+            if answer.status == 404:
+                await asyncio.sleep(LOOK_S)
+                answer = await self._http.ask("GET", f"/v1/runs/{run}")
         if answer.status != 200:
             self._wrong(
                 f"{run} was accepted, and asking for it is answered with {answer.status} {answer.body.decode()}"

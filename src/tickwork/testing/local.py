@@ -7,6 +7,8 @@ it sleeps passes in virtual time. Stand-ins take the place of functions; planned
 import asyncio
 import inspect
 from collections.abc import Callable
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, TypeVar, TypeVarTuple
 
 import msgspec
@@ -101,6 +103,9 @@ class LocalChannel:
         self.save(value)
         await saved
 
+    def folder(self) -> Path:
+        return self._executor.folder(self._key)
+
     def progress(self, done: int, total: int, message: str) -> None:
         self._executor.say(Progressed(*self._key, done, total, message))
 
@@ -113,6 +118,7 @@ class LocalExecutor:
         self._sink: Sink | None = None
         self._tasks: dict[Key, asyncio.Task[None]] = {}
         self._saving: dict[Key, asyncio.Future[None]] = {}
+        self._folders: dict[Key, TemporaryDirectory[str]] = {}
 
     @property
     def kinds(self) -> frozenset[str]:
@@ -164,6 +170,11 @@ class LocalExecutor:
         self._saving[key] = asyncio.get_running_loop().create_future()
         return self._saving[key]
 
+    def folder(self, key: Key) -> Path:
+        if key not in self._folders:
+            self._folders[key] = TemporaryDirectory(prefix="tickwork-")
+        return Path(self._folders[key].name)
+
     async def _attempt(self, work: Work, spec: Spec) -> None:
         key, began_ms = (work.task, work.attempt), self._clock.wall_ms()
         report: Done | Broke
@@ -175,6 +186,9 @@ class LocalExecutor:
         except (Exception, SystemExit) as error:
             told = failed(*key, error, started_ms=began_ms)
             report = msgspec.structs.replace(told, ended_ms=self._clock.wall_ms())
+        finally:
+            if (folder := self._folders.pop(key, None)) is not None:
+                folder.cleanup()
         self._tasks.pop(key, None)
         self.say(report)
 

@@ -2,6 +2,7 @@
 
 import asyncio
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 
@@ -239,6 +240,25 @@ def stepped(names: list[str]):
 
 def test_steps_and_checkpoints_work(world):
     world.run(stepped, names=["a", "b"]).assert_completed(output=["A", "B"])
+
+
+@tw.task
+def writes() -> str:
+    place = tw.context().workdir / "note"
+    place.write_text("kept")
+    assert place.read_text() == "kept"
+    return str(place)
+
+
+@tw.workflow
+def writing():
+    return writes()
+
+
+def test_an_attempt_has_a_folder_of_its_own_that_goes_with_it(world):
+    run = world.run(writing).assert_completed()
+
+    assert not Path(run.output).parent.exists()
 
 
 @tw.workflow

@@ -1,0 +1,155 @@
+"""A store that is away, late or taken over: nothing stops that could go on, and nobody is told what is not so."""
+
+import asyncio
+
+import pytest
+from house import Hand, House, task
+
+from tickwork.core.errors import Unavailable
+from tickwork.ports import wire
+from tickwork.ports.exchange import Call
+from tickwork.ports.store import OutcomeUnknown
+from tickwork.stores.memory import MemoryStore
+
+LARGE = "x" * 20_000  # not in the journal: it is read from the store
+
+
+class Troubled(MemoryStore):
+    """`away` names operations that fail so often; `gate` holds commits back; `late` commits happen, unheard."""
+
+    def __init__(self, disk):
+        super().__init__(disk)
+        self.away: dict[str, int] = {}
+        self.gate: asyncio.Event | None = None
+        self.late = 0
+
+    def _may(self, name):
+        if self.away.get(name):
+            self.away[name] -= 1
+            raise Unavailable("away", retry_after_ms=1)
+
+    async def find_runs(self, *args, **fields):
+        self._may("find_runs")
+        return await super().find_runs(*args, **fields)
+
+    async def read_payloads(self, *args):
+        self._may("read_payloads")
+        return await super().read_payloads(*args)
+
+    async def read_cache(self, *args):
+        self._may("read_cache")
+        return await super().read_cache(*args)
+
+    async def read_head(self, partition):
+        head = await super().read_head(partition)
+        if self.late == 2:  # it is seen as missing, and happens right afterwards
+            self.late = 1
+            await super().commit(*self.held[0], **self.held[1])
+        return head
+
+    async def commit(self, *args, **fields):
+        if self.gate is not None:
+            await self.gate.wait()
+        if self.late == 3:
+            self.late, self.held = 2, (args, fields)
+            raise OutcomeUnknown("late", retry_after_ms=1)
+        await super().commit(*args, **fields)
+
+
+@pytest.fixture
+async def house():
+    made = House(Troubled)
+    await made.open()
+    yield made
+    made.store.away.clear()
+    if made.store.gate is not None:
+        made.store.gate.set()
+    await made.engine.stop()
+
+
+async def test_a_key_is_looked_up_until_the_store_answers(house):
+    await house.define("w", task("a"))
+    house.store.away["find_runs"] = 3
+
+    assert await house.submit("w", key="k") == await house.submit("w", key="k")
+    assert house.engine.partition.failed is None
+
+
+async def test_arguments_are_loaded_until_the_store_answers(house, monkeypatch):
+    monkeypatch.setattr(house.engine.vault, "_keep", lambda *_: None)  # nothing large stays in memory
+    await house.define("w", task("a"), task("b", needs=["a"], args={"value": {"from": "nodes.a"}}))
+    hand = Hand(house)
+    hand.functions = {"a": lambda: LARGE, "b": lambda value: len(value)}
+    await hand.sit_down()
+    run_id = await house.submit("w")
+    house.store.away["read_payloads"] = 2
+    for _ in ("a", "b"):
+        (work,) = await hand.take()
+        await hand.call(hand.do(work))
+
+    assert (await house.until(run_id, "completed", "failed")).state == "completed"
+    assert house.store.away["read_payloads"] == 0
+
+
+async def test_a_cached_result_is_looked_up_until_the_store_answers(house):
+    await house.define("w", task("a", cache={"ttl_ms": 60_000}, handler_version="1"))
+    hand = Hand(house)
+    hand.functions = {"a": lambda: 1}
+    await hand.sit_down()
+    house.store.away["read_cache"] = 2
+    run_id = await house.submit("w")
+    (work,) = await hand.take()
+    await hand.call(hand.do(work))
+
+    assert (await house.until(run_id, "completed")).state == "completed"
+
+
+async def test_a_commit_that_timed_out_and_happened_later_is_our_own(house):
+    await house.define("w", task("a"))
+    house.store.late = 3
+
+    await house.submit("w")
+
+    assert house.store.late == 1
+    assert house.engine.partition.failed is None
+
+
+async def test_publishing_twice_is_answered_only_when_it_is_durable(house):
+    document = {"name": "w", "format": 1, "nodes": [task("a")]}
+    publication = wire.Publication(documents=(document,))
+    house.store.gate = asyncio.Event()
+    one = asyncio.ensure_future(house.engine.publish(publication, by="one"))
+    await asyncio.sleep(0.02)  # decided, and not durable
+    other = asyncio.ensure_future(house.engine.publish(publication, by="other"))
+    await asyncio.sleep(0.02)
+    assert not one.done() and not other.done()
+
+    await MemoryStore.claim(house.store, 0, owner="n2", settings=b"")  # somebody else takes over
+    house.store.gate.set()
+
+    for asked in (one, other):
+        with pytest.raises(Unavailable):
+            await asked
+
+
+async def test_a_request_in_hand_is_answered_when_the_partition_is_taken_over(house):
+    await house.define("w", task("a"))
+    house.store.away["find_runs"] = 10_000
+    asked = asyncio.ensure_future(house.submit("w", key="k"))
+    await asyncio.sleep(0.02)  # it waits for a fact
+    await MemoryStore.claim(house.store, 0, owner="n2", settings=b"")
+    house.engine.partition._fail(Unavailable("taken over", retry_after_ms=1))
+
+    with pytest.raises(Unavailable):
+        await asked
+    house.store.away.clear()
+
+
+async def test_a_call_that_was_overtaken_does_not_end_its_worker(house):
+    hand = Hand(house)
+    await hand.sit_down()
+    await hand.call(seq=7)
+
+    reply = await house.engine.exchange(Call(hand.name, hand.session, 5, hand.credit), hand.peer)
+
+    assert not reply.refused and not reply.resync and not reply.work

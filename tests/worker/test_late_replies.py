@@ -1,0 +1,36 @@
+"""A reply that comes late, after the worker has said what it holds, brings nothing that is over by now."""
+
+from scripted import TASK, Ids, LoopClock
+
+from tickwork.ports.exchange import Call, Reply, Work
+from tickwork.worker.agent import Agent
+
+
+class Taking:
+    """An executor that remembers what it was given."""
+
+    kinds, slots, isolation = frozenset({"task"}), 4, "none"
+
+    def __init__(self):
+        self.given = []
+
+    def run(self, work, spec):
+        self.given.append((work.task, work.attempt))
+
+
+async def test_work_in_an_older_reply_is_left_to_the_server_to_offer_again():
+    taking = Taking()
+    agent = Agent(None, [taking], clock=LoopClock(), ids=Ids(), name="w1")
+    agent._by_kind = {"task": taking}
+    work = Work(1, 1, TASK.id, "default", "run", b"\x80")
+    agent._introduce = False
+    older = agent._call(wait_ms=10_000)
+    agent._doubt = True
+    newer: Call = agent._call()
+    assert older.held is None and newer.held == ()
+
+    agent._follow(older, Reply(older.seq, (work,), (TASK,)))
+    assert taking.given == []
+
+    agent._follow(newer, Reply(newer.seq, (work,), (TASK,)))
+    assert taking.given == [(1, 1)]
