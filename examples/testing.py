@@ -1,16 +1,15 @@
-"""Tests of an application: a task is still a function, so a test just calls it.
+"""Tests of an application, with the fixture `world` that comes with tickwork.
 
     pytest examples/testing.py
 
-No server, no worker. Called directly, a task has a context of its own: first attempt, no run, steps that just run.
+A task is still a function, so a test may just call it. `world` has a server and a worker of its own in virtual time:
+retries, waits and schedules happen at once. More in docs/testing.md.
 """
 
-import pytest
-from durable_steps import book_flight, trip
-from etl import nightly, transform
+from etl import extract, nightly, transform
 from hello import count, report
-
-import tickwork as tw
+from schedule import workdays
+from wait_and_approve import release
 
 
 def test_a_task_is_called_like_any_function():
@@ -21,29 +20,32 @@ def test_a_map_outside_of_a_workflow_is_a_loop():
     assert report(count.map(["one", "three"])) == "9 words on 2 pages"
 
 
-def test_a_task_sees_its_first_attempt():
-    with pytest.raises(ConnectionError):
-        count("two")
+def test_a_source_that_fails_is_asked_again(world):
+    run = world.run(nightly)
+
+    run.assert_completed()
+    assert run.tasks["extract"].attempts == 3
 
 
-def test_a_step_just_runs_and_its_error_comes_through():
-    assert book_flight("Rome", 1).startswith("flight to Rome")
-    with pytest.raises(TimeoutError):
-        trip("Rome")
+def test_an_empty_source_is_no_failure(world):
+    world.replace(extract, [])
+
+    assert world.run(nightly).output["rows"] == 0
 
 
-def test_the_shape_of_a_workflow_can_be_looked_at():
-    assert [node.id for node in nightly.build().nodes] == ["extract", "transform", "load"]
+def test_a_release_waits_for_a_person(world):
+    run = world.run(release, version="3.0")
+    world.advance(seconds=1)
+    run.assert_waiting("sign_off")
+
+    world.approve(run, "sign_off")
+
+    run.assert_completed(output="notes of 3.0: published")
 
 
-def test_a_workflow_that_cannot_work_is_refused_where_it_is_written():
-    @tw.task
-    def one(number: int) -> int:
-        return number
+def test_the_summary_comes_on_workdays_only(world):
+    world.publish(workdays)
 
-    @tw.workflow
-    def wrong(numbers: list[int]) -> int:
-        return one(numbers, 2)  # one argument too many
+    world.advance(days=7)
 
-    with pytest.raises(tw.TickworkError):
-        wrong.build()
+    assert len(world.runs(workdays)) == 5

@@ -20,8 +20,9 @@ ROOT = Path(__file__).resolve().parents[1]
 EXAMPLES = ROOT / "examples"
 README = ROOT / "README.md"
 WAIT_S = 30.0
-# Examples without a workflow that is run below: the tests of `testing.py`, and the demo.
-OTHERS = {"demo", "testing"}
+# Not served by the one worker: the demo and the tests of `testing.py`, run below, and the engine inside a program,
+# which tests/compose/test_embedded.py runs.
+OTHERS = {"demo", "embedded_asgi", "embedded_script", "testing"}
 
 OUTPUTS = [
     ("hello", "hello", {}, "13 words on 3 pages"),

@@ -28,15 +28,17 @@ def dev(app: str, /, *, place: Place = PLACE, hands: Hands = HANDS, reload: bool
     from tickwork.compose.dev import develop
 
     found = settings(place.flags(), hands.flags())
-    run_loop(develop(found, app, say=Told().say, reload=reload))
+    run_loop(develop(found, app, say=Told(app).say, reload=reload))
     return 0
 
 
 class Told:
     """Notes as lines. What draws them is loaded with the first one: by then the server answers already."""
 
-    def __init__(self) -> None:
+    def __init__(self, app: str) -> None:
+        self._app = app
         self._screen: Console | None = None
+        self._address, self._hinted = "", False
 
     def say(self, note: "Note") -> None:
         from tickwork.cli.screen import safe
@@ -44,10 +46,12 @@ class Told:
 
         match note:
             case notes.Serving(address):
+                self._address = address
                 self._line(f"[bold]tickwork[/] is at [link={address}]{address}[/link]")
             case notes.WorkerServes(seconds, files):
                 what = f"new code ({safe(', '.join(files[:3]))}{' …' if len(files) > 3 else ''})" if files else "worker"
                 self._line(f"{what} ready after {seconds:.1f} s")
+                self._hint()
             case notes.WorkerBroken(message, old_goes_on):
                 rest = "the code before the change goes on" if old_goes_on else "waiting for a change"
                 self._line(f"[red]{safe(message)}[/]\n           {rest}")
@@ -59,6 +63,17 @@ class Told:
                 self._line(f"… and {count} more runs")
             case notes.Draining(grace_s):
                 self._line(f"ending; running tasks have {grace_s:g} s (Ctrl-C again: at once)")
+
+    def _hint(self) -> None:
+        """Once: what a newcomer does next."""
+        if self._hinted:
+            return
+        from tickwork.cli.screen import safe
+        from tickwork.compose.settings import PORT
+
+        self._hinted = True
+        where = "" if self._address.endswith(f":{PORT}") else f" --url {self._address}"
+        self._line(f"[dim]in another terminal: tickwork run {safe(self._app)}:WORKFLOW{where}[/]")
 
     def _line(self, text: str) -> None:
         if self._screen is None:

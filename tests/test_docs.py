@@ -1,0 +1,95 @@
+"""What the documents show is true: their code runs, their tables are current, their links lead somewhere."""
+
+import re
+import runpy
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from tickwork.compose.private import PrivateServer
+from tickwork.compose.settings import Settings
+from tickwork.sdk.registry import load_app
+
+ROOT = Path(__file__).resolve().parents[1]
+DOCS = sorted([*(ROOT / "docs").glob("*.md"), ROOT / "README.md"])
+CLIENT = "# client\n"
+
+
+def blocks(path: Path) -> list[str]:
+    return re.findall(r"^```python\n(.*?)^```", path.read_text(), re.MULTILINE | re.DOTALL)
+
+
+def application(path: Path, folder: Path) -> Path:
+    """All blocks of a page that are no clients, as one file."""
+    app = folder / f"{path.stem}.py"
+    app.write_text("\n\n".join(one for one in blocks(path) if not one.startswith(CLIENT)))
+    return app
+
+
+@pytest.fixture(autouse=True)
+def forgets_modules():
+    before, places = set(sys.modules), list(sys.path)
+    yield
+    sys.path[:] = places
+    for name in set(sys.modules) - before:
+        if not name.startswith("tickwork"):
+            del sys.modules[name]
+
+
+@pytest.mark.parametrize("path", [one for one in DOCS if blocks(one)], ids=lambda path: path.name)
+def test_the_code_of_a_page_is_an_application(path, tmp_path):
+    app = load_app(str(application(path, tmp_path)))
+
+    assert app.workflows
+    assert app.catalog().documents
+
+
+def test_the_clients_of_the_guide_do_what_they_say(tmp_path, monkeypatch):
+    guide = ROOT / "docs" / "guide.md"
+    app = application(guide, tmp_path)
+    clients = [one for one in blocks(guide) if one.startswith(CLIENT)]
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with PrivateServer(Settings(data=str(tmp_path / "data"), grace_s=2.0), str(app)) as server:
+        monkeypatch.setenv("TICKWORK_URL", server.address)
+        monkeypatch.setenv("TICKWORK_TOKEN", server.token)
+        for number, text in enumerate(clients):
+            script = tmp_path / f"client{number}.py"
+            script.write_text(text)
+            runpy.run_path(str(script))
+
+    assert len(clients) == 2
+
+
+@pytest.mark.parametrize("path", DOCS, ids=lambda path: path.name)
+def test_every_link_leads_somewhere(path):
+    links = re.findall(r"\]\((?!http)([^)#\s]+)", path.read_text())
+
+    assert [one for one in links if not (path.parent / one).exists()] == []
+
+
+def settings_table() -> str:
+    fields = msgspec.structs.fields(Settings)
+    rows = [f"| `{one.name}` | `TICKWORK_{one.name.upper()}` | {shown(one.default)} |" for one in fields]
+    return "\n".join(rows)
+
+
+def shown(value: object) -> str:
+    return f"`{value}`" if value not in ("", 0) else "-"
+
+
+def test_the_table_of_settings_is_current():
+    text = (ROOT / "docs" / "operations.md").read_text()
+    found = re.findall(r"^(\| `\w+` \| `TICKWORK_\w+` \| \S+ \|)", text, re.MULTILINE)
+
+    assert "\n".join(found) == settings_table()
+
+
+def test_every_metric_is_explained():
+    source = (ROOT / "src" / "tickwork" / "api" / "metrics.py").read_text()
+    names = set(re.findall(r'"(tickwork_\w+)"', source))
+    text = (ROOT / "docs" / "operations.md").read_text()
+
+    assert names
+    assert sorted(name for name in names if name not in text) == []
