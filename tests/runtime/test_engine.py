@@ -628,3 +628,18 @@ async def test_the_end_of_an_idle_connection_beside_a_waiting_call_says_nothing(
 
     assert house.engine.floor.seats["w1"].closed_ms
     await asyncio.wait_for(waiting, 1)
+
+
+async def test_a_map_that_is_the_last_node_gives_all_of_its_results(house):
+    await house.define(
+        "fan",
+        task("make"),
+        {"kind": "map", "id": "each", "needs": ["make"], "over": "nodes.make",
+         "body": {"kind": "task", "handler": "each", "args": {"x": {"from": "item"}}}},
+        output="nodes.each",
+    )  # fmt: skip
+    async with serving(Hand(house), make=lambda: [1, 2, 3], each=lambda x: 10 * x):
+        for _ in range(5):
+            run = await house.until(await house.submit("fan"), "completed")
+
+            assert run.output == [10, 20, 30]

@@ -57,6 +57,7 @@ class Open(msgspec.Struct, gc=False):
     run: int
     row: Attempt
     begun: bool = False
+    of_map: bool = False  # its result is kept beside its run
     told: int = 0  # seq of the call whose reply brought it
     progress: tuple[int, int] | None = None
     progress_message: str = ""
@@ -118,7 +119,8 @@ class Books:
         assert worker is not None
         dispatched_ms = self.state.settings.clock.ms_of(task.dispatched)
         row = Attempt(number, task.step.index, task.child, task.attempt, worker.id, dispatched_ms)
-        self.open[number] = Open(run.number, row, task.started)
+        of_map = task.child >= 0 and run.plan.steps[task.step.index].kind is Kind.MAP
+        self.open[number] = Open(run.number, row, task.started, of_map)
         if task.parent:
             self._fans.setdefault(run.number, {})[number] = None
 
@@ -279,12 +281,10 @@ class Books:
 
     def _on_succeeded(self, event: ev.TaskSucceeded, inputs: list[Input], now_ms: int) -> None:
         held = self._end(event.task, SUCCEEDED, now_ms)
-        if held is not None and held.row.child >= 0:
-            live = self.state.runs.get(held.run)
-            # A run that ended in this very tick is complete: its map was over before.
-            if live is not None and live.plan.steps[held.row.step].kind is Kind.MAP:
-                asked: Any = inputs[event.input]
-                self.keep_child(held.run, held.row.step, held.row.child, asked.value)
+        if held is not None and held.of_map:
+            # Also of a run that ended in this very tick: its map may be its last node, and its output.
+            asked: Any = inputs[event.input]
+            self.keep_child(held.run, held.row.step, held.row.child, asked.value)
 
     def _on_failed_attempt(self, event: ev.TaskFailed | ev.TaskRetrying, inputs: list[Input], now_ms: int) -> None:
         code = event.code if isinstance(event, ev.TaskFailed) else event.cause

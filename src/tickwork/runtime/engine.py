@@ -559,9 +559,11 @@ class Engine:
         owner = self._tenant(tenant)
         live = owner.runs.get(run_id)
         if live is not None:
+            # What is written while the store is asked would be in neither, so the books are asked first and last.
+            unwritten = self._live.books.attempts_of(live.number)
             stored = await self._stored_attempts(live.number)
             if owner.runs.get(run_id) is live:
-                return reads.live_draft(self.state, self._live.books, live, stored)
+                return reads.live_draft(self.state, self._live.books, live, [*stored, *unwritten])
         row = await self._ended_row(tenant, run_id)
         if row is None:
             return None
@@ -610,8 +612,9 @@ class Engine:
     async def runs(self, wanted: RunFilter) -> tuple[list[wire.Run], int]:
         """One page, newest first, and the number before which the next one begins (0: none)."""
         self._tenant(wanted.tenant)
+        left = self._live.books.recently_left()  # before the store is asked: what is written meanwhile is in neither
         stored = await self._store.list_runs(msgspec.structs.replace(wanted, limit=wanted.limit + 1))
-        found = reads.page(self.state, self._live.books, wanted, stored)
+        found = reads.page(self.state, self._live.books, wanted, stored, left)
         await self._durable()
         return found
 

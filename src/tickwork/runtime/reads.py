@@ -20,7 +20,7 @@ from tickwork.core.timetext import duration_text
 from tickwork.core.values import Ref, Value
 from tickwork.ports import wire
 from tickwork.ports.store import RunFilter, RunRow
-from tickwork.runtime.books import Attempt, Books
+from tickwork.runtime.books import Attempt, Books, Left
 from tickwork.runtime.words import ATTEMPT_STATES, RUN_STATES, TASK_STATES, instant, instant_or_none
 
 SHOWN_BYTES_MAX = 64 * 1024  # of a value inside an answer; more is fetched as an artifact
@@ -94,7 +94,7 @@ class Draft(msgspec.Struct):
 
 def live_draft(state: State, books: Books, run: Run, stored: Iterable[Attempt]) -> Draft:
     clock = state.settings.clock
-    attempts = _by_task([*stored, *books.attempts_of(run.number)])
+    attempts = _by_task({(one.task, one.attempt): one for one in [*stored, *books.attempts_of(run.number)]}.values())
     progress = {held.row.task: held for held in books.open_of(run.number)}
     tasks: list[tuple[dict[str, Any], Value]] = []
     for step in run.plan.steps:
@@ -213,14 +213,17 @@ def fits(wanted: RunFilter, workflow: str, state: int, schedule: str) -> bool:
     )
 
 
-def page(state: State, books: Books, wanted: RunFilter, stored: list[RunRow]) -> tuple[list[wire.Run], int]:
-    """One page of runs, and the number from which the next one begins (0: none)."""
+def page(
+    state: State, books: Books, wanted: RunFilter, stored: list[RunRow], left_before: list[Left]
+) -> tuple[list[wire.Run], int]:
+    """One page of runs, and the number from which the next one begins (0: none). `left_before` are runs that were
+    not stored when the store was asked."""
     clock = state.settings.clock
     live = ((run.number, summary(run, clock)) for run in live_runs(state, wanted))
     left = sorted(
         (
             (one.run.number, row_summary(books.row_of(one)))
-            for one in books.recently_left()
+            for one in [*books.recently_left(), *left_before]
             if one.run.tenant.id == wanted.tenant
             and fits(wanted, one.run.plan.name, one.run.state, one.run.schedule)
             and not (wanted.before and one.run.number >= wanted.before)

@@ -118,10 +118,10 @@ class Vault:
     async def _gather(self, ref: Ref) -> bytes:
         """The results of a map's children as one list; a child that failed and was tolerated is nil."""
         run, step = (int(part) for part in ref.digest.split("/"))
-        children: dict[int, Value] = {
-            child: decode_value(data) for child, data in await self._store.read_children(run, step)
-        }
-        children |= self.unwritten_children(run, step)
+        # First what the store does not know yet: what is written while the store is asked would be in neither.
+        unwritten = self.unwritten_children(run, step)
+        written = {child: decode_value(data) for child, data in await self._store.read_children(run, step)}
+        children: dict[int, Value] = written | unwritten
         total = ref.items or 0
         parts = [await self.bytes_of(children.get(child)) for child in range(total)]
         return b"".join((list_head(total), *parts))
