@@ -80,6 +80,7 @@ class Plan(msgspec.Struct, eq=False):
     exits: tuple[Condition, ...]
     gate_key: Condition | None
     sla_points: tuple[tuple[int, int, int], ...]  # (after ms, 0 warning or 1 breach, node or -1 for the run)
+    output: int  # the node whose whole result is the run's output; -1: look at the definition
 
     def fresh_counts(self) -> "bytearray | list[int]":
         """Unfinished parents of each node, to count down in one run."""
@@ -123,7 +124,15 @@ def compile_plan(definition: Definition) -> Plan:
         exits=tuple(Condition.compile(way.when) for way in definition.exits),
         gate_key=Condition.compile(concurrency.key) if concurrency and concurrency.key else None,
         sla_points=_sla_points(definition),
+        output=_output(definition, index),
     )
+
+
+def _output(definition: Definition, index: dict[str, int]) -> int:
+    source = definition.output
+    if source is None:
+        return len(definition.nodes) - 1
+    return index.get(source.removeprefix("nodes."), -1) if source.startswith("nodes.") else -1
 
 
 def downstream(plan: Plan, start: int) -> dict[int, None]:

@@ -7,16 +7,17 @@ event names; `evolve` keeps them for the tick: runs that closed, tasks that ende
 """
 
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
 from tickwork.core import events as ev
 from tickwork.core.evolve import live_tasks
 from tickwork.core.lifecycle import RunTrigger
-from tickwork.core.model import BLOCK_BITS, State
+from tickwork.core.model import BLOCK_BITS, State, Table
 from tickwork.core.rows import encode_run, encode_task
 
+T = TypeVar("T")
 PAUSE, RESUME = int(RunTrigger.PAUSE), int(RunTrigger.RESUME)
 
 
@@ -30,7 +31,10 @@ class Changes(msgspec.Struct):
 
 
 class Touched:
-    """Numbers of the rows that may differ from those taken last. Begin it with the state that is stored."""
+    """Numbers of the rows that may differ from those taken last. Begin it with the state that is stored.
+
+    What is newer than the last taking has no row yet and is taken whole, so only older numbers are noted.
+    """
 
     __slots__ = ("_new", "runs", "tasks")
 
@@ -46,13 +50,16 @@ class Touched:
             rule = rules.get(type(event))
             if rule is not None:
                 rule(self, state, event)
+        new = self._new
         for task in state.ended:
-            self.tasks.add(task.number)
-            self.runs.add(task.run.number)
-            if task.parent:
-                self.tasks.add(task.parent)
+            if task.run.number < new:  # a task is never older than its run, nor its parent
+                self.tasks.add(task.number)
+                self.runs.add(task.run.number)
+                if task.parent:
+                    self.tasks.add(task.parent)
         for run in state.closed:
-            self.runs.add(run.number)
+            if run.number < new:
+                self.runs.add(run.number)
             if run.parent:
                 self.add_task(state, run.parent)
         for run in state.let_in:
@@ -60,7 +67,7 @@ class Touched:
 
     def add_task(self, state: State, number: int) -> None:
         """A task and its run. Where it ended meanwhile, its run is found with it."""
-        self.tasks.add(number)
+        self.tasks.add(number)  # its run may be older: a child of a map is newer than its run
         block = state.tasks.blocks.get(number >> BLOCK_BITS)
         task = None if block is None else block.get(number)
         if task is not None:
@@ -68,28 +75,47 @@ class Touched:
 
     def take(self, state: State) -> Changes:
         """All of them as they stand now. What came and went since the last time is not mentioned."""
-        runs, tasks, new = sorted(self.runs), sorted(self.tasks), self._new
+        new = self._new
+        runs = sorted(number for number in self.runs if number < new)
+        tasks = sorted(number for number in self.tasks if number < new)
         self.runs, self.tasks, self._new = set(), set(), state.next_number
         live_runs = [run for number in runs if (run := state.runs.get(number)) is not None]
         live_tasks = [task for number in tasks if (task := state.tasks.get(number)) is not None]
+        live_runs += _since(state.runs, new)
+        live_tasks += _since(state.tasks, new)
         return Changes(
             [(run.number, encode_run(run)) for run in live_runs],
-            [number for number in runs if number < new and number not in state.runs],
+            [number for number in runs if number not in state.runs],
             [(task.number, encode_task(task)) for task in live_tasks],
-            [number for number in tasks if number < new and number not in state.tasks],
+            [number for number in tasks if number not in state.tasks],
         )
 
 
+def _since(table: Table[T], number: int) -> list[T]:
+    """What has this number or a higher one, in order."""
+    first = number >> BLOCK_BITS
+    blocks = sorted(place for place in table.blocks if place >= first)
+    return [thing for place in blocks for key, thing in sorted(table.blocks[place].items(), key=_key) if key >= number]
+
+
+def _key(pair: tuple[int, Any]) -> int:
+    return pair[0]
+
+
 def _run(touched: Touched, _state: State, event: Any) -> None:
-    touched.runs.add(event.run)
+    if event.run < touched._new:
+        touched.runs.add(event.run)
 
 
 def _runs(touched: Touched, _state: State, event: ev.Visited | ev.Deferred) -> None:
-    touched.runs.update(event.runs)
+    new = touched._new
+    touched.runs.update(number for number in event.runs if number < new)
 
 
 def _moved(touched: Touched, state: State, event: ev.RunMoved) -> None:
     """A pause takes its tasks out of line, the end of it puts them back."""
+    if event.run >= touched._new:
+        return
     touched.runs.add(event.run)
     if event.trigger == PAUSE or event.trigger == RESUME:
         run = state.runs.get(event.run)
@@ -108,8 +134,9 @@ def _spawned(touched: Touched, _state: State, event: ev.RunSpawned) -> None:
 
 
 def _step(touched: Touched, _state: State, event: ev.TaskReady | ev.TaskChecking | ev.TaskWaiting) -> None:
-    touched.runs.add(event.run)
-    touched.tasks.add(event.run + event.step)
+    if event.run < touched._new:
+        touched.runs.add(event.run)
+        touched.tasks.add(event.run + event.step)
 
 
 def _task(touched: Touched, state: State, event: Any) -> None:

@@ -159,9 +159,10 @@ def output_of(run: Run) -> Value:
     A part of a value that is not inline cannot be taken out here, so the whole of it is the answer; a part
     that is not there is nothing.
     """
+    if run.plan.output >= 0:
+        return run.results.get(run.plan.output) if run.results else None
     source = run.plan.definition.output
-    if source is None:
-        return run.results.get(len(run.plan.steps) - 1) if run.results else None
+    assert source is not None, "without one, the last node's result is it"
     ref = reference(run, source)
     stored = stored_value(run, ref)
     if ref.root == "nodes" and not ref.walk:
