@@ -86,7 +86,7 @@ async def stored(seed: int, steps: int) -> tuple[Storing, MemoryStore]:
 async def test_recovery_gives_back_the_machine_that_never_died(seed):
     history, store = await stored(seed, 60)
 
-    machine, books = await recover(store, 0)
+    machine, books, _ = await recover(store, 0)
 
     assert digest(machine.state) == digest(history.driver.state)
     assert {task: (held.row.attempt, held.row.worker) for task, held in books.open.items()} == {
@@ -98,7 +98,7 @@ async def test_recovery_gives_back_the_machine_that_never_died(seed):
 @pytest.mark.parametrize("seed", range(100, 108))
 async def test_its_next_thousand_ticks_are_the_same_byte_for_byte(seed):
     history, store = await stored(seed, 80)
-    recovered, _ = await recover(store, 0)
+    recovered, *_ = await recover(store, 0)
     twin = Recorder(seq=history.driver.recorder.seq, head=history.driver.recorder.head)
     before = len(history.driver.taped)
 

@@ -109,14 +109,15 @@ class Engine:
         fresh = Settings(clock=LogicalClock(origin_ms=self._clock.wall_ms()))
         settings = msgspec.msgpack.encode(self._settings or fresh)
         head = await self._store.claim(PARTITION, owner=self._owner, settings=settings)
-        machine, books = await recover(self._store, PARTITION)
+        machine, books, watermark_head = await recover(self._store, PARTITION)
         logical = machine.state.settings.clock
         self._assigner = Assigner(self.vault, logical)
         self.partition = Partition(
             number=PARTITION,
             store=self._store,
             machine=machine,
-            head=msgspec.structs.replace(head, watermark=head.watermark),
+            head=head,
+            watermark_head=watermark_head,
             keeper=Timekeeper(self._clock, logical, last_tick=machine.state.tick),
             books=books,
             assigner=self._assigner,

@@ -28,12 +28,14 @@ from tickwork.runtime.books import Books
 from tickwork.runtime.facts import Facts
 from tickwork.runtime.inbox import Inbox, Letter, Part
 from tickwork.runtime.patience import RETRY_S, RETRY_S_MAX, patiently
+from tickwork.runtime.recovery import Recovered
 from tickwork.runtime.timekeeper import Timekeeper
 
 UNDURABLE_MAX = 2  # one tick commits, one is decided
 ROWS_TICKS, ROWS_TICKS_MAX = 8, 64
 ROWS_S = 0.05  # of rest
 ROWS_LOAD_S = 0.25  # under load
+ROWS_PORTION = 250  # ended runs in one transaction
 COLLECT_TICKS = 64
 COMMIT_SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0)  # bounds of a histogram
 
@@ -69,19 +71,21 @@ class Partition:
         store: Store,
         machine: Machine,
         head: Head,
+        watermark_head: bytes,
         keeper: Timekeeper,
         books: Books,
         assigner: Assigner,
         facts: Facts,
         on_durable: Callable[[Decided], None],
         on_alarm: Callable[[str, str], None],
-        rebuild: Callable[[], Awaitable[tuple[Machine, Books]]],
+        rebuild: Callable[[], Awaitable[Recovered]],
         own_process: bool,
     ) -> None:
         self.number = number
         self.machine = machine
         self.epoch = head.epoch
-        self.durable_seq = self.watermark = head.seq
+        self.durable_seq = head.seq
+        self.watermark, self._watermark_head = head.watermark, watermark_head
         self.durable_tick = machine.state.tick
         self.books = books
         self.keeper = keeper
@@ -107,6 +111,8 @@ class Partition:
         self._pending = asyncio.Event()
         self._room = asyncio.Event()
         self._committed = asyncio.Event()
+        self._behind: deque[Decided] = deque()  # rows to write
+        self._rows_ready = asyncio.Event()
         self._stopping = False
         self._rows_at = self._ticked_at = 0.0
         self._since_collect = 0
@@ -117,7 +123,8 @@ class Partition:
     def start(self) -> None:
         loop = asyncio.get_running_loop()
         self._rows_at = self._ticked_at = loop.time()
-        self._tasks = [loop.create_task(self._run()), loop.create_task(self._commit_all())]
+        self._tasks = [loop.create_task(job) for job in (self._run(), self._commit_all(), self._write_behind())]
+        self._tasks[1].add_done_callback(lambda _: self._rows_ready.set())
 
     async def stop(self) -> None:
         """Decide and commit what waits, write the rows, then end."""
@@ -277,7 +284,7 @@ class Partition:
             await asyncio.sleep(RETRY_S)
         if self.failed is not None:
             return
-        self.machine, self.books = await patiently(self._rebuild)
+        self.machine, self.books, self._watermark_head = await patiently(self._rebuild)
         self._in_hand = []
         self._facts = Facts(self._store, self.books)
         count = sum(part.count for part in parts)
@@ -351,7 +358,22 @@ class Partition:
                 committed, self._committed = self._committed, asyncio.Event()
                 committed.set()
                 if decided.rows is not None:
-                    await self._write_rows(decided)
+                    self._behind.append(decided)
+                    self._rows_ready.set()
+        except Exception as error:
+            self._fail(error)
+
+    async def _write_behind(self) -> None:
+        """Beside the commits, in portions, so that no commit waits long behind them."""
+        try:
+            while True:
+                if self._behind:
+                    await self._write_rows(self._behind.popleft())
+                    continue
+                if self._tasks[1].done() or self.failed is not None:
+                    return
+                self._rows_ready.clear()
+                await self._rows_ready.wait()
         except Exception as error:
             self._fail(error)
 
@@ -397,24 +419,31 @@ class Partition:
         return head
 
     async def _write_rows(self, decided: Decided) -> None:
-        assert decided.rows is not None
+        """Ended runs first: writing them again after a crash changes nothing. The rest and the watermark in one."""
+        rows = decided.rows
+        assert rows is not None
+        while len(rows.runs) > ROWS_PORTION:
+            portion, rows.runs = rows.runs[:ROWS_PORTION], rows.runs[ROWS_PORTION:]
+            await self._write(Rows(runs=portion), through=self.watermark, head=self._watermark_head)
+        await self._write(rows, through=decided.seq, head=decided.head)
+        self.watermark, self._watermark_head = decided.seq, decided.head
+        self.books.written()
+        self._wake.set()
+
+    async def _write(self, rows: Rows, *, through: int, head: bytes) -> None:
         wait = RETRY_S
         while True:
             try:
-                await self._store.write_rows(
-                    self.number, decided.rows, epoch=self.epoch, through=decided.seq, head=decided.head
-                )
-                break
+                await self._store.write_rows(self.number, rows, epoch=self.epoch, through=through, head=head)
+                return
             except OutcomeUnknown:
-                if (await self._head()).watermark >= decided.seq:
-                    break  # written twice, attempts would be told twice
+                # Written twice, attempts would be told twice; ended runs alone may be.
+                if rows.header and (await self._head()).watermark >= through:
+                    return
             except Unavailable as error:
                 self._on_alarm("rows_late", str(error))
             await asyncio.sleep(wait)
             wait = min(wait * 2, RETRY_S_MAX)
-        self.watermark = decided.seq
-        self.books.written()
-        self._wake.set()
 
     def _fail(self, cause: Exception) -> None:
         """Nothing more is decided or written here; whoever waits is told."""
@@ -432,7 +461,7 @@ class Partition:
                 )
                 letter.done.exception()  # some only tell, and never ask what became of it
         self._undurable.clear()
-        for event in (self._wake, self._pending, self._room, self._committed):
+        for event in (self._wake, self._pending, self._room, self._committed, self._rows_ready):
             event.set()
 
 

@@ -6,6 +6,7 @@ verified on the way. The last hash must be the head's: nobody goes on with anyth
 
 import asyncio
 import re
+from typing import NamedTuple
 
 import msgspec
 
@@ -21,7 +22,13 @@ ROWS_BEFORE_PAUSE = 64  # others may want the loop
 _RULES = re.compile(r"machine (\d+)")
 
 
-async def recover(store: Store, partition: int) -> tuple[Machine, Books]:
+class Recovered(NamedTuple):
+    machine: Machine
+    books: Books
+    watermark_head: bytes  # hash of the row as of which the stored rows are true
+
+
+async def recover(store: Store, partition: int) -> Recovered:
     loaded = await store.load(partition)
     machine = _at_watermark(loaded)
     books = Books(machine.state)
@@ -38,7 +45,7 @@ async def recover(store: Store, partition: int) -> tuple[Machine, Books]:
             await asyncio.sleep(0)
     if (seq, head) != (loaded.head.seq, loaded.head.hash):
         raise Corrupt(f"the journal ends at seq {seq}, the head says {loaded.head.seq}, or their hashes differ")
-    return machine, books
+    return Recovered(machine, books, loaded.watermark_hash)
 
 
 def _at_watermark(loaded: Loaded) -> Machine:

@@ -228,7 +228,7 @@ def recovers_as_it_lives(cluster: Cluster) -> list[Violation]:
         store = MemoryStore(cluster.disk)
         at_once(store.open())
         try:
-            machine, _ = at_once(recover(store, alive.partition))
+            machine, *_ = at_once(recover(store, alive.partition))
         except Corrupt as error:
             found.append(Violation("RECOVERY", f"the store cannot be recovered from: {error}"))
             continue
