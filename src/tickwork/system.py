@@ -12,6 +12,7 @@ from tickwork.ports.artifacts import digest_of
 from tickwork.ports.store import StoreFull
 
 _COUNTER_MAX = 0xFFF
+_COUNTERS = tuple(f"{number:03x}" for number in range(_COUNTER_MAX + 1))
 _VARIANTS = {digit: "89ab"[int(digit, 16) & 3] for digit in "0123456789abcdef"}
 
 
@@ -24,13 +25,13 @@ class SystemClock:
 
 
 class SystemIds:
-    """UUID version 7: 48 bits of time, then a counter that never goes back, then chance."""
+    """UUID version 7: 48 bits of time, a counter of 12 bits within the millisecond, and 62 bits of chance for each
+    millisecond. So no process gives an id twice, and no two processes meet."""
 
     def __init__(self) -> None:
         self._last_ms = 0
         self._counter = 0
-        self._head = ""
-        self._chance = ""
+        self._head = self._tail = ""
 
     def new(self) -> str:
         now_ms = time.time_ns() // 1_000_000
@@ -40,14 +41,12 @@ class SystemIds:
             self._begin(self._last_ms + 1)
         else:
             self._counter += 1
-        if len(self._chance) < 16:
-            self._chance = os.urandom(4096).hex()
-        chance, self._chance = self._chance[:15], self._chance[15:]
-        return f"{self._head}-7{self._counter:03x}-{_VARIANTS[chance[0]]}{chance[1:4]}-{chance[3:]}"
+        return self._head + _COUNTERS[self._counter] + self._tail
 
     def _begin(self, ms: int) -> None:
-        text = f"{ms:012x}"
-        self._last_ms, self._counter, self._head = ms, 0, f"{text[:8]}-{text[8:]}"
+        text, chance = f"{ms:012x}", os.urandom(8).hex()
+        self._last_ms, self._counter, self._head = ms, 0, f"{text[:8]}-{text[8:]}-7"
+        self._tail = f"-{_VARIANTS[chance[0]]}{chance[1:4]}-{chance[4:]}"
 
     def token(self) -> str:
         return secrets.token_urlsafe(32)

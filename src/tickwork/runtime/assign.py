@@ -7,6 +7,7 @@ loaded after that, and the work goes out a moment later.
 
 from collections import OrderedDict
 from collections.abc import Mapping
+from typing import NamedTuple
 
 import msgspec
 
@@ -69,6 +70,14 @@ class Order(msgspec.Struct):
     sources: list[Source]
 
 
+class Ready(NamedTuple):
+    """An attempt that can be given as it is."""
+
+    worker: str
+    work: Work
+    spec: Spec
+
+
 class BadArgument(Exception):
     """A reference leads nowhere, so this attempt cannot begin."""
 
@@ -81,6 +90,28 @@ class Assigner:
         self._lists: OrderedDict[str, list[msgspec.Raw]] = OrderedDict()
 
     # ---- in the tick
+
+    def ready(self, task: Task) -> "Ready | Order":
+        """What goes to the worker, where nothing has to be collected for it; else what was collected."""
+        recipe = self._recipes.get(task.step) or self._learn(task.run.plan, task)
+        if recipe.parts or task.checkpoint is not None:
+            return self.order(task)
+        run, worker = task.run, task.worker
+        assert worker is not None
+        work = Work(
+            task.number,
+            task.attempt,
+            recipe.spec.id,
+            run.tenant.id,
+            run.id,
+            recipe.head,
+            task.child,
+            None,
+            (),
+            run.scheduled_ms,
+            self._clock.ms_of(run.submitted),
+        )
+        return Ready(worker.id, work, recipe.spec)
 
     def order(self, task: Task) -> Order:
         run = task.run

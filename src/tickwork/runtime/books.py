@@ -49,6 +49,7 @@ attempts_decoder = msgspec.msgpack.Decoder(list[Attempt])
 SUCCEEDED, FAILED = int(AttemptState.SUCCEEDED), int(AttemptState.FAILED)
 TIMED_OUT, LOST = int(AttemptState.TIMED_OUT), int(AttemptState.LOST)
 HANDED_BACK, CANCELLED = int(AttemptState.HANDED_BACK), int(AttemptState.CANCELLED)
+COMPLETED = int(RunState.COMPLETED)
 
 
 class Open(msgspec.Struct, gc=False):
@@ -64,10 +65,10 @@ class Open(msgspec.Struct, gc=False):
 
 
 class Left(msgspec.Struct):
-    """A run that ended and is not in the store yet."""
+    """A run that ended and is not in the store yet. Its row is made at once: later, everything in it is cold."""
 
     run: Run
-    ended_ms: int
+    row: RunRow
 
 
 class Window:
@@ -150,7 +151,7 @@ class Books:
         for child in list(self._fans.pop(number, ())):
             self._end(child, CANCELLED, now_ms)
         window = self.window
-        window.left[run.tenant.id, run.id] = Left(run, now_ms)
+        window.left[run.tenant.id, run.id] = Left(run, self._run_row(run, now_ms, window.history.pop(number, None)))
         if run.key:
             window.left_keys[run.tenant.id, run.key] = run
         if run.parent_run and run.state == RunState.COMPLETED:
@@ -174,13 +175,8 @@ class Books:
         window, state = self.window, self.state
         self.writing, self.window = window, Window()
         rows = Rows(header=encode_header(state))
-        ended = {left.run.number for left in window.left.values()}
-        rows.runs = [self._run_row(left, window) for left in window.left.values()]
-        rows.attempts = [
-            (number, attempts_encoder.encode(history))
-            for number, history in window.history.items()
-            if number not in ended
-        ]
+        rows.runs = [left.row for left in window.left.values()]
+        rows.attempts = [(number, attempts_encoder.encode(history)) for number, history in window.history.items()]
         rows.children = [
             ChildRow(run, step, child, encode_value(value))
             for (run, step), values in window.children.items()
@@ -197,23 +193,22 @@ class Books:
         """The rows of the closed window are durable."""
         self.writing = None
 
-    def _run_row(self, left: Left, window: Window) -> RunRow:
-        run, clock = left.run, self.state.settings.clock
-        history = window.history.get(run.number)
+    def _run_row(self, run: Run, ended_ms: int, history: list[Attempt] | None) -> RunRow:
+        clock, plan = self.state.settings.clock, run.plan
         return RunRow(
             run.number,
             run.id,
             run.tenant.id,
-            run.plan.name,
-            run.plan.hash,
+            plan.name,
+            plan.hash,
             run.state,
             run.source,
             run.by,
             clock.ms_of(run.submitted),
             clock.ms_of(run.started) if run.started else 0,
-            left.ended_ms,
+            ended_ms,
             run.key,
-            "" if run.state == RunState.COMPLETED else error_of(run, history or ()),
+            "" if run.state == COMPLETED else error_of(run, history or ()),
             run.schedule,
             attempts_encoder.encode(record_of_run(run)),
             encode_value(output_of(run)),
@@ -233,10 +228,6 @@ class Books:
         if found is None and self.writing is not None:
             found = self.writing.left_keys.get((tenant, key))
         return found
-
-    def row_of(self, left: Left) -> RunRow:
-        window = self.window if self.window.left.get((left.run.tenant.id, left.run.id)) is left else self.writing
-        return self._run_row(left, window or self.window)
 
     def recently_left(self) -> list[Left]:
         """Newest first."""
@@ -310,6 +301,8 @@ class Books:
             for place, left in list(window.left.items()):
                 if left.run.number == event.run:
                     del window.left[place]
+                    if left.row.attempts and window is self.window:
+                        self.window.history[event.run] = attempts_decoder.decode(left.row.attempts)
         self.window.reopened.append(event.run)
 
 

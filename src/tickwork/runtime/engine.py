@@ -7,6 +7,7 @@ whoever asked reads its own writes. Views wait until the tick that they show is 
 import asyncio
 import contextlib
 import gc
+import sys
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from typing import Any
@@ -60,6 +61,7 @@ TENANT = "default"
 BACKLOG_MAX = 200_000  # inputs that wait for their tick; more are refused before they are accepted
 ALERTS_KEPT = 100
 TIDY_S = 5.0
+SWITCH_S = 0.0002
 ROWS_PER_READ = 256
 INPUT_BYTES_MAX = 16 * 1024 * 1024
 
@@ -149,6 +151,8 @@ class Engine:
     async def _tidy(self) -> None:
         """Where the process is ours, garbage is collected when we say so: what allocates is short-lived or stays."""
         gc.disable()
+        # A commit passes the interpreter lock a few times; with the default of 5 ms each would wait for a whole tick.
+        sys.setswitchinterval(SWITCH_S)
         while not self._draining:
             self._live.collect()
             await asyncio.sleep(TIDY_S)
@@ -583,7 +587,7 @@ class Engine:
     async def _ended_row(self, tenant: str, run_id: str) -> RunRow | None:
         left = self._live.books.find_left(tenant, run_id)
         if left is not None:
-            return self._live.books.row_of(left)
+            return left.row
         rows = await self._store.find_runs(tenant, ids=[run_id])
         return rows[0] if rows else None
 

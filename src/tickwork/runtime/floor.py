@@ -44,7 +44,7 @@ from tickwork.ports.exchange import (
     Work,
 )
 from tickwork.ports.store import Payload
-from tickwork.runtime.assign import Assigner, BadArgument, Order
+from tickwork.runtime.assign import Assigner, BadArgument, Order, Ready
 from tickwork.runtime.books import Books
 from tickwork.runtime.partition import Partition
 from tickwork.runtime.patience import patiently
@@ -323,8 +323,12 @@ class Floor:
 
     # ---- what the machine wants done
 
-    def deliver(self, order: Order) -> None:
+    def deliver(self, order: Ready | Order) -> None:
         """Work for a worker, once its tick is durable."""
+        if type(order) is Ready:
+            self._mail(order.worker, order.work, order.spec)
+            return
+        assert isinstance(order, Order)
         try:
             work = self._assigner.at_once(order)
         except BadArgument as error:
@@ -334,11 +338,11 @@ class Floor:
             self._loading.add((order.task, order.attempt))
             self._spawn(self._deliver_later(order))
             return
-        self._mail(order, work)
+        self._mail(order.worker, work, order.recipe.spec)
 
     async def _deliver_later(self, order: Order) -> None:
         try:
-            self._mail(order, await patiently(lambda: self._assigner.later(order)))
+            self._mail(order.worker, await patiently(lambda: self._assigner.later(order)), order.recipe.spec)
         except BadArgument as error:
             self._refuse(order, str(error))
         except Exception as error:
@@ -346,13 +350,15 @@ class Floor:
         finally:
             self._loading.discard((order.task, order.attempt))
 
-    def _mail(self, order: Order, work: Work) -> None:
-        held = self._books.open.get(order.task)
-        seat = self.seats.get(order.worker)
-        if seat is None or held is None or held.row.attempt != order.attempt:
+    def _mail(self, worker: str, work: Work, spec: Spec) -> None:
+        held = self._books.open.get(work.task)
+        seat = self.seats.get(worker)
+        if seat is None or held is None or held.row.attempt != work.attempt:
             return  # it ended while its arguments were loaded, or its worker is gone: the machine knows
-        seat.mail.append((work, order.recipe.spec))
-        seat.wake()
+        seat.mail.append((work, spec))
+        woken = seat.woken
+        if woken is not None and not woken.done():
+            woken.set_result(None)
 
     def _refuse(self, order: Order, message: str) -> None:
         with contextlib.suppress(Exception):

@@ -23,7 +23,7 @@ from tickwork.core.touched import Touched
 from tickwork.journal.record import Sealed
 from tickwork.journal.replay import Recorder
 from tickwork.ports.store import Fenced, Head, OutcomeUnknown, Payload, Rows, Store, StoreFull
-from tickwork.runtime.assign import Assigner, Order
+from tickwork.runtime.assign import Assigner, Order, Ready
 from tickwork.runtime.books import Books
 from tickwork.runtime.facts import Facts
 from tickwork.runtime.inbox import Inbox, Letter, Part
@@ -47,7 +47,7 @@ class Decided(msgspec.Struct, eq=False):
     row: Sealed | None = None
     payloads: list[Payload] = []
     through: list[Letter] = []
-    orders: list[Order] = []
+    orders: list[Ready | Order] = []
     effects: list[Effect] = []
     inputs: list[Input] = []
     events: list[Event] = []
@@ -250,7 +250,8 @@ class Partition:
         _sort_answers(parts, outcome.effects, gaps)
         payloads = [payload for part in parts if part.start == 0 for payload in part.letter.payloads]
         tasks = self.machine.state.tasks
-        orders = [self._assigner.order(tasks[e.task]) for e in outcome.effects if type(e) is Dispatch]
+        ready = self._assigner.ready
+        orders: list[Ready | Order] = [ready(tasks[e.task]) for e in outcome.effects if type(e) is Dispatch]
         self.inputs_taken += len(taken)
         self.dispatches += len(orders)
         self._undurable.append(

@@ -222,7 +222,7 @@ def page(
     live = ((run.number, summary(run, clock)) for run in live_runs(state, wanted))
     left = sorted(
         (
-            (one.run.number, row_summary(books.row_of(one)))
+            (one.run.number, row_summary(one.row))
             for one in [*books.recently_left(), *left_before]
             if one.run.tenant.id == wanted.tenant
             and fits(wanted, one.run.plan.name, one.run.state, one.run.schedule)

@@ -14,6 +14,7 @@ from tickwork.core.errors import Corrupt, Refused, Unavailable
 from tickwork.ports.artifacts import digest_of
 from tickwork.ports.clock import Clock
 from tickwork.ports.exchange import (
+    Begun,
     Broke,
     Call,
     Catalog,
@@ -37,6 +38,8 @@ GATHER_S = 0.001  # after a call that carried many reports, the next waits so lo
 MANY = 16
 REPORTS_MAX, REPORT_BYTES_MAX = 2_000, 4 * 1024 * 1024
 BACKOFF_S, BACKOFF_S_MAX = 0.05, 1.0
+LONG_MS = 1_000  # an attempt that is reported as begun has taken so long
+HOARD_S = 1.0
 FAREWELL_S = 5.0  # how long a worker that ends tries to reach a server that is away
 Key = tuple[int, int]
 T = TypeVar("T")
@@ -77,6 +80,7 @@ class Agent:
         self._post: asyncio.Task[None] | None = None  # the call with reports
         self._poll: asyncio.Task[None] | None = None  # the call that waits for work
         self._pump_handle: asyncio.Handle | None = None
+        self._hoard_handle: asyncio.Handle | None = None
         self._carried = 0  # reports in the last call
         self._introduce = True  # the server must hear profile and everything held
         self._doubt = False  # a reply may be lost: say what is held
@@ -103,6 +107,7 @@ class Agent:
             catalog = await self._start(self._executors)
             await self._until_reached(lambda: self._link.publish(catalog))
             self._pump()
+            self._look_at_hoard()
             await self._over
         finally:
             await self._close()
@@ -169,8 +174,9 @@ class Agent:
             self._over.set_exception(error)
 
     async def _close(self) -> None:
-        if self._pump_handle is not None:
-            self._pump_handle.cancel()
+        for handle in (self._pump_handle, self._hoard_handle):
+            if handle is not None:
+                handle.cancel()
         calls = [task for task in (self._post, self._poll) if task is not None]
         for task in calls:
             task.cancel()
@@ -180,12 +186,36 @@ class Agent:
         if not self._draining:
             await asyncio.gather(*(executor.close(grace_s=0) for executor in self._executors))
 
+    def _look_at_hoard(self) -> None:
+        """Where tasks turn out slower than those before, others may have what has not begun here."""
+        loop = asyncio.get_running_loop()
+        self._hoard_handle = loop.call_later(HOARD_S, self._look_at_hoard)
+        credit = self._credit.now(slots=self.slots)
+        if self._draining or len(self._held) <= 2 * credit:
+            return
+        spare = len(self._held) - credit
+        for executor in self._executors:
+            for key in executor.recall():
+                held = self._held.get(key)
+                if held is None:
+                    continue
+                if spare > 0:
+                    spare -= 1
+                    self.report(Returned(*key))
+                else:
+                    executor.run(held.work, held.spec)
+
     # ---- what executors say
 
     def report(self, report: Report) -> None:
         if (report.task, report.attempt) not in self._held:
             return  # stopped meanwhile
         self._pending.append(report)
+        kind = type(report)
+        if kind is Done or kind is Broke:
+            self._credit.ran(report.ended_ms - report.started_ms)  # type: ignore[union-attr]
+        elif kind is Begun:
+            self._credit.ran(LONG_MS)
         if self._post is None and self._pump_handle is None:
             self._pump_soon()
 
@@ -252,7 +282,7 @@ class Agent:
 
     def _call(self, reports: tuple[Report, ...] = (), *, wait_ms: int = 0, goodbye: bool = False) -> Call:
         self._seq += 1
-        credit = 0 if self._draining else self._credit.at(self._clock.mono_ms(), slots=self.slots)
+        credit = 0 if self._draining else self._credit.now(slots=self.slots)
         tell_all = self._introduce or self._doubt
         self._doubt = False
         if tell_all:
@@ -316,11 +346,10 @@ class Agent:
 
     def _taken(self, reports: tuple[Report, ...]) -> None:
         """These are durable."""
-        held, logged, ended = self._held, self.logs.open, 0
+        held, logged = self._held, self.logs.open
         for report in reports:
             kind = type(report)
             if kind is Done or kind is Broke or kind is Returned:
-                ended += 1
                 key = (report.task, report.attempt)
                 held.pop(key, None)
                 if key in logged:
@@ -329,7 +358,6 @@ class Agent:
                 one = held.get((report.task, report.attempt))
                 if one is not None:
                     one.executor.saved(report.task, report.attempt)
-        self._credit.ended(ended)
 
     def _follow(self, call: Call, reply: Reply) -> None:
         if reply.refused:
