@@ -53,7 +53,7 @@ class HttpServer:
         shown = f"[{self._host}]" if ":" in self._host else self._host
         self.address = f"http://{shown}:{self._port}"
         config = uvicorn.Config(
-            self._app,
+            self._app.state.front,
             http=_protocol(self._engine),
             ws="none",
             lifespan="off",
