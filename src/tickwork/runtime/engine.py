@@ -7,7 +7,6 @@ whoever asked reads its own writes. Views wait until the tick that they show is 
 import asyncio
 import contextlib
 import gc
-import sys
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from typing import Any
@@ -61,7 +60,6 @@ TENANT = "default"
 BACKLOG_MAX = 200_000  # inputs that wait for their tick; more are refused before they are accepted
 ALERTS_KEPT = 100
 TIDY_S = 5.0
-SWITCH_S = 0.0002
 ROWS_PER_READ = 256
 INPUT_BYTES_MAX = 16 * 1024 * 1024
 
@@ -151,8 +149,6 @@ class Engine:
     async def _tidy(self) -> None:
         """Where the process is ours, garbage is collected when we say so: what allocates is short-lived or stays."""
         gc.disable()
-        # A commit passes the interpreter lock a few times; with the default of 5 ms each would wait for a whole tick.
-        sys.setswitchinterval(SWITCH_S)
         while not self._draining:
             self._live.collect()
             await asyncio.sleep(TIDY_S)

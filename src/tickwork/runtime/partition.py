@@ -8,6 +8,7 @@ batches by itself. Rows follow behind. Idle, it waits for an input or for the ne
 import asyncio
 import contextlib
 import gc
+import sys
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Awaitable, Callable
@@ -37,6 +38,8 @@ ROWS_S = 0.05  # of rest
 ROWS_LOAD_S = 0.25  # under load
 ROWS_PORTION = 250  # ended runs in one transaction
 COLLECT_TICKS = 64
+BUSY_INPUTS = 100
+SWITCH_S, SWITCH_BUSY_S = 0.0002, 0.005
 COMMIT_SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0)  # bounds of a histogram
 
 
@@ -116,6 +119,7 @@ class Partition:
         self._stopping = False
         self._rows_at = self._ticked_at = 0.0
         self._since_collect = 0
+        self._busy: bool | None = None
         self._tasks: list[asyncio.Task[None]] = []
 
     # ---- from outside
@@ -270,7 +274,9 @@ class Partition:
         )
         self._pending.set()
         self._ticked_at = asyncio.get_running_loop().time()
-        self._collect()
+        if self._own_process:
+            self._share_interpreter(busy=len(taken) > BUSY_INPUTS)
+            self._collect()
 
     def _changed(self, events: list[Event]) -> frozenset[int]:
         noted = Touched(self.machine.state)
@@ -302,11 +308,18 @@ class Partition:
         for through in self._inbox.settle(parts, 1):
             through.done.set_result(None)
 
+    def _share_interpreter(self, *, busy: bool) -> None:
+        """A commit needs the interpreter a few times. In a large tick it may wait for it, because every hand-over costs;
+        in a small one it gets it soon."""
+        if busy is not self._busy:
+            self._busy = busy
+            sys.setswitchinterval(SWITCH_BUSY_S if busy else SWITCH_S)
+
     def _collect(self) -> None:
         """Young garbage goes, what survives is never looked at again: a full collection over a million tasks would
         stop the partition."""
         self._since_collect += 1
-        if self._own_process and self._since_collect >= COLLECT_TICKS:
+        if self._since_collect >= COLLECT_TICKS:
             self.collect()
 
     def collect(self) -> None:
