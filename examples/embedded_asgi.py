@@ -26,7 +26,7 @@ def greeting(name: str) -> str:
 
 @contextlib.asynccontextmanager
 async def lifespan(app: Starlette) -> AsyncIterator[None]:
-    async with tw.embedded(data=".tickwork-asgi") as app.state.tickwork:
+    async with tw.embedded(workflows=[greeting], data=".tickwork-asgi") as app.state.tickwork:
         yield
 
 

@@ -2,8 +2,36 @@
 
 import os
 
+import pytest
 from hypothesis import settings
 
 settings.register_profile("fixed", deadline=None, derandomize=True)
 settings.register_profile("fresh", deadline=None, max_examples=1_000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fixed"))
+
+# Real processes, servers and terminals: left to `make test`, so that `make check` stays short.
+SLOW_PLACES = (
+    "tests/e2e/",
+    "tests/executors/",
+    "tests/cli/test_usage.py",
+    "tests/worker/test_worker.py",
+    "tests/integration/",
+    "tests/test_examples.py",
+    "tests/test_docs.py",
+    "tests/testing/test_kit_docs.py",
+)
+
+
+SEEDS_IN_CHECK = 10  # of each test over random histories; all of them in `make test`
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    seeds: dict[str, int] = {}
+    for item in items:
+        if isinstance(item, pytest.Function) and "seed" in getattr(getattr(item, "callspec", None), "params", {}):
+            test = item.nodeid.partition("[")[0]
+            seeds[test] = seeds.get(test, 0) + 1
+            if seeds[test] > SEEDS_IN_CHECK:
+                item.add_marker(pytest.mark.slow)
+        if item.path.relative_to(config.rootpath).as_posix().startswith(SLOW_PLACES):
+            item.add_marker(pytest.mark.slow)

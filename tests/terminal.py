@@ -118,7 +118,8 @@ class Terminal:
         self.app.write_text(APP)
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
-        self.env = {key: value for key, value in os.environ.items() if not key.startswith("TICKWORK_")}
+        own = ("TICKWORK_", "COLUMNS", "LINES")  # those of whoever runs the tests say nothing here
+        self.env = {key: value for key, value in os.environ.items() if not key.startswith(own)}
         self.env.update(PYTHONPATH=str(ROOT / "src"), TICKWORK_PORT=str(self.port), PYTHONUNBUFFERED="1")
         self.programs: list[Program] = []
 

@@ -46,6 +46,11 @@ def sizes() -> int:
     return length(large())
 
 
+def here(folder):
+    """Only what this module declares: others are loaded into the same process."""
+    return tw.embedded(workflows=[sums, sizes], data=folder)
+
+
 def lines(client, run, count):
     """Logs travel on their own call, a moment behind the result."""
     deadline = time.monotonic() + 5
@@ -55,7 +60,7 @@ def lines(client, run, count):
 
 
 def test_a_script_runs_its_workflow(tmp_path):
-    with tw.embedded(data=tmp_path) as client:
+    with here(tmp_path) as client:
         run = client.submit(sums, n=20)
 
         assert client.result(run) == 41
@@ -63,28 +68,28 @@ def test_a_script_runs_its_workflow(tmp_path):
 
 
 async def test_an_application_runs_its_workflow_on_its_own_loop(tmp_path):
-    async with tw.embedded(data=tmp_path) as client:
+    async with here(tmp_path) as client:
         run = await client.submit(sums, n=1)
 
         assert await client.result(run) == 3
 
 
 def test_values_larger_than_any_message_pass_from_task_to_task(tmp_path):
-    with tw.embedded(data=tmp_path) as client:
+    with here(tmp_path) as client:
         assert client.result(client.submit(sizes)) == 200_000
 
 
 def test_what_was_submitted_outlives_the_script(tmp_path):
-    with tw.embedded(data=tmp_path) as client:
+    with here(tmp_path) as client:
         first = client.submit(sums, n=1, key="once")
         client.result(first)
 
-    with tw.embedded(data=tmp_path) as client:
+    with here(tmp_path) as client:
         assert client.submit(sums, n=1, key="once").id == first.id
 
 
 def test_a_second_engine_on_the_same_folder_is_refused(tmp_path):
-    with tw.embedded(data=tmp_path), pytest.raises(StoreInUse, match="in use by process"), tw.embedded(data=tmp_path):
+    with here(tmp_path), pytest.raises(StoreInUse, match="in use by process"), here(tmp_path):
         pass
 
 

@@ -9,7 +9,7 @@ import contextlib
 import os
 import sys
 import threading
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -26,7 +26,8 @@ from tickwork.sdk.async_client import AsyncClient
 from tickwork.sdk.client import Client
 from tickwork.sdk.declared import DECLARED
 from tickwork.sdk.inline import InlineExecutor
-from tickwork.sdk.registry import app_of
+from tickwork.sdk.registry import app_of, app_with
+from tickwork.sdk.workflows import Workflow
 from tickwork.system import SystemClock, SystemIds
 from tickwork.worker.agent import Agent
 from tickwork.worker.link import publication
@@ -67,13 +68,14 @@ class Embedded:
             run = client.submit(daily)
             print(client.result(run))
 
-    Every task and workflow that is declared by then is served. `data` is the folder that survives; the page of this
-    engine is at `address`, its token in `token`.
+    Every task and workflow that is declared by then is served, or only `workflows` with what they call. `data` is the
+    folder that survives; the page of this engine is at `address`, its token in `token`.
     """
 
     def __init__(
         self,
         *,
+        workflows: Sequence[Workflow[..., Any]] | None = None,
         data: str | Path = FOLDER,
         port: int = 0,
         threads: int = 8,
@@ -84,6 +86,7 @@ class Embedded:
         self.token = SystemIds().token()
         self.address = ""
         self._settings = Settings(data=str(data), port=port, token=self.token)
+        self._workflows = workflows
         self._threads = threads
         self._profile = Profile(queues=queues, labels=labels or {}, host="embedded", pid=os.getpid())
         self._grace_s = grace_s
@@ -115,7 +118,8 @@ class Embedded:
             self._stack = stack.pop_all()
 
     def _agent(self, engine: Engine) -> Agent:
-        app = app_of(sys.modules["__main__"], list(DECLARED))
+        chosen = self._workflows
+        app = app_of(sys.modules["__main__"], list(DECLARED)) if chosen is None else app_with(*chosen)
         executors: list[Executor] = [InlineExecutor(app, threads=self._threads), ShellExecutor(), HttpExecutor()]
         name = f"embedded-{os.getpid()}"
         return Agent(

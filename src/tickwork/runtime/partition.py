@@ -309,8 +309,8 @@ class Partition:
             through.done.set_result(None)
 
     def _share_interpreter(self, *, busy: bool) -> None:
-        """A commit needs the interpreter a few times. In a large tick it may wait for it, because every hand-over costs;
-        in a small one it gets it soon."""
+        """A commit needs the interpreter a few times. In a large tick it may wait for it, because every hand-over
+        costs; in a small one it gets it soon."""
         if busy is not self._busy:
             self._busy = busy
             sys.setswitchinterval(SWITCH_BUSY_S if busy else SWITCH_S)

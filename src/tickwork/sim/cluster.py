@@ -7,8 +7,10 @@ accepted or few faults happened proves nothing, so it fails as vacuous.
 
 import asyncio
 import gc
-from collections.abc import Callable, Coroutine, Mapping, Sequence
-from contextlib import suppress
+import sys
+import warnings
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Self
 
@@ -141,6 +143,24 @@ class Programs:
     checks: Callable[["Cluster"], Sequence[Violation]] = lambda _: ()  # of its own, at the end
 
 
+@contextmanager
+def silent_deaths() -> Iterator[None]:
+    """What a crashed host leaves behind is dropped, not ended. Python finds that worth a warning, whenever it happens
+    to look; so it looks here, and keeps it to itself."""
+    hook, collecting = sys.unraisablehook, gc.isenabled()
+    gc.disable()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)
+            sys.unraisablehook = lambda _: None
+            yield
+            gc.collect()
+    finally:
+        sys.unraisablehook = hook
+        if collecting:
+            gc.enable()
+
+
 class Cluster:
     def __init__(self, seed: int, programs: Programs, options: Options | None = None, *, scenario: str = "") -> None:
         self.options = options or Options.draw(Chance(seed, "options"))
@@ -174,7 +194,7 @@ class Cluster:
         world.note("world", "options", str(options.words()))
         gc.freeze()  # what was there before is no part of the one collection at the end
         try:
-            with Guard():
+            with silent_deaths(), Guard():
                 self._boot()
                 self._safety_phase()
                 self._heal()
@@ -185,10 +205,10 @@ class Cluster:
         except SimulationError as error:
             text = f"{error} {error.__cause__!r}" if error.__cause__ else str(error)
             self.violations.append(Violation(type(error).__name__, text))
-        finally:
-            gc.unfreeze()
         report = self._report()
-        world.close()
+        with silent_deaths():
+            world.close()
+        gc.unfreeze()
         return report
 
     def _report(self) -> Report:
