@@ -11,6 +11,8 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fixed"))
 
 # Real processes, servers and terminals: left to `make test`, so that `make check` stays short.
 SLOW_PLACES = (
+    "tests/api/test_schema.py",
+    "tests/conformance/test_store_sequences.py",
     "tests/e2e/",
     "tests/executors/",
     "tests/cli/test_usage.py",
@@ -22,7 +24,7 @@ SLOW_PLACES = (
 )
 
 
-SEEDS_IN_CHECK = 10  # of each test over random histories; all of them in `make test`
+SEEDS_IN_CHECK = 5  # of each test over random histories; all of them in `make test`
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
