@@ -1,6 +1,7 @@
 """Runs over HTTP: submitted, worked on, found, decided."""
 
 import msgspec
+import pytest
 
 from api.helpers import MSGPACK, Worker, flow, publish, submit, task
 
@@ -101,3 +102,15 @@ async def test_the_output_comes_whole_in_either_form(http):
     assert (await http.get(f"/v1/runs/{run_id}/output")).json() == ["x" * 100_000]
     packed = await http.get(f"/v1/runs/{run_id}/output", headers={"accept": "application/msgpack"})
     assert msgspec.msgpack.decode(packed.content) == ["x" * 100_000]
+
+
+@pytest.mark.proves("I27")
+async def test_a_batch_sent_again_makes_nothing_twice(http):
+    await publish(http, flow())
+    body, key = {"runs": [{"workflow": "greet"}, {"workflow": "greet", "id": "mine"}]}, {"Idempotency-Key": "batch-1"}
+
+    first = (await http.post("/v1/runs/batch", json=body, headers=key)).json()["runs"]
+    again = (await http.post("/v1/runs/batch", json=body, headers=key)).json()["runs"]
+
+    assert [one["id"] for one in again] == [one["id"] for one in first] and len({one["id"] for one in first}) == 2
+    assert len((await http.get("/v1/runs")).json()["runs"]) == 2

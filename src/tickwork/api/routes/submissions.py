@@ -34,7 +34,10 @@ async def submit_batch(asked: Asked) -> Answer:
     batch: wire.Batch = decoded(await asked.data(), kind, _decoders[kind])
     if not 1 <= len(batch.runs) <= BATCH_MAX:
         raise Refused("batch_size", f"a batch has 1 to {BATCH_MAX} runs, this one has {len(batch.runs)}", path="runs")
-    answer = wire.BatchAnswer(runs=tuple(await asked.engine.submit(batch.runs, by=asked.by)))
+    runs, key = batch.runs, asked.header(b"idempotency-key")
+    if key:
+        runs = tuple(_in_batch(run, f"{key}.{place}") for place, run in enumerate(runs))
+    answer = wire.BatchAnswer(runs=tuple(await asked.engine.submit(runs, by=asked.by)))
     return as_msgpack(answer) if asked.wants(MSGPACK) else as_json(answer)
 
 
@@ -43,6 +46,12 @@ def _under_header(submission: wire.Submission, key: str) -> wire.Submission:
     return msgspec.structs.replace(submission, key=key) if key and not submission.key else submission
 
 
+def _in_batch(submission: wire.Submission, key: str) -> wire.Submission:
+    """What has neither id nor key of its own gets one by its place, so that a batch sent again makes nothing twice."""
+    return submission if submission.id else _under_header(submission, key)
+
+
+_KEY = "Idempotency-Key"
 ROUTES = (
     Route(
         method="POST",
@@ -51,6 +60,7 @@ ROUTES = (
         says="Submit up to 1,000 runs at once. Each is accepted or refused on its own, in the order of the request.",
         tag="runs",
         body=Body(wire.Batch, (JSON, MSGPACK)),
+        headers=((_KEY, "A batch sent again under the same key makes no run twice, for 24 hours."),),
         gives={200: Gives(wire.BatchAnswer, (JSON, MSGPACK), "What became of each.")},
     ),
     Route(
@@ -62,7 +72,7 @@ ROUTES = (
         body=Body(wire.Submission, (JSON, MSGPACK)),
         headers=(
             (
-                "Idempotency-Key",
+                _KEY,
                 "The same key gives the same run for 24 hours. It stands for `key` where the body has none.",
             ),
         ),
