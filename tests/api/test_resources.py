@@ -97,6 +97,7 @@ async def test_an_artifact_is_stored_under_its_own_digest_only(http):
     assert (await http.get("/v1/artifacts/" + "g" * 64)).json()["code"] == "bad_digest"
 
 
+@pytest.mark.proves("S001-115", "S001-34", "S001-18")
 async def test_logs_come_in_chunks_and_go_out_in_order(http):
     await publish(http, flow())
     run_id = await submit(http)
@@ -119,6 +120,7 @@ async def test_logs_come_in_chunks_and_go_out_in_order(http):
     assert (wrong.status_code, wrong.json()["code"]) == (422, "bad_log_chunk")
 
 
+@pytest.mark.proves("S001-116", "S001-117", "S001-30")
 async def test_a_task_is_retried_and_cancelled_with_its_run(http):
     await publish(http, flow("greet", task("hello", retry=1)))
     run_id = await submit(http)
@@ -197,6 +199,7 @@ async def test_an_exported_journal_is_decided_again_offline(http, engine):
     assert (await http.get("/v1/journal", params={"after": 999999})).status_code == 404
 
 
+@pytest.mark.proves("S001-19")
 async def test_status_health_and_metrics(http, engine):
     await publish(http, flow())
     await submit(http)

@@ -6,6 +6,7 @@ import pytest
 from api.helpers import MSGPACK, Worker, flow, publish, submit, task
 
 
+@pytest.mark.proves("S001-114", "S001-32")
 async def test_a_submitted_run_is_worked_on_and_found(http):
     await publish(http, flow())
     run_id = await submit(http)
@@ -61,6 +62,7 @@ async def test_msgpack_bodies_and_answers(http):
     assert len(msgspec.msgpack.decode(many.content)["runs"]) == 2
 
 
+@pytest.mark.proves("S001-33")
 async def test_pages_show_every_run_once_newest_first(http):
     await publish(http, flow())
     ids = [await submit(http) for _ in range(7)]

@@ -263,6 +263,6 @@ async def test_a_server_killed_at_each_durable_step_loses_nothing(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.proves("F1", "I12", "I25", "I29")
+@pytest.mark.proves("F1", "I12", "I25", "I29", "S001-36", "S001-38")
 async def test_two_hundred_kills_lose_nothing_and_double_nothing(tmp_path):
     await kill_and_go_on(tmp_path, kills=204, seed=2)

@@ -49,7 +49,7 @@ async def test_a_run_goes_from_submission_to_its_output(house):
     ]  # fmt: skip
 
 
-@pytest.mark.proves("I27")
+@pytest.mark.proves("I27", "S001-40")
 async def test_one_key_is_one_run_while_it_runs_after_it_left_and_when_it_is_stored(house):
     await house.define("w", task("a"))
     first = await house.submit("w", key="k1")
@@ -125,6 +125,7 @@ async def test_results_of_a_map_are_gathered_in_order_also_when_they_are_large(h
     assert "".join(text[0] for text in gathered) == "012345"
 
 
+@pytest.mark.proves("S001-27")
 async def test_a_value_too_large_for_the_journal_is_committed_with_it_and_read_back(house):
     await house.define("big", task("make"), task("use", needs=["make"], args={"x": {"from": "nodes.make"}}))
     async with serving(Hand(house), make=lambda: "y" * 20_000, use=lambda x: len(x)):
@@ -269,7 +270,7 @@ async def test_a_worker_whose_connection_closed_is_lost_after_three_seconds(hous
     assert (await first.call(Done(work.task, 1, b"\xc0"))).fenced == ((work.task, 1),)
 
 
-@pytest.mark.proves("F2", "I51")
+@pytest.mark.proves("F2", "I51", "S001-43")
 async def test_a_worker_is_silent_for_25_seconds_before_it_is_lost(house):
     await house.define("w", task("a"))
     hand = Hand(house)
@@ -290,6 +291,7 @@ async def test_a_worker_is_silent_for_25_seconds_before_it_is_lost(house):
     assert "w1" not in house.engine.floor.seats and not house.engine.state.workers
 
 
+@pytest.mark.proves("S001-58")
 async def test_after_a_restart_a_worker_goes_on_and_its_result_counts(house):
     await house.define("w", task("a"))
     hand = Hand(house)
