@@ -71,8 +71,9 @@ async def test_children_that_die_at_once_are_not_started_in_a_storm(tmp_path):
         app.write_text("raise RuntimeError('gone bad')\n")
         pool = stage.executor._pools["process"]
         os.kill(pool.children[0].pid, signal.SIGKILL)
-        key = stage.start("noop")
-        broke = await stage.end(key)
+        broke = await stage.end(stage.start("noop"))
+        if isinstance(broke, Returned):  # the killed child had taken it and not begun
+            broke = await stage.end(stage.start("noop"))
         born = pool._born
         await asyncio.sleep(0.3)
 

@@ -198,11 +198,14 @@ def _require_new_ids(disk: MemoryDisk, partition: int, rows: Rows) -> None:
     """An id names one run for good. Before anything is changed, because afterwards is too late."""
     ids: dict[tuple[str, str], Place] = {}
     reopened = frozenset(rows.reopened)
+    freed: set[tuple[str, str]] = set()  # by rows before, which give their place another id
     for row in rows.runs:
         place = (row.number, partition)
         stored = disk.ids.get((row.tenant, row.id), place)
-        if stored[1] == partition and stored[0] in reopened:
+        if (row.tenant, row.id) in freed or (stored[1] == partition and stored[0] in reopened):
             stored = place
+        if (before := disk.runs.get(place)) is not None:
+            freed.add((before.tenant, before.id))
         if stored != place or ids.setdefault((row.tenant, row.id), place) != place:
             raise Corrupt(f"run id {row.id} of {row.tenant} names two runs: two histories were mixed")
 
