@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import signal
 import socket
 from collections.abc import Callable
 
@@ -17,6 +16,7 @@ from tickwork.system import SystemClock, SystemIds
 from tickwork.version import VERSION
 from tickwork.worker.agent import Agent
 from tickwork.worker.link import HttpLink
+from tickwork.worker.service import serve
 
 
 def profile_of(settings: Settings) -> Profile:
@@ -52,23 +52,14 @@ async def work(settings: Settings, app: str, *, ready: Callable[[Agent], None]) 
         name=settings.worker or f"{socket.gethostname()}-{os.getpid()}",
         profile=profile_of(settings),
     )
-    drains: list[asyncio.Task[None]] = []
     loop = asyncio.get_running_loop()
-
-    def drain() -> None:
-        grace_s = 0.0 if drains else settings.grace_s
-        drains.append(loop.create_task(agent.drain(grace_s=grace_s)))
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, drain)
     try:
-        run = loop.create_task(agent.run())
+        run = loop.create_task(serve(agent, grace_s=settings.grace_s))
         reached = loop.create_task(agent.reached.wait())
         await asyncio.wait((run, reached), return_when=asyncio.FIRST_COMPLETED)
         if not run.done():
             ready(agent)
         reached.cancel()
         await run
-        await asyncio.gather(*drains, return_exceptions=True)
     finally:
         await link.close()

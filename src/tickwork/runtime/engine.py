@@ -43,7 +43,7 @@ from tickwork.runtime import reads
 from tickwork.runtime.assign import Assigner
 from tickwork.runtime.books import Attempt, attempts_decoder
 from tickwork.runtime.checks import check_terms, check_writable, packed, shown, small
-from tickwork.runtime.facts import Facts
+from tickwork.runtime.facts import Facts, record_of
 from tickwork.runtime.floor import LOST_AFTER_MS, Floor
 from tickwork.runtime.inbox import Letter
 from tickwork.runtime.logs import Logs
@@ -499,7 +499,7 @@ class Engine:
             by,
             tenant,
             new,
-            reads.record_of(row),
+            record_of(row),
             wanted.from_node,
             wanted.definition,
             inputs,

@@ -21,6 +21,7 @@ from tickwork.core.values import Ref, Value
 from tickwork.ports import wire
 from tickwork.ports.store import RunFilter, RunRow
 from tickwork.runtime.books import Attempt, Books, Left
+from tickwork.runtime.facts import record_of
 from tickwork.runtime.words import ATTEMPT_STATES, RUN_STATES, TASK_STATES, instant, instant_or_none
 
 SHOWN_BYTES_MAX = 64 * 1024  # of a value inside an answer; more is fetched as an artifact
@@ -74,13 +75,6 @@ def _row_head(row: RunRow, record: RunRecord) -> dict[str, Any]:
         "tasks_total": len(record.phases),
         "tasks_ended": len(record.phases),
     }
-
-
-_records = msgspec.msgpack.Decoder(RunRecord)
-
-
-def record_of(row: RunRow) -> RunRecord:
-    return _records.decode(row.record)
 
 
 class Draft(msgspec.Struct):
