@@ -10,8 +10,19 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Self
 
-from tickwork.core.dates import DAY_MAX, DAY_MIN, DAY_S, MS_END, MS_START, civil, highest_until, lowest_from
-from tickwork.core.dates import day_number, month_length, weekday
+from tickwork.core.dates import (
+    DAY_MAX,
+    DAY_MIN,
+    DAY_S,
+    MS_END,
+    MS_START,
+    civil,
+    day_number,
+    highest_until,
+    lowest_from,
+    month_length,
+    weekday,
+)
 from tickwork.core.errors import Refused
 from tickwork.core.zones import Zone
 
@@ -20,6 +31,7 @@ EVERY_MS_MAX = 100 * 366 * DAY_S * 1_000
 EVERY_SEVENTH = 1 | 1 << 7 | 1 << 14 | 1 << 21 | 1 << 28 | 1 << 35
 WORKDAYS = 0b0111110  # Monday to Friday; Sunday is bit 0
 ALL_DAYS = (1 << 32) - 2
+DATES_TRIED_MAX = 5_000  # in a row that do not count: then a rhythm is taken to have ended
 
 
 class Rhythm(ABC):
@@ -213,18 +225,24 @@ class OnDates(Pattern):
         return self.pattern.steady
 
     def next_s(self, after_s: int) -> int | None:
-        while (found := self.pattern.next_s(after_s)) is not None and not self.calendar.has(found // DAY_S):
+        for _ in range(DATES_TRIED_MAX):
+            found = self.pattern.next_s(after_s)
+            if found is None or self.calendar.has(found // DAY_S):
+                return found
             if (day := self.calendar.day_from(found // DAY_S + 1)) is None:
                 return None
             after_s = day * DAY_S - 1
-        return found
+        return None
 
     def prev_s(self, before_s: int) -> int | None:
-        while (found := self.pattern.prev_s(before_s)) is not None and not self.calendar.has(found // DAY_S):
+        for _ in range(DATES_TRIED_MAX):
+            found = self.pattern.prev_s(before_s)
+            if found is None or self.calendar.has(found // DAY_S):
+                return found
             if (day := self.calendar.day_until(found // DAY_S - 1)) is None:
                 return None
             before_s = (day + 1) * DAY_S
-        return found
+        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,18 +254,24 @@ class OnDatesIn(Rhythm):
     zone: Zone
 
     def next_ms(self, after_ms: int) -> int | None:
-        while (found := self.rhythm.next_ms(after_ms)) is not None and not self.calendar.has(date := self._date(found)):
+        for _ in range(DATES_TRIED_MAX):
+            found = self.rhythm.next_ms(after_ms)
+            if found is None or self.calendar.has(date := self._date(found)):
+                return found
             if (day := self.calendar.day_from(date + 1)) is None:
                 return None
             after_ms = max(found, self.zone.first_s(day * DAY_S) * 1000 - 1)
-        return found
+        return None
 
     def prev_ms(self, before_ms: int) -> int | None:
-        while (found := self.rhythm.prev_ms(before_ms)) is not None and not self.calendar.has(date := self._date(found)):
+        for _ in range(DATES_TRIED_MAX):
+            found = self.rhythm.prev_ms(before_ms)
+            if found is None or self.calendar.has(date := self._date(found)):
+                return found
             if (day := self.calendar.day_until(date - 1)) is None:
                 return None
             before_ms = min(found, self.zone.last_s((day + 1) * DAY_S) * 1000)
-        return found
+        return None
 
     def _date(self, at_ms: int) -> int:
         at_s = at_ms // 1000

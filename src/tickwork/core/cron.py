@@ -14,8 +14,6 @@ from tickwork.core.dates import (
     DAY_MAX,
     DAY_MIN,
     DAY_S,
-    HOUR_S,
-    MINUTE_S,
     YEAR_MAX,
     YEAR_MIN,
     civil,
@@ -24,6 +22,8 @@ from tickwork.core.dates import (
     lowest_from,
     members,
     month_length,
+    time_from,
+    time_until,
     weekday,
 )
 
@@ -182,28 +182,10 @@ class Cron(Pattern):
         return None if found is None else found * DAY_S + self._time_until(DAY_S - 1)
 
     def _time_from(self, second: int) -> int:
-        """The first second of a day that fits, from this one on; -1 if there is none."""
-        hour, minute, second = second // HOUR_S, second // MINUTE_S % 60, second % 60
-        if self.hours >> hour & 1:
-            if self.minutes >> minute & 1 and (found := lowest_from(self.seconds, second)) >= 0:
-                return hour * HOUR_S + minute * MINUTE_S + found
-            if (found := lowest_from(self.minutes, minute + 1)) >= 0:
-                return hour * HOUR_S + found * MINUTE_S + lowest_from(self.seconds, 0)
-        if (found := lowest_from(self.hours, hour + 1)) >= 0:
-            return found * HOUR_S + lowest_from(self.minutes, 0) * MINUTE_S + lowest_from(self.seconds, 0)
-        return -1
+        return time_from(self.hours, self.minutes, self.seconds, second)
 
     def _time_until(self, second: int) -> int:
-        """The last second of a day that fits, up to this one; -1 if there is none."""
-        hour, minute, second = second // HOUR_S, second // MINUTE_S % 60, second % 60
-        if self.hours >> hour & 1:
-            if self.minutes >> minute & 1 and (found := highest_until(self.seconds, second)) >= 0:
-                return hour * HOUR_S + minute * MINUTE_S + found
-            if (found := highest_until(self.minutes, minute - 1)) >= 0:
-                return hour * HOUR_S + found * MINUTE_S + highest_until(self.seconds, 59)
-        if (found := highest_until(self.hours, hour - 1)) >= 0:
-            return found * HOUR_S + highest_until(self.minutes, 59) * MINUTE_S + highest_until(self.seconds, 59)
-        return -1
+        return time_until(self.hours, self.minutes, self.seconds, second)
 
 
 def _hopeless(words: list[Word], days: Days) -> Word:

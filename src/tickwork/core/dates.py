@@ -4,6 +4,7 @@ No library is asked. A weekday is a number from 0 for Sunday, as cron counts; a 
 """
 
 import re
+from collections.abc import Iterable
 
 from tickwork.core.errors import Refused
 
@@ -11,6 +12,7 @@ YEAR_MIN, YEAR_MAX = 1, 9999
 DAY_S, HOUR_S, MINUTE_S = 86_400, 3_600, 60
 CYCLE_DAYS = 146_097  # 400 years: whole weeks, so everything about dates repeats
 DAYS_OF_MONTH = (0, 31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
+NO_TIME = -1
 _DATE = re.compile(r"([0-9]{4})-([0-9]{2})-([0-9]{2})")
 
 
@@ -72,6 +74,14 @@ def highest_until(bits: int, high: int) -> int:
     return (bits & (2 << high) - 1).bit_length() - 1 if high >= 0 else -1
 
 
+def bits_of(numbers: Iterable[int]) -> int:
+    """The set of the numbers that are days of a month, or times; others are left out."""
+    bits = 0
+    for number in numbers:
+        bits |= 1 << number if 0 <= number < 64 else 0
+    return bits
+
+
 def members(bits: int) -> list[int]:
     """What a set holds, in order."""
     found = []
@@ -80,6 +90,32 @@ def members(bits: int) -> list[int]:
         found.append(lowest.bit_length() - 1)
         bits ^= lowest
     return found
+
+
+def time_from(hours: int, minutes: int, seconds: int, second: int) -> int:
+    """The first second of a day whose hour, minute and second are in these sets, from this one on; or -1."""
+    hour, minute, second = second // HOUR_S, second // MINUTE_S % 60, second % 60
+    if hours >> hour & 1:
+        if minutes >> minute & 1 and (found := lowest_from(seconds, second)) >= 0:
+            return hour * HOUR_S + minute * MINUTE_S + found
+        if (found := lowest_from(minutes, minute + 1)) >= 0:
+            return hour * HOUR_S + found * MINUTE_S + lowest_from(seconds, 0)
+    if (found := lowest_from(hours, hour + 1)) >= 0:
+        return found * HOUR_S + lowest_from(minutes, 0) * MINUTE_S + lowest_from(seconds, 0)
+    return NO_TIME
+
+
+def time_until(hours: int, minutes: int, seconds: int, second: int) -> int:
+    """The last such second of a day, up to this one; or -1."""
+    hour, minute, second = second // HOUR_S, second // MINUTE_S % 60, second % 60
+    if hours >> hour & 1:
+        if minutes >> minute & 1 and (found := highest_until(seconds, second)) >= 0:
+            return hour * HOUR_S + minute * MINUTE_S + found
+        if (found := highest_until(minutes, minute - 1)) >= 0:
+            return hour * HOUR_S + found * MINUTE_S + highest_until(seconds, 59)
+    if (found := highest_until(hours, hour - 1)) >= 0:
+        return found * HOUR_S + highest_until(minutes, 59) * MINUTE_S + highest_until(seconds, 59)
+    return NO_TIME
 
 
 DAY_MIN, DAY_MAX = day_number(YEAR_MIN, 1, 1), day_number(YEAR_MAX, 12, 31)

@@ -66,20 +66,20 @@ class Zoned(Rhythm):
 
     def _first_in(self, period: Period, after_s: int) -> tuple[int | None, int | None]:
         """The first instant of a period after this one; and the reading that was found on its clock."""
-        start_s, _, offset_s, before_s, _ = period
+        offset_s = period.offset_s
         low_s, high_s = self._counted(period)
         reading = self.pattern.next_s(max(after_s, low_s - 1) + offset_s)
         found = [] if reading is None or reading - offset_s >= high_s else [reading - offset_s]
-        if offset_s > before_s:
+        if offset_s > period.before_s:
             found += self._first_of_gap(period, after_s)
         return min(found, default=None), reading
 
     def _last_in(self, period: Period, before_s: int) -> tuple[int | None, int | None]:
-        start_s, _, offset_s, earlier_s, _ = period
+        offset_s = period.offset_s
         low_s, high_s = self._counted(period)
         reading = self.pattern.prev_s(min(before_s, high_s) + offset_s)
         found = [] if reading is None or reading - offset_s < low_s else [reading - offset_s]
-        if offset_s > earlier_s:
+        if offset_s > period.before_s:
             found += self._last_of_gap(period, before_s)
         return max(found, default=None), reading
 

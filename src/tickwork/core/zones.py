@@ -34,7 +34,7 @@ class Period(NamedTuple):
 
 
 class Gap(NamedTuple):
-    """Readings of the clock that do not exist: from `start_s` to before `end_s`, local; clocks change at `at_s`, UTC."""
+    """Readings that do not exist: from `start_s` to before `end_s` on the clock, which is changed at `at_s` in UTC."""
 
     start_s: int
     end_s: int
@@ -164,7 +164,7 @@ def _read(name: str, data: bytes) -> Zone:
         raise ValueError("version 1 has no times after 2037")
     start = 44 + _body_length(counts, time_size=4)
     _, counts = _header(data, start)
-    is_utc, is_standard, leaps, times, types, characters = counts
+    *_, times, types, _ = counts
     changes_at = start + 44
     changes = struct.unpack_from(f">{times}q", data, changes_at)
     kinds = data[changes_at + 8 * times : changes_at + 9 * times]
