@@ -9,7 +9,10 @@ from cronsim import CronSim
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from tickwork.core.calendar import MONTHS, MS_END, MS_START, WEEKDAYS, Cron, Interval, InvalidCron, civil, day_number
+from tickwork.core.calendar import Interval
+from tickwork.core.cron import Cron
+from tickwork.core.cronfields import MONTHS, WEEKDAYS, InvalidCron
+from tickwork.core.dates import MS_END, MS_START, civil, day_number
 from tickwork.core.errors import Refused
 
 MINUTE, DAY = 60_000, 86_400_000

@@ -13,7 +13,8 @@ from zlib import crc32
 
 import msgspec
 
-from tickwork.core.calendar import Cron, Interval
+from tickwork.core.calendar import Interval
+from tickwork.core.cron import Cron
 from tickwork.core.inputs import Input
 from tickwork.core.lanes import (
     OWED_MS_MAX,

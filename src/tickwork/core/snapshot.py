@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from tickwork.core.calendar import Cron, Interval
+from tickwork.core.calendar import Interval
+from tickwork.core.cron import Cron
 from tickwork.core.errors import Corrupt
 from tickwork.core.evolve.setup import join_stations
 from tickwork.core.evolve.upkeep import held_at, label_gauge, make_lane, set_timer, station_of, workflow_gauge

@@ -41,7 +41,7 @@ def every(interval: str | timedelta, /) -> Schedule:
 def _check_cron(expression: str, tz: str) -> None:
     from zoneinfo import ZoneInfo
 
-    from tickwork.core.calendar import Cron
+    from tickwork.core.cron import Cron
     from tickwork.core.errors import Refused
 
     Cron.parse(expression, path="cron")

@@ -4,7 +4,8 @@ from collections.abc import Callable
 from typing import Any
 
 from tickwork.core import events as ev
-from tickwork.core.calendar import Cron, Interval
+from tickwork.core.calendar import Interval
+from tickwork.core.cron import Cron
 from tickwork.core.evolve.upkeep import (
     await_token,
     clear_timer,

@@ -1,0 +1,205 @@
+"""When a schedule is due: as data that travels and is stored, and as a rhythm that answers.
+
+A `When` says one of four things: a cron expression, an interval, one instant, or a recurrence rule; with a
+zone, what to do when clocks are changed, which dates count, and from when to when. `compile_when` makes
+it a rhythm or refuses it with the field that is wrong; what is equal is shared through `Parts`.
+
+A time of day follows the clock on the wall: in a gap it is shifted, in a fold it counts once. What runs
+every hour or more often follows elapsed time: nothing is shifted, and a fold counts twice. `auto` means
+that rule; any other policy is taken at its word.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Literal, TypeVar, cast
+
+import msgspec
+
+from tickwork.core.calendar import Calendar, Interval, Once, OnDates, OnDatesIn, Pattern, Rhythm, Within
+from tickwork.core.cron import Cron
+from tickwork.core.dates import MS_END, MS_START, parse_date
+from tickwork.core.errors import Refused
+from tickwork.core.rrule import parse_rrule
+from tickwork.core.zoned import Zoned
+from tickwork.core.zones import UTC, Zone, Zones
+
+Gap = Literal["auto", "shift", "skip", "end"]
+Overlap = Literal["auto", "first", "second", "both"]
+DATES_MAX = 1_000
+LISTS_MAX = 20
+NO_HOLIDAYS: Mapping[str, frozenset[str]] = {}
+Part = TypeVar("Part")
+
+
+class When(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    cron: str | None = None
+    every_ms: int | None = None
+    at_ms: int | None = None
+    rrule: str | None = None
+    anchor_ms: int | None = None  # where an interval counts from; the DTSTART of a rule that has none
+    zone: str = "UTC"
+    gap: Gap = "auto"
+    overlap: Overlap = "auto"
+    include: tuple[str, ...] = ()  # dates that count whatever the rest says
+    exclude: tuple[str, ...] = ()  # dates that never count
+    business_days: bool = False  # Monday to Friday only
+    holidays: tuple[str, ...] = ()  # lists of dates that do not count, by name
+    start_ms: int | None = None
+    end_ms: int | None = None
+
+    @property
+    def has_calendar(self) -> bool:
+        return bool(self.include or self.exclude or self.business_days or self.holidays)
+
+
+class Parts:
+    """Compiled parts by their value, so that a million equal schedules hold one. For one owner, and never trimmed:
+    drop it when the zones or many schedules change."""
+
+    __slots__ = ("_kept",)
+
+    def __init__(self) -> None:
+        self._kept: dict[object, object] = {}
+
+    def keep(self, key: object, make: Callable[[], Part]) -> Part:
+        found = self._kept.get(key)
+        if found is None:
+            found = self._kept[key] = make()
+        return cast("Part", found)
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+
+def compile_when(
+    when: When,
+    zones: Zones,
+    holidays: Mapping[str, frozenset[str]] = NO_HOLIDAYS,
+    seed: str = "",
+    *,
+    path: str = "",
+    parts: Parts | None = None,
+) -> Rhythm:
+    """The due times of a schedule. `seed` decides what `H` stands for: the same one, the same times."""
+    at = f"{path}." if path else ""
+    parts = Parts() if parts is None else parts
+    _check(when, at)
+    zone = zones.get(when.zone, path=f"{at}zone")
+    if when.at_ms is not None:
+        return Once(when.at_ms)
+    calendar = _calendar(when, holidays, at, parts) if when.has_calendar else None
+    if when.every_ms is not None:
+        rhythm = _interval(when, calendar, zone, at)
+    else:
+        pattern = _cron(when, calendar, seed, at, parts) if when.cron is not None else _rule(when, calendar, zone, at)
+        rhythm = _zoned(when, pattern, zone, parts)
+    if when.start_ms is None and when.end_ms is None:
+        return rhythm
+    start_ms = MS_START if when.start_ms is None else when.start_ms
+    return Within(rhythm, start_ms, MS_END if when.end_ms is None else when.end_ms)
+
+
+def policies(when: When, *, steady: bool) -> tuple[str, str]:
+    """What happens in a gap and in a fold, with `auto` made plain."""
+    gap = when.gap if when.gap != "auto" else "skip" if steady else "shift"
+    overlap = when.overlap if when.overlap != "auto" else "both" if steady else "first"
+    return gap, overlap
+
+
+def _check(when: When, at: str) -> None:
+    said = [name for name in ("cron", "every_ms", "at_ms", "rrule") if getattr(when, name) is not None]
+    if len(said) != 1:
+        found = " and ".join(said) if said else "none of them"
+        message = f"say one of cron, every_ms, at_ms and rrule; there is {found}"
+        raise Refused("schedule_kind", message, path=at.removesuffix("."))
+    (kind,) = said
+    if when.anchor_ms is not None and kind not in ("every_ms", "rrule"):
+        raise Refused("schedule_anchor", "only an interval or a rule has an anchor", path=f"{at}anchor_ms")
+    for name in ("gap", "overlap"):
+        if kind in ("every_ms", "at_ms") and getattr(when, name) != "auto":
+            message = "an interval and a single instant do not depend on the clock's changes; leave it out"
+            raise Refused("schedule_clock_change", message, path=f"{at}{name}")
+    if kind == "at_ms" and (when.has_calendar or when.start_ms is not None or when.end_ms is not None):
+        message = "a single instant has no dates to leave out and no start or end"
+        raise Refused("schedule_instant", message, path=f"{at}at_ms")
+    for name in ("at_ms", "anchor_ms", "start_ms", "end_ms"):
+        instant = getattr(when, name)
+        if instant is not None and not MS_START <= instant < MS_END:
+            message = "the instant is outside the years 0001 to 9999 in UTC"
+            raise Refused("instant_range", message, path=f"{at}{name}")
+
+
+def _calendar(when: When, holidays: Mapping[str, frozenset[str]], at: str, parts: Parts) -> Calendar:
+    for name, most in (("include", DATES_MAX), ("exclude", DATES_MAX), ("holidays", LISTS_MAX)):
+        if len(getattr(when, name)) > most:
+            raise Refused("too_many_dates", f"at most {most} are allowed", path=f"{at}{name}")
+    for index, name in enumerate(when.holidays):
+        if name not in holidays:
+            message = f"there is no list of holidays {name[:60]!a}; upload it first"
+            raise Refused("unknown_holidays", message, path=f"{at}holidays[{index}]")
+    both = sorted(set(when.include) & set(when.exclude))
+    if both:
+        raise Refused("date_twice", f"{both[0]} is both included and excluded", path=f"{at}include")
+    lists = tuple(holidays[name] for name in when.holidays)
+
+    def make() -> Calendar:
+        return Calendar(
+            business=when.business_days,
+            included=[parse_date(one, path=f"{at}include[{i}]") for i, one in enumerate(when.include)],
+            excluded=[parse_date(one, path=f"{at}exclude[{i}]") for i, one in enumerate(when.exclude)],
+            holidays=[parse_date(one, path=f"{at}holidays") for dates in lists for one in sorted(dates)],
+        )
+
+    return parts.keep(("calendar", when.include, when.exclude, when.business_days, lists), make)
+
+
+def _interval(when: When, calendar: Calendar | None, zone: Zone, at: str) -> Rhythm:
+    anchor_ms = when.anchor_ms if when.anchor_ms is not None else when.start_ms or 0
+    interval = Interval.parse(when.every_ms, anchor_ms=anchor_ms, path=f"{at}every_ms")
+    if calendar is None:
+        return interval
+    rhythm = OnDatesIn(interval, calendar, zone)
+    if rhythm.next_ms(anchor_ms - 1) is None:
+        raise Refused("never_due", "no time of this interval falls on a date that counts", path=f"{at}every_ms")
+    return rhythm
+
+
+def _cron(when: When, calendar: Calendar | None, seed: str, at: str, parts: Parts) -> Pattern:
+    text = when.cron
+    assert text is not None
+
+    def make() -> Cron:
+        return Cron.parse(text, path=f"{at}cron", seed=seed)
+
+    if "H" in text.upper():
+        cron = make()
+        cron = parts.keep(cron, lambda: cron)
+    else:
+        cron = parts.keep(("cron", text), make)
+    return cron if calendar is None else parts.keep((cron, calendar), lambda: _counted(cron, calendar, at))
+
+
+def _counted(cron: Cron, calendar: Calendar, at: str) -> Cron:
+    found = cron.on(calendar)
+    if not found.days.possible():
+        raise Refused("never_due", "no day of this expression is a business day", path=f"{at}cron")
+    return found
+
+
+def _rule(when: When, calendar: Calendar | None, zone: Zone, at: str) -> Pattern:
+    assert when.rrule is not None
+    given_ms = when.anchor_ms if when.anchor_ms is not None else when.start_ms
+    rule = parse_rrule(when.rrule, zone=zone, start_ms=given_ms, path=f"{at}rrule")
+    if calendar is None:
+        return rule
+    pattern = OnDates(rule, calendar)
+    if pattern.next_s(rule.start_s - 1) is None:
+        raise Refused("never_due", "no time of this rule falls on a date that counts", path=f"{at}rrule")
+    return pattern
+
+
+def _zoned(when: When, pattern: Pattern, zone: Zone, parts: Parts) -> Rhythm:
+    if zone is UTC:
+        return pattern
+    gap, overlap = policies(when, steady=pattern.steady)
+    zoned = Zoned(pattern=pattern, zone=zone, gap=gap, overlap=overlap)
+    return zoned if when.cron is None else parts.keep(zoned, lambda: zoned)

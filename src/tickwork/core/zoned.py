@@ -1,0 +1,114 @@
+"""A pattern on a zone's clock: which instants its readings are, also where clocks are changed.
+
+Between two changes of the clocks a reading is one instant, and the price is one subtraction. Near a change
+the policies decide. A reading that does not exist (a gap) is moved by the length of the gap (`shift`),
+left out (`skip`), or taken at the gap's end (`end`). One that comes twice (a fold) counts the first
+time, the second time, or both. No instant is due twice, however many readings lead to it.
+"""
+
+from dataclasses import dataclass
+
+from tickwork.core.calendar import Pattern, Rhythm
+from tickwork.core.dates import DAY_S, S_END, S_START
+from tickwork.core.zones import FOREVER_S, Period, Zone
+
+FAR_S = 2 * DAY_S  # more than clocks were ever changed at once: Samoa left out a day
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Zoned(Rhythm):
+    pattern: Pattern
+    zone: Zone
+    gap: str
+    overlap: str
+
+    def next_ms(self, after_ms: int) -> int | None:
+        after_s = after_ms // 1000
+        start_s, end_s, offset_s, before_s, next_s = self.zone.period(after_s)
+        if after_s >= start_s + abs(offset_s - before_s):
+            found = self.pattern.next_s(after_s + offset_s)
+            if found is not None and S_START <= found - offset_s < end_s - max(offset_s - next_s, 0):
+                return (found - offset_s) * 1000
+        return self._next_near_changes(max(after_s, S_START - 1))
+
+    def prev_ms(self, before_ms: int) -> int | None:
+        before_s = -(-before_ms // 1000)
+        start_s, end_s, offset_s, earlier_s, next_s = self.zone.period(before_s)
+        if before_s < end_s - max(offset_s - next_s, 0):
+            found = self.pattern.prev_s(before_s + offset_s)
+            if found is not None and start_s + abs(offset_s - earlier_s) <= found - offset_s < S_END:
+                return (found - offset_s) * 1000
+        return self._prev_near_changes(min(before_s, S_END))
+
+    def _next_near_changes(self, after_s: int) -> int | None:
+        from_s = after_s
+        while from_s < S_END:
+            period = self.zone.period(from_s)
+            found, reading = self._first_in(period, after_s)
+            if found is not None:
+                return found * 1000 if found < S_END else None
+            if reading is None or period.end_s == FOREVER_S:
+                return None
+            from_s = max(period.end_s, reading - period.offset_s - FAR_S)
+        return None
+
+    def _prev_near_changes(self, before_s: int) -> int | None:
+        until_s = before_s - 1
+        while until_s >= S_START:
+            period = self.zone.period(until_s)
+            found, reading = self._last_in(period, before_s)
+            if found is not None:
+                return found * 1000 if found >= S_START else None
+            if reading is None or period.start_s == -FOREVER_S:
+                return None
+            until_s = min(period.start_s - 1, reading - period.offset_s + FAR_S)
+        return None
+
+    def _first_in(self, period: Period, after_s: int) -> tuple[int | None, int | None]:
+        """The first instant of a period after this one; and the reading that was found on its clock."""
+        offset_s = period.offset_s
+        low_s, high_s = self._counted(period)
+        reading = self.pattern.next_s(max(after_s, low_s - 1) + offset_s)
+        found = [] if reading is None or reading - offset_s >= high_s else [reading - offset_s]
+        if offset_s > period.before_s:
+            found += self._first_of_gap(period, after_s)
+        return min(found, default=None), reading
+
+    def _last_in(self, period: Period, before_s: int) -> tuple[int | None, int | None]:
+        offset_s = period.offset_s
+        low_s, high_s = self._counted(period)
+        reading = self.pattern.prev_s(min(before_s, high_s) + offset_s)
+        found = [] if reading is None or reading - offset_s < low_s else [reading - offset_s]
+        if offset_s > period.before_s:
+            found += self._last_of_gap(period, before_s)
+        return max(found, default=None), reading
+
+    def _counted(self, period: Period) -> tuple[int, int]:
+        """From when to when a period's readings count: without the times of folds that do not."""
+        start_s, end_s, offset_s, before_s, after_s = period
+        if self.overlap == "first":
+            start_s += max(before_s - offset_s, 0)
+        elif self.overlap == "second":
+            end_s -= max(offset_s - after_s, 0)
+        return start_s, end_s
+
+    def _first_of_gap(self, period: Period, after_s: int) -> list[int]:
+        """The first instant after this one that stands for a reading in the gap with which the period starts."""
+        start_s, _, offset_s, before_s, _ = period
+        if self.gap == "skip" or (self.gap == "end" and after_s >= start_s):
+            return []
+        reading = self.pattern.next_s(max(after_s, start_s - 1) + before_s)
+        if reading is None or reading >= start_s + offset_s:
+            return []
+        return [reading - before_s if self.gap == "shift" else start_s]
+
+    def _last_of_gap(self, period: Period, before_s: int) -> list[int]:
+        start_s, _, offset_s, earlier_s, _ = period
+        if self.gap == "skip" or before_s <= start_s:
+            return []
+        end_s = start_s + offset_s - earlier_s  # of the shifted readings
+        until_s = min(before_s, end_s) if self.gap == "shift" else end_s
+        reading = self.pattern.prev_s(until_s + earlier_s)
+        if reading is None or reading < start_s + earlier_s:
+            return []
+        return [reading - earlier_s if self.gap == "shift" else start_s]

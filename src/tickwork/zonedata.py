@@ -1,0 +1,20 @@
+"""Time zones from the pinned package `tzdata`: the same on every machine, whatever it has installed."""
+
+from functools import cache
+from importlib import resources
+
+import tzdata
+
+from tickwork.core.zones import Zones, names_in_use
+
+
+@cache
+def load_zones() -> Zones:
+    """All zones of the package; a zone's own file is read when it is first asked for."""
+    package = resources.files(tzdata)
+    folder = package / "zoneinfo"
+    every = (package / "zones").read_text(encoding="ascii").split()
+    source = (folder / "tzdata.zi").read_text(encoding="utf-8")
+    table = (folder / "zone.tab").read_text(encoding="utf-8")
+    names, links = names_in_use(every, source, table)
+    return Zones(tzdata.IANA_VERSION, names, lambda name: folder.joinpath(*name.split("/")).read_bytes(), links)
