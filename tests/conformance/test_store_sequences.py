@@ -160,7 +160,6 @@ async def whole(store, partition, wanted):
         sorted((await store.read_payloads([f"d{n}" for n in range(6)])).items()),
         sorted(found, key=lambda row: row.number),
         await store.list_runs(wanted),
-        await store.count_runs(wanted.tenant),
         [await store.read_attempts(n) for n in range(1, 13)],
         [await store.read_children(n, n % 2) for n in range(1, 13)],
         list((await store.read_cache([f"k{n}" for n in range(6)])).items()),

@@ -184,7 +184,7 @@ def _kept(pieces: Iterator[bytes], file: IO[bytes]) -> Iterator[bytes]:
 async def _of_folder(folder: Path, *, quiet: bool) -> Replayed:
     from tickwork.compose.server import DATABASE
     from tickwork.core.errors import Corrupt
-    from tickwork.runtime.engine import PARTITION
+    from tickwork.runtime.ground import PARTITION
     from tickwork.runtime.recovery import settings_of
     from tickwork.stores.sqlite.store import SqliteStore
 

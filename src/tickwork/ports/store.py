@@ -190,9 +190,6 @@ class Store(Protocol):
     async def list_runs(self, wanted: RunFilter) -> list[RunRow]:
         """Ended runs, newest (highest number) first."""
 
-    async def count_runs(self, tenant: str) -> dict[int, int]:
-        """How many ended runs there are, by state."""
-
     async def read_attempts(self, run: int) -> list[bytes]:
         """What `Rows.attempts` and `RunRow.attempts` held of this run, oldest first."""
 

@@ -20,7 +20,8 @@ from tickwork.core.snapshot import digest
 from tickwork.ports import wire
 from tickwork.ports.exchange import Call, Catalog, Reply, encoder, reply_decoder
 from tickwork.ports.store import Fenced
-from tickwork.runtime.engine import PARTITION, Alarm, Engine
+from tickwork.runtime.engine import Engine
+from tickwork.runtime.ground import PARTITION, Alarm
 from tickwork.runtime.recovery import recover
 from tickwork.sim.asgi import PORT, HttpService, Request
 from tickwork.sim.cluster import Alive, Cluster, NodeSeat

@@ -141,9 +141,6 @@ class SimStore:
     async def list_runs(self, wanted: RunFilter) -> list[RunRow]:
         return await self._read("list_runs", lambda: self.inner.list_runs(wanted))
 
-    async def count_runs(self, tenant: str) -> dict[int, int]:
-        return await self._read("count_runs", lambda: self.inner.count_runs(tenant))
-
     async def read_attempts(self, run: int) -> list[bytes]:
         return await self._read("read_attempts", lambda: self.inner.read_attempts(run))
 

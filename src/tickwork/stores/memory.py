@@ -6,7 +6,7 @@ so that it happens whole or not at all.
 """
 
 from bisect import bisect_left, insort
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from itertools import islice
 
@@ -165,10 +165,6 @@ class MemoryStore:
 
     async def list_runs(self, wanted: RunFilter) -> list[RunRow]:
         return list(islice(_wanted(self._disk, wanted), max(wanted.limit, 0)))
-
-    async def count_runs(self, tenant: str) -> dict[int, int]:
-        disk = self._disk
-        return dict(Counter(disk.runs[place].state for place in disk.tenants.get(tenant, ())))
 
     async def read_attempts(self, run: int) -> list[bytes]:
         disk = self._disk

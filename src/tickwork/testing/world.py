@@ -20,7 +20,8 @@ from tickwork.core.obstacles import Held
 from tickwork.core.timetext import instant_text
 from tickwork.ports import wire
 from tickwork.ports.exchange import Profile
-from tickwork.runtime.engine import TENANT, Engine
+from tickwork.runtime.engine import Engine
+from tickwork.runtime.ground import TENANT
 from tickwork.sdk.plain import plain
 from tickwork.sdk.registry import app_with
 from tickwork.sdk.tasks import BoundTask, Task

@@ -180,10 +180,6 @@ select place, id, tenant, workflow, definition, state, source, by, submitted_ms,
    and (:workflow = '' or workflow = :workflow)
  order by place desc limit :limit;
 
--- name: count_runs
--- Read from the index alone.
-select state, count(*) from runs indexed by runs_by_state where tenant = ? group by state;
-
 -- name: read_attempts
 -- Oldest first.
 select data, checksum from attempts where run = ? order by place;

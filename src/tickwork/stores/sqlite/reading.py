@@ -159,9 +159,6 @@ class Reader:
     def _listed(self, name: str, fields: dict[str, Any]) -> list[RunRow]:
         return [run_row(found) for found in self.connection.execute(self._sql[name], fields)]
 
-    def count_runs(self, tenant: str) -> dict[int, int]:
-        return dict(self._rows("count_runs", tenant))
-
     def attempts(self, run: int) -> list[bytes]:
         found = self._rows("read_attempts", run)
         for data, checksum in found:

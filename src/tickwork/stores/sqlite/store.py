@@ -89,9 +89,6 @@ class SqliteStore:
     async def list_runs(self, wanted: RunFilter) -> list[RunRow]:
         return cast("list[RunRow]", await self._connections.read("list_runs", wanted))
 
-    async def count_runs(self, tenant: str) -> dict[int, int]:
-        return cast("dict[int, int]", await self._connections.read("count_runs", tenant))
-
     async def read_attempts(self, run: int) -> list[bytes]:
         return cast("list[bytes]", await self._connections.read("attempts", run))
 

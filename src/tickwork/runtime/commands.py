@@ -1,0 +1,242 @@
+"""Commands: what changes something, each answered when its tick is durable.
+
+What can be known to be wrong before the machine is asked is refused here; the machine has the last word. Schedules
+have a module of their own.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from tickwork.core import inputs as ask
+from tickwork.core.definition import TaskNode
+from tickwork.core.effects import Answer
+from tickwork.core.errors import Refused
+from tickwork.core.inputfields import SCHEDULED_TIME, check_inputs
+from tickwork.core.names import NAME_CHARACTERS_MAX
+from tickwork.core.plan import Plan, plan_of
+from tickwork.core.stablehash import stable_digest
+from tickwork.core.strictjson import check as check_plain
+from tickwork.core.timetext import duration_ms, instant_ms
+from tickwork.core.values import INLINE_BYTES_MAX, Value, pack
+from tickwork.ports import wire
+from tickwork.ports.store import Payload
+from tickwork.runtime import reads
+from tickwork.runtime.checks import check_terms, check_writable, packed, small
+from tickwork.runtime.facts import record_of
+from tickwork.runtime.ground import TENANT, Ground
+from tickwork.runtime.schedules import puts_of
+from tickwork.runtime.words import instant
+
+INPUT_BYTES_MAX = 16 * 1024 * 1024
+
+
+class Commands(Ground):
+    async def submit(
+        self, submissions: Sequence[wire.Submission], *, by: str, tenant: str = TENANT
+    ) -> list[wire.Submitted | wire.Rejected]:
+        """All of them in one call; each is accepted or refused on its own."""
+        asked: list[ask.Input] = []
+        payloads: list[Payload] = []
+        refused: dict[int, wire.Rejected] = {}
+        facts = False
+        for place, submission in enumerate(submissions):
+            try:
+                one = await self._submission(submission, by, tenant, payloads)
+            except Refused as error:
+                refused[place] = wire.Rejected(code=error.code, detail=error.message, path=error.path)
+                continue
+            facts = facts or bool(submission.key or submission.id)
+            asked.append(one)
+        answers: dict[int, Answer] = {}
+        if asked:
+            letter = self._post(asked, payloads, facts=facts)
+            await letter.done
+            answers = letter.answers
+        if not refused and not answers:
+            return [wire.Submitted(id=one.run_id) for one in asked]  # type: ignore[union-attr]
+        return _in_order(len(submissions), asked, answers, refused)
+
+    async def _submission(
+        self, submission: wire.Submission, by: str, tenant: str, payloads: list[Payload]
+    ) -> ask.Submit:
+        submission = self._timed(submission, tenant)
+        inputs: Value = None
+        if submission.inputs:
+            data = packed(submission.inputs, "inputs")
+            inputs = data if len(data) <= INLINE_BYTES_MAX else await self._large_inputs(submission, tenant, payloads)
+        workflow = submission.workflow
+        if len(workflow) > NAME_CHARACTERS_MAX or not workflow.isascii():
+            raise Refused("unknown_workflow", f"there is no workflow {workflow[:128]!a}", path="workflow")
+        run_id = submission.id or self._ids.new()
+        if not _has_terms(submission):
+            return ask.Submit(by, tenant, run_id, submission.workflow, inputs)
+        check_terms(submission)
+        terms = ask.Terms(
+            key=submission.key,
+            body=_body(submission) if submission.key or submission.id else "",
+            start_at_ms=instant_ms(submission.start_at, path="start_at") if submission.start_at else None,
+            delay_ms=submission.delay_ms,
+            debounce=submission.debounce,
+            priority=submission.priority,
+            definition=submission.definition,
+        )
+        return ask.Submit(by, tenant, run_id, submission.workflow, inputs, terms)
+
+    def _timed(self, submission: wire.Submission, tenant: str) -> wire.Submission:
+        """A workflow that asks for its scheduled time gets the present where nobody gave one."""
+        owner = self.state.tenants.get(tenant)
+        plan = owner.plans.get(submission.workflow) if owner is not None else None
+        if plan is None or SCHEDULED_TIME not in plan.definition.inputs or SCHEDULED_TIME in submission.inputs:
+            return submission
+        given = submission.inputs | {SCHEDULED_TIME: instant(self._clock.wall_ms())}
+        return msgspec.structs.replace(submission, inputs=given)
+
+    async def _large_inputs(self, submission: wire.Submission, tenant: str, payloads: list[Payload]) -> Value:
+        """Inputs that the machine will not look into are checked here."""
+        data = pack(submission.inputs)
+        if len(data) > INPUT_BYTES_MAX:
+            raise Refused(
+                "inputs_too_large", f"inputs have at most {INPUT_BYTES_MAX} bytes; pass a reference", path="inputs"
+            )
+        plan = self._plan(tenant, submission.workflow, submission.definition)
+        problems = check_inputs(plan.definition, submission.inputs)
+        if problems:
+            raise Refused(problems[0].code, problems[0].message, path=problems[0].path)
+        return await self.vault.take_any(data, payloads)
+
+    async def publish(self, publication: wire.Publication, *, by: str, tenant: str = TENANT) -> list[wire.Workflow]:
+        """Definitions and schedules, all or none. Queues that they name and nobody declared are declared with them."""
+        documents = [msgspec.json.encode(document) for document in publication.documents]
+        plans = [plan_of(document) for document in documents]
+        owner = self._tenant(tenant)
+        queues = sorted({queue for plan in plans for queue in _queues(plan)} - set(self.state.queues))
+        asked: list[ask.Input] = [ask.PutQueue(by, queue) for queue in queues]
+        for plan, document in zip(plans, documents, strict=True):
+            latest = owner.plans.get(plan.name)
+            if latest is None or latest.hash != plan.hash:
+                asked.append(ask.PutDefinition(by, tenant, document))
+        known = owner.plans | {plan.name: plan for plan in plans}
+        now_ms, decided_ms = self._clock.wall_ms(), self.state.now_ms
+        asked += puts_of(publication.schedules, owner, known, by=by, now_ms=now_ms, decided_ms=decided_ms)
+        for one in asked:
+            check_writable(one)
+        if asked:
+            letter = self._post(asked, [], facts=False)
+            await letter.done
+            wrong = next((answer for _, answer in sorted(letter.answers.items()) if answer.code), None)
+            if wrong is not None:
+                raise Refused(wrong.code, wrong.message)
+        await self._durable()  # also where nothing is new: whoever published it first may not have been told yet
+        return reads.workflows(self.state, tenant)
+
+    async def put_queue(self, name: str, wanted: wire.QueueRequest, *, by: str) -> None:
+        rate_ms = duration_ms(wanted.per, path="per")
+        await self._command(ask.PutQueue(by, name, wanted.limit, wanted.rate, rate_ms, wanted.burst))
+
+    async def cancel(self, run_id: str, *, by: str, reason: str = "", tenant: str = TENANT) -> None:
+        await self._command(ask.Cancel(by, tenant, run_id, reason), facts=True)
+
+    async def pause(
+        self, scope: str, name: str, *, by: str, reason: str = "", until: str = "", tenant: str = TENANT
+    ) -> None:
+        until_ms = instant_ms(until, path="until") if until else None
+        await self._command(ask.Pause(by, scope, tenant, name, reason, until_ms), facts=scope == "run")
+
+    async def resume(self, scope: str, name: str, *, by: str, tenant: str = TENANT) -> None:
+        await self._command(ask.Resume(by, scope, tenant, name), facts=scope == "run")
+
+    async def resolve(
+        self,
+        run_id: str,
+        *,
+        by: str,
+        reason: str = "",
+        decisions: dict[str, str] | None = None,
+        values: dict[str, Any] | None = None,
+        tenant: str = TENANT,
+    ) -> None:
+        if self._tenant(tenant).runs.get(run_id) is not None:
+            raise Refused("illegal_move", f"run {run_id[:128]} goes on: only a failed run is resolved", path="run_id")
+        given: dict[str, Value] = {node: small(value, f"values.{node}") for node, value in (values or {}).items()}
+        asked = ask.Resolve(by, tenant, run_id, reason or "retry", decisions or {}, given)
+        await self._command(asked, facts=True)
+
+    async def rerun(self, run_id: str, wanted: wire.RerunRequest, *, by: str, tenant: str = TENANT) -> str:
+        row = await self._ended_row(tenant, run_id)
+        if row is None:
+            live = self._tenant(tenant).runs.get(run_id)
+            why = "it has not ended yet" if live is not None else "there is no such run"
+            raise Refused("unknown_run", f"run {run_id[:128]!r} cannot be repeated: {why}", path="run_id")
+        payloads: list[Payload] = []
+        inputs: Value = None
+        if wanted.inputs is not None:
+            check_plain(wanted.inputs)
+            inputs = await self.vault.take_any(pack(wanted.inputs), payloads)
+        new = self._ids.new()
+        asked = ask.Rerun(
+            by,
+            tenant,
+            new,
+            record_of(row),
+            wanted.from_node,
+            wanted.definition,
+            inputs,
+            wanted.inputs is not None,
+        )
+        await self._command(asked, payloads)
+        return new
+
+    async def decide(
+        self, run_id: str, node: str, *, approve: bool, by: str, comment: str = "", tenant: str = TENANT
+    ) -> None:
+        await self._command(ask.Decide(by, tenant, run_id, node, approve, comment))
+
+    async def signal(self, signal: wire.Signal, *, by: str, tenant: str = TENANT) -> str:
+        payload = small(signal.payload, "payload") if signal.payload is not None else None
+        asked = ask.Ingest(by, tenant, signal.event, signal.key, signal.run, payload)
+        return (await self._command(asked)).message
+
+
+def _has_terms(submission: wire.Submission) -> bool:
+    return bool(
+        submission.key
+        or submission.id
+        or submission.start_at
+        or submission.delay_ms is not None
+        or submission.debounce
+        or submission.priority is not None
+        or submission.definition
+    )
+
+
+def _body(submission: wire.Submission) -> str:
+    """What a key stands for: the request without id and key."""
+    return stable_digest(pack(msgspec.to_builtins(msgspec.structs.replace(submission, id="", key=""))))
+
+
+def _queues(plan: Plan) -> set[str]:
+    steps = [step.body or step for step in plan.steps]
+    return {step.requirement[0] for step in steps if isinstance(step.node, TaskNode) or step.kind == 0}
+
+
+def _in_order(
+    count: int, asked: list[ask.Input], answers: dict[int, Answer], refused: dict[int, wire.Rejected]
+) -> list[wire.Submitted | wire.Rejected]:
+    found: list[wire.Submitted | wire.Rejected] = []
+    posted = 0
+    for place in range(count):
+        if place in refused:
+            found.append(refused[place])
+            continue
+        one: Any = asked[posted]
+        answer = answers.get(posted)
+        posted += 1
+        if answer is None:
+            found.append(wire.Submitted(id=one.run_id))
+        elif answer.code:
+            found.append(wire.Rejected(code=answer.code, detail=answer.message))
+        else:
+            found.append(wire.Submitted(id=answer.run_id, duplicate=True))
+    return found

@@ -1,0 +1,172 @@
+"""What every part of the engine stands on: the live partition, and the ways to it.
+
+Commands post through `_command` and `_post`, which return when their tick is durable; questions wait in `_durable`
+until the tick that they show is. Whatever refuses while the engine starts, drains or has no space refuses here.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import msgspec
+
+from tickwork.core import inputs as ask
+from tickwork.core.effects import Answer
+from tickwork.core.errors import Refused, Unavailable
+from tickwork.core.model import Settings, State, Tenant
+from tickwork.core.plan import Plan
+from tickwork.ports.artifacts import Artifacts
+from tickwork.ports.clock import Clock
+from tickwork.ports.ids import Ids
+from tickwork.ports.store import Payload, RunRow, Store, StoreFull
+from tickwork.runtime.checks import check_writable
+from tickwork.runtime.floor import LOST_AFTER_MS, Floor
+from tickwork.runtime.inbox import Letter
+from tickwork.runtime.logs import Logs
+from tickwork.runtime.partition import Partition
+from tickwork.runtime.vault import Vault
+
+PARTITION = 0
+TENANT = "default"
+BACKLOG_MAX = 200_000  # inputs that wait for their tick; more are refused before they are accepted
+ALERTS_KEPT = 100
+
+
+class Alarm(msgspec.Struct, frozen=True):
+    at_ms: int
+    kind: str
+    text: str
+
+
+class Ground:
+    floor: Floor  # from `start` on
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        artifacts: Artifacts,
+        clock: Clock,
+        ids: Ids,
+        owner: str,
+        settings: Settings | None = None,
+        own_process: bool = False,
+        lost_after_ms: int = LOST_AFTER_MS,  # how long a worker may be silent
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._ids = ids
+        self._owner = owner
+        self._settings = settings
+        self._own_process = own_process
+        self._lost_after_ms = lost_after_ms
+        self._jobs: set[asyncio.Task[None]] = set()
+        self._watchers: dict[tuple[str, str], list[asyncio.Event]] = {}
+        self._draining = False
+        self.partition: Partition | None = None
+        self.artifacts = artifacts
+        self.vault = Vault(store, artifacts)
+        self.logs = Logs(store, artifacts, clock)
+        self.alarms: deque[Alarm] = deque(maxlen=ALERTS_KEPT)
+        self.alarm_counts: dict[str, int] = {}
+        self.on_alarm: Callable[[Alarm], None] = lambda _: None
+
+    @property
+    def _live(self) -> Partition:
+        assert self.partition is not None, "the engine is started"
+        return self.partition
+
+    @property
+    def state(self) -> State:
+        return self._live.machine.state
+
+    @property
+    def accepting(self) -> bool:
+        live = self.partition
+        return live is not None and not self._draining and live.failed is None and not live.full
+
+    @property
+    def idle(self) -> bool:
+        """Nothing is under way here: only an input, a worker or the next timer brings something to do."""
+        return not self._jobs and self._live.idle
+
+    @property
+    def why_not_accepting(self) -> str:
+        """What a person is told while nothing new is accepted; "": it is."""
+        live = self.partition
+        if live is None:
+            return "the engine has not started yet"
+        if self._draining:
+            return "the engine is shutting down"
+        if live.failed is not None:
+            return f"the partition has stopped: {live.failed}"
+        return "the store has no space left" if live.full else ""
+
+    def now_ms(self) -> int:
+        return self._clock.wall_ms()
+
+    def new_id(self) -> str:
+        """An id that nobody has had: of a run, or of a request in the log."""
+        return self._ids.new()
+
+    def _spawn(self, job: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.get_running_loop().create_task(job)
+        self._jobs.add(task)
+        task.add_done_callback(self._jobs.discard)
+        return task
+
+    def _alarm(self, kind: str, text: str) -> None:
+        alarm = Alarm(self._clock.wall_ms(), kind, text)
+        self.alarms.append(alarm)
+        self.alarm_counts[kind] = self.alarm_counts.get(kind, 0) + 1
+        self.on_alarm(alarm)
+
+    async def _command(self, asked: ask.Input, payloads: list[Payload] | None = None, *, facts: bool = False) -> Answer:
+        check_writable(asked)
+        letter = self._post([asked], payloads or [], facts=facts)
+        await letter.done
+        answer = letter.answers.get(0) or Answer(0)
+        if answer.code:
+            raise Refused(answer.code, answer.message)
+        return answer
+
+    def _post(self, asked: list[ask.Input], payloads: list[Payload], *, facts: bool) -> Letter:
+        live = self._live
+        if self._draining:
+            raise Unavailable(
+                "the server is shutting down; ask another node, or again in a moment", retry_after_ms=1_000
+            )
+        if live.full:
+            raise StoreFull("the store has no space left; free some and try again", retry_after_ms=5_000)
+        if live.backlog > BACKLOG_MAX:
+            raise Unavailable("too many requests wait already; try again in a moment", retry_after_ms=1_000)
+        return live.ask(asked, payloads, facts=facts)
+
+    async def _durable(self) -> None:
+        """Until everything that a view was built from is durable."""
+        live, seq = self._live, self._live.decided_seq
+        while live.durable_seq < seq and live.failed is None:
+            await live.next_commit()
+        if live.durable_seq < seq:
+            raise Unavailable(f"this partition has stopped: {live.failed}; ask again", retry_after_ms=1_000)
+
+    def _tenant(self, tenant: str) -> Tenant:
+        found = self.state.tenants.get(tenant)
+        if found is None:
+            raise Refused("unknown_tenant", f"there is no tenant {tenant[:128]!r}", path="tenant")
+        return found
+
+    def _plan(self, tenant: str, workflow: str, definition: str = "") -> Plan:
+        owner = self._tenant(tenant)
+        plan = owner.versions.get(definition) if definition else owner.plans.get(workflow)
+        if plan is None or plan.name != workflow:
+            raise Refused("unknown_workflow", f"there is no workflow {workflow[:128]!r} {definition}", path="workflow")
+        return plan
+
+    async def _ended_row(self, tenant: str, run_id: str) -> RunRow | None:
+        left = self._live.books.find_left(tenant, run_id)
+        if left is not None:
+            return left.row
+        rows = await self._store.find_runs(tenant, ids=[run_id])
+        return rows[0] if rows else None
