@@ -50,7 +50,7 @@ def nothing_is_early(settings: Settings, rows: list[Row]) -> Found:
         if isinstance(event, ev.RunScheduled):
             if ledger.now_ms() < event.due_ms:
                 yield f"tick {tick}: {event} at {ledger.now_ms()} ms"
-            if ledger.schedule_due.get(event.schedule) not in (0, event.due_ms):
+            if event.way == "due" and ledger.schedule_due.get(event.schedule) != event.due_ms:
                 yield f"tick {tick}: {event} was announced for {ledger.schedule_due.get(event.schedule)}"
         elif isinstance(event, ev.RunMoved) and event.trigger == RunTrigger.START:
             run = ledger.runs.get(event.run)
@@ -114,8 +114,14 @@ def _visit_order(ledger: Ledger, tick: int, numbers: list[int]) -> Found:
 def scheduled_ids(settings: Settings, rows: list[Row]) -> Found:
     """I22: one run for each (tenant, schedule, nominal time), and no id twice among live runs."""
     made: set[tuple[str, str, int]] = set()
+    again = {
+        event.backfill for _, asked, events in rows for event in events
+        if isinstance(event, ev.BackfillBegun) and asked[event.input].forced
+    }  # fmt: skip
     for ledger, (tick, _, event) in walk(settings, rows):
-        if not isinstance(event, ev.RunScheduled) or not event.run:
+        if not isinstance(event, ev.RunScheduled) or event.way not in ("due", "buffered", "backfill"):
+            continue
+        if event.backfill in again:
             continue
         put = ledger.schedules.get(event.schedule)
         if put is None:
@@ -231,8 +237,8 @@ _CAUSED_BY: dict[type, tuple[type, ...]] = {
     ev.LabelLimitPut: (inp.PutLabelLimit,),
     ev.DefinitionPut: (inp.PutDefinition,),
     ev.PolicyPut: (inp.PutPolicy,),
-    ev.SchedulePut: (inp.PutSchedule,),
-    ev.ScheduleRemoved: (inp.RemoveSchedule,),
+    ev.SchedulePut: (inp.PutSchedule, inp.ApplySchedules),
+    ev.ScheduleRemoved: (inp.RemoveSchedule, inp.ApplySchedules),
     ev.ScopePaused: (inp.Pause,),
     ev.ScopeResumed: (inp.Resume,),
     ev.GapNoted: (inp.ClockGap,),

@@ -9,12 +9,15 @@ from typing import Any
 
 from tickwork.core import events as ev
 from tickwork.core import inputs as inp
-from tickwork.core.effects import Alert, Answer, Dispatch, Keep, LookUp, Stop
+from tickwork.core.effects import Alert, Answer, Dispatch, FindRuns, Keep, LookUp, Stop
 from tickwork.core.evolve import record_of_run
 from tickwork.core.lifecycle import Phase, RunState, RunTrigger
 from tickwork.core.machine import Machine, Outcome
 from tickwork.core.model import Clock, Run, Settings, State, Task, Tenant
+from tickwork.core.schedule import Range
+from tickwork.core.timetext import instant_text
 from tickwork.core.values import pack, unpack
+from tickwork.core.zones import UTC_ONLY, Zones
 
 T, BY = "acme", "alice"
 
@@ -28,10 +31,12 @@ def document(name: str, *nodes: dict[str, Any], **fields: Any) -> bytes:
 
 
 class Driver:
-    def __init__(self, *, set_up: bool = True, credit: int = 1_000, **settings: Any) -> None:
+    def __init__(
+        self, *, set_up: bool = True, credit: int = 1_000, zones: Zones = UTC_ONLY, **settings: Any
+    ) -> None:
         clock = settings.pop("clock", Clock(origin_ms=1_800_000_000_000))
         self.settings = Settings(clock=clock, **settings)
-        self.machine = Machine(settings=self.settings)
+        self.machine = Machine(settings=self.settings, zones=zones)
         self.state = self.machine.state
         self.tick = 0
         self.rows: list[tuple[int, list[inp.Input], list[Any]]] = []
@@ -42,6 +47,8 @@ class Driver:
         self.alerts: list[Alert] = []
         self.answers: list[Answer] = []
         self.lookups: list[LookUp] = []
+        self.searches: list[FindRuns] = []
+        self.spans: list[Range] = []
         self.cache: dict[str, Any] = {}
         self.last_run = 0
         if set_up:
@@ -62,6 +69,7 @@ class Driver:
         self.tick = tick
         outcome = self.machine.apply(tick, asked)
         self.rows.append((tick, asked[: outcome.taken], outcome.events))
+        self.spans += self.state.spans
         for run in outcome.closed:
             self.records[run.id] = record_of_run(run)
         for effect in outcome.effects:
@@ -82,6 +90,8 @@ class Driver:
                 self.answers.append(effect)
             case LookUp():
                 self.lookups.append(effect)
+            case FindRuns():
+                self.searches.append(effect)
             case Keep():
                 self.cache[effect.key] = asked[effect.input].value
 
@@ -92,6 +102,9 @@ class Driver:
                 answers = [inp.CacheAnswered(x.task, x.key in self.cache, self.cache.get(x.key)) for x in self.lookups]
                 self.lookups = []
                 self.send(*answers)
+            elif self.searches:
+                searches, self.searches = self.searches, []
+                self.send(*(inp.RunsKnown(one.backfill, self.ran(one)) for one in searches))
             elif self.machine.next_tick() == self.tick + 1:
                 self.send()
             else:
@@ -107,6 +120,10 @@ class Driver:
             self.quiet()
         if target > self.tick:
             self.send(at=target)
+
+    def ran(self, search: FindRuns) -> tuple[int, ...]:
+        """Of these occurrences, those that have had a run."""
+        return tuple(due for due in search.dues_ms if f"sched-{search.schedule}-{instant_text(due)}" in self.records)
 
     @property
     def now_ms(self) -> int:

@@ -14,7 +14,9 @@ from tickwork.core.definition import ApprovalNode
 from tickwork.core.invariants import violations
 from tickwork.core.lifecycle import Phase, RunState
 from tickwork.core.plan import Kind
+from tickwork.core.schedule import CATCH_UPS, OVERLAPS, Governing, Terms
 from tickwork.core.values import Ref, pack
+from tickwork.core.when import When
 
 TENANTS = ("acme", "beta", "coop")
 
@@ -371,8 +373,46 @@ class History:
         if rng.random() < 0.2:
             return [inp.RemoveSchedule(BY, tenant, name)]
         if rng.random() < 0.5:
-            return [inp.PutSchedule(BY, tenant, name, "one", "* * * * *")]
-        return [inp.PutSchedule(BY, tenant, name, "fan", None, rng.choice([1_000, 3_000, 0]))]
+            return [rng.choice(self.schedule_deeds(tenant, name))]
+        when = rng.choice(
+            [When(cron="* * * * *"), When(cron="*/7 * * * * *"), When(every_ms=1_000), When(every_ms=3_000), When()]
+        )
+        overlap, catch_up = rng.choice(OVERLAPS), rng.choice(CATCH_UPS)
+        terms = Terms(
+            queue=rng.choice(["", "", "gpu"]), overlap=overlap, catch_up=catch_up,
+            catch_up_ms=9_000 if catch_up in ("window", "spread") else 0, catch_up_cap=rng.choice([1, 3, 50]),
+            grace_ms=rng.choice([0, 500, 60_000]), jitter=rng.random() < 0.3, pause_after=rng.choice([0, 0, 2]),
+            priority=rng.choice([-1, 4]), runs_max=rng.choice([0, 0, 5]), group=rng.choice(["", "g"]),
+            automatic_backfill=catch_up == "all" and rng.random() < 0.5,
+        )  # fmt: skip
+        governing = Governing(*rng.choice([(None, None), (2_000, 9_000)])) if rng.random() < 0.3 else None
+        return [inp.PutSchedule(BY, tenant, name, rng.choice(["one", "fan"]), when, terms, governing=governing)]
+
+    def schedule_deeds(self, tenant: str, name: str) -> list[inp.Input]:
+        rng, now_ms = self.rng, self.driver.now_ms
+        return [
+            inp.Trigger(BY, tenant, name, rng.random() < 0.3),
+            inp.Backfill(
+                BY, tenant, name, now_ms - rng.choice([5_000, 400_000]), now_ms + rng.choice([-1_000, 9_000]),
+                rng.choice([1, 5]), rng.choice([None, 2]), rng.random() < 0.5, rng.random() < 0.3,
+            ),
+            inp.SteerBackfill(
+                BY, tenant, rng.choice([*self.driver.state.backfills, 7]), rng.choice(["pause", "resume", "cancel"])
+            ),
+            inp.Advise(BY, tenant, name, rng.choice([None, 1_500]), rng.choice([None, now_ms + 700]), 4_000, "load"),
+            inp.Advise(BY, tenant, name, clear=True),
+            inp.Pause(BY, "schedule", tenant, name, "rest", rng.choice([None, now_ms + 5_000])),
+            inp.Resume(BY, "schedule", tenant, name),
+            inp.Pause(BY, "group", tenant, "g"),
+            inp.Resume(BY, "group", tenant, "g"),
+            inp.SteerSchedule(BY, tenant, name, rng.choice(["archive", "restore", "reset_failures"])),
+            inp.ApplySchedules(BY, tenant, "app", [
+                inp.PutSchedule(BY, tenant, f"a{number}", "one", When(every_ms=2_000), owner="app")
+                for number in range(rng.randrange(3))
+            ]),
+            inp.PutHolidays(BY, tenant, "feasts", ("2027-01-15",)),
+            inp.NewZones("2099z"),
+        ]  # fmt: skip
 
     def redefine(self) -> list[inp.Input]:
         return [inp.PutDefinition(BY, self.rng.choice(TENANTS), self.rng.choice([NEW_FAN, DOCUMENTS["fan"]]))]

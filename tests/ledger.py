@@ -47,6 +47,7 @@ class Run:
     sla_next: int = 0
     sla_at: int = 0
     wanted: int = 0
+    queue: str = ""
     visited: int = 0  # what `wanted` was before the visit
 
 
@@ -134,6 +135,7 @@ class Ledger:
         self.limits: dict[tuple[str, ...], Limit] = {}
         self.live_runs_max: dict[str, int | None] = {}
         self.schedules: dict[int, inp.PutSchedule] = {}
+        self.backfills: dict[int, int] = {}  # their priority
         self.schedule_due: dict[int, int] = {}
         self.gates: dict[tuple[str, str, str], list[int]] = {}
         self.lines: dict[tuple[str, str, str], list[int]] = {}
@@ -200,9 +202,6 @@ class Ledger:
         match event:
             case ev.RunDue() if run is not None:
                 return (run.start_at, Timer.RUN_START, run.number)
-            case ev.RunScheduled():
-                clock = self.settings.clock
-                return (clock.tick_at(event.due_ms), Timer.SCHEDULE, event.schedule)
             case ev.TaskDue() if task is not None:
                 return (task.due, Timer.RETRY, task.number)
             case ev.WaitElapsed() if task is not None:
@@ -230,6 +229,8 @@ class Ledger:
     def requirement(self, task: Task) -> tuple[str, int, tuple[tuple[str, str], ...], tuple[int, int, int, int], str]:
         """Queue, priority, labels, resources, dependency."""
         queue, priority, labels, resources, dependency = task.step.requirement
+        if queue == "default" and task.run.queue:
+            queue = task.run.queue
         return (queue, task.run.priority if task.run.priority >= 0 else priority, labels, resources, dependency)
 
     def running_under(self, scope: tuple[str, ...]) -> int:
@@ -266,8 +267,15 @@ class Ledger:
         self.limits.setdefault(("label", put.label, put.value), Limit()).running_max = put.limit
 
     def _schedule(self, event: ev.SchedulePut, asked: list[Any]) -> None:
-        self.schedules[event.schedule] = asked[event.input]
+        put = asked[event.input]
+        self.schedules[event.schedule] = put.puts[event.item] if event.item >= 0 else put
         self.schedule_due[event.schedule] = event.next_ms
+
+    def _schedule_told(self, event: Any, _asked: list[Any]) -> None:
+        self.schedule_due[event.schedule] = event.next_ms
+
+    def _schedule_decided(self, event: ev.ScheduleDecided, _asked: list[Any]) -> None:
+        self.schedule_due[event.schedule] = event.decision.next_ms or 0
 
     def _schedule_removed(self, event: ev.ScheduleRemoved, _asked: list[Any]) -> None:
         self.schedules.pop(event.schedule, None)
@@ -338,15 +346,27 @@ class Ledger:
             run.start_at = 0
             self._want(run)
 
-    def _scheduled(self, event: ev.RunScheduled, _asked: list[Any]) -> None:
+    def _scheduled(self, event: ev.RunScheduled, asked: list[Any]) -> None:
         put = self.schedules.get(event.schedule)
-        self.schedule_due[event.schedule] = event.next_ms
-        if put is None or not event.run:
+        if event.way == "due":
+            self.schedule_due[event.schedule] = event.next_ms
+        if put is None:
             return
-        name = f"sched-{put.schedule}-{instant_text(event.due_ms)}"
-        run = Run(event.run, name, put.tenant, self.latest[put.tenant, put.workflow], put.by, self.tick, put.inputs)
-        run.scheduled_ms = event.due_ms
+        by = asked[event.input].by if event.input >= 0 else put.by
+        way = f"{event.way}-" if event.way in ("trigger", "test") else ""
+        name = f"sched-{put.schedule}-{way}{instant_text(event.due_ms)}"
+        run = Run(event.run, name, put.tenant, self.latest[put.tenant, put.workflow], by, self.tick, put.inputs)
+        run.scheduled_ms, run.queue, run.start_at = event.due_ms, put.terms.queue, event.start_at
+        run.priority = put.terms.priority
+        if event.backfill:
+            run.priority = self.backfills[event.backfill]
         self._arrive(run)
+
+    def _backfill(self, event: ev.BackfillBegun, asked: list[Any]) -> None:
+        put = asked[event.input]
+        number = next(number for number, one in self.schedules.items() if (one.tenant, one.schedule) == (
+            put.tenant, put.schedule))  # fmt: skip
+        self.backfills[event.backfill] = self.schedules[number].terms.priority if put.priority is None else put.priority
 
     def _spawned(self, event: ev.RunSpawned, _asked: list[Any]) -> None:
         task = self.tasks.get(event.task)
@@ -664,6 +684,11 @@ _HANDLERS: dict[type, Any] = {
     ev.RunDebounced: Ledger._debounced,
     ev.RunDue: Ledger._run_due,
     ev.RunScheduled: Ledger._scheduled,
+    ev.BackfillBegun: Ledger._backfill,
+    ev.ScheduleDecided: Ledger._schedule_decided,
+    ev.OccurrencesPassed: Ledger._schedule_told,
+    ev.OccurrenceBuffered: Ledger._schedule_told,
+    ev.ScheduleMoved: Ledger._schedule_told,
     ev.RunSpawned: Ledger._spawned,
     ev.RunRestored: Ledger._restored,
     ev.RunRerun: Ledger._rerun,

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tickwork.core.calendar import Cron, Interval, Rhythm
+from tickwork.core.calendar import Interval, Rhythm
+from tickwork.core.cron import Cron
 from tickwork.core.errors import Refused
 from tickwork.core.governor import (
     Candidate,

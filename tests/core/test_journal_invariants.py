@@ -219,7 +219,7 @@ PLANTS: dict[str, list[Plant]] = {
     ],
     "I22": [
         replaced(
-            ev.RunScheduled, lambda event: event.run, lambda event: [event, change(event, run=OTHER_RUN, missed="")]
+            ev.RunScheduled, lambda event: event.run, lambda event: [event, change(event, run=OTHER_RUN)]
         ),
         altered(ev.RunScheduled, lambda event: event.run, schedule=OTHER_RUN),
     ],

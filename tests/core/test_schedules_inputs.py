@@ -3,15 +3,16 @@
 from driver import BY, Driver, T, task
 from tickwork.core import inputs as inp
 from tickwork.core.values import pack, unpack
+from tickwork.core.when import When
 
-SINCE_2027 = 1_800_000_000_000
+EVERY_MINUTE = When(every_ms=60_000, anchor_ms=1_800_000_000_000)
 
 
 def test_a_workflow_that_asks_for_its_scheduled_time_gets_the_nominal_one():
     driver = Driver()
     fields = {"scheduled_time": {"type": "datetime"}, "n": {"type": "integer"}}
     driver.define("w", task("a"), inputs=fields)
-    driver.expect(inp.PutSchedule(BY, T, "s", "w", every_ms=60_000, anchor_ms=SINCE_2027, inputs=pack({"n": 3})))
+    driver.expect(inp.PutSchedule(BY, T, "s", "w", EVERY_MINUTE, inputs=pack({"n": 3})))
 
     driver.advance(60_000)
 
@@ -22,7 +23,7 @@ def test_a_workflow_that_asks_for_its_scheduled_time_gets_the_nominal_one():
 def test_a_workflow_that_does_not_ask_is_given_nothing_more():
     driver = Driver()
     driver.define("w", task("a"))
-    driver.expect(inp.PutSchedule(BY, T, "s", "w", every_ms=60_000, anchor_ms=SINCE_2027))
+    driver.expect(inp.PutSchedule(BY, T, "s", "w", EVERY_MINUTE))
 
     driver.advance(60_000)
 

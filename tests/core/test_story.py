@@ -9,6 +9,7 @@ from tickwork.core.events import LaneHeld, TaskDispatched, Visited
 from tickwork.core.machine import Machine
 from tickwork.core.snapshot import capture, restore
 from tickwork.core.story import Entry, Story, why
+from tickwork.core.when import When
 from tickwork.journal.record import GENESIS, Row, unseal
 from tickwork.journal.replay import Recorder
 
@@ -65,7 +66,7 @@ def test_a_submitted_run_tells_by_whom_when_and_how_it_went():
 def test_a_scheduled_run_tells_its_schedule_and_its_nominal_time():
     driver = Driver()
     driver.define("flow", task("a"))
-    driver.expect(inp.PutSchedule("carol", T, "nightly", "flow", None, 60_000))
+    driver.expect(inp.PutSchedule("carol", T, "nightly", "flow", When(every_ms=60_000)))
     driver.advance(70_000)
     [run] = driver.state.runs.values()
     story = told(driver, run.id)

@@ -8,6 +8,7 @@ from driver import BY, Driver, T, task
 from tickwork.core import inputs as inp
 from tickwork.core.events import RunDue, SlaReached, TaskDue, WaitElapsed
 from tickwork.core.model import Clock
+from tickwork.core.when import When
 
 
 def wait(name="w", **fields):
@@ -149,7 +150,7 @@ def test_points_that_come_together_are_all_told_at_once(late_ms):
 def test_the_service_level_of_a_scheduled_run_counts_from_its_nominal_time():
     driver = Driver()
     driver.define("flow", task("a"), sla={"breach_ms": 5_000})
-    driver.expect(inp.PutSchedule(BY, T, "s", "flow", every_ms=60_000))
+    driver.expect(inp.PutSchedule(BY, T, "s", "flow", When(every_ms=60_000)))
     due = driver.machine.next_tick()
     driver.send(at=due + 4_000)
     driver.send(at=due + 4_999)

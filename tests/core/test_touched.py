@@ -28,6 +28,7 @@ class Pieces:
         self.noted = 0
         self.runs: dict[int, bytes] = {}
         self.tasks: dict[int, bytes] = {}
+        self.schedules: dict[int, bytes] = {}
 
     def note(self, state: State, events: list[Event]) -> bool:
         """Whether rows were written: then they are those of this very tick."""
@@ -40,13 +41,17 @@ class Pieces:
         self.tasks |= changes.live_tasks
         for number in changes.gone_runs:
             self.runs.pop(number, None)
+        self.schedules |= changes.schedules
         for number in changes.gone_tasks:
             self.tasks.pop(number, None)
+        for number in changes.gone_schedules:
+            self.schedules.pop(number, None)
         return True
 
     def snapshot(self, state: State) -> Snapshot:
-        runs, tasks = ([rows[number] for number in sorted(rows)] for rows in (self.runs, self.tasks))
-        return Snapshot(encode_header(state), sorted(state.documents.items()), runs, tasks)
+        kept = (self.runs, self.tasks, self.schedules)
+        rows = ([one[number] for number in sorted(one)] for one in kept)
+        return Snapshot(encode_header(state), sorted(state.documents.items()), *rows)
 
 
 class Watched(History):
@@ -69,7 +74,7 @@ class Watched(History):
     def compare(self, state: State) -> None:
         kept, whole = self.pieces.snapshot(state), capture(state)
         place = f"seed {self.seed}, tick {state.tick}"
-        for name in ("runs", "tasks"):
+        for name in ("runs", "tasks", "schedules"):
             assert numbers(getattr(kept, name)) == numbers(getattr(whole, name)), f"{place}: {name} that are there"
         assert kept == whole, place
         self.compared += 1

@@ -8,7 +8,8 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from tickwork.core import inputs
+from tickwork.core import inputs, schedules
+from tickwork.core.backfills import BACKFILL_COMMANDS
 from tickwork.core.conditions import Condition
 from tickwork.core.definition import PRIORITY_MAX, PRIORITY_MIN, ApprovalNode, Node, WorkNode
 from tickwork.core.effects import Alert, Answer
@@ -26,8 +27,6 @@ from tickwork.core.events import (
     RunRerun,
     RunRestored,
     RunSubmitted,
-    SchedulePut,
-    ScheduleRemoved,
     ScopePaused,
     ScopeResumed,
     StepAccepted,
@@ -37,9 +36,10 @@ from tickwork.core.events import (
     TenantPut,
 )
 from tickwork.core.evolve.arrivals import on_submitted
-from tickwork.core.evolve.setup import scope_gauge, time_of
+from tickwork.core.evolve.setup import scope_gauge
 from tickwork.core.inputfields import require_inputs
 from tickwork.core.lifecycle import Phase, RunState, RunTrigger, may_move
+from tickwork.core.lookup import answer, check_room, tenant_of
 from tickwork.core.model import Run, State, Task, Tenant
 from tickwork.core.names import check_name
 from tickwork.core.plan import Kind, Plan, downstream, plan_of
@@ -55,13 +55,6 @@ DELAY_MS_MAX = 100 * 366 * 86_400_000
 KEY_CHARACTERS_MAX = 255
 EVENTS_KEPT_MAX = 1_000  # of one run: they stay in memory as long as it does
 _RUN_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:+~@=-]{0,254}")
-
-
-def tenant_of(state: State, name: str) -> Tenant:
-    tenant = state.tenants.get(name)
-    if tenant is None:
-        raise Refused("unknown_tenant", f"there is no tenant {name[:128]!r}", path="tenant")
-    return tenant
 
 
 def live_run(state: State, tenant: str, run_id: str, left_as: int | None = None) -> Run:
@@ -119,7 +112,7 @@ def _submit_on_terms(turn: Turn, place: int, asked: inputs.Submit, tenant: Tenan
     if pending is not None and pending.state == RunState.PENDING and pending.start_at:
         require_inputs(pending.plan.definition, asked.inputs)  # it keeps the version it was accepted with
         turn.emit(RunDebounced(pending.number, place, start_at))
-        _answer(turn, place, pending.id)
+        answer(turn, place, pending.id)
         return
     turn.emit(RunSubmitted(state.next_number, place, start_at))
 
@@ -164,7 +157,7 @@ def _same_body(before: str, now: str, what: str) -> None:
 
 def _check_submission(state: State, tenant: Tenant, plan: Plan, asked: inputs.Submit) -> None:
     _check_run_id(asked.run_id)
-    _check_room(state, tenant, 1)
+    check_room(state, tenant, 1)
     if asked.inputs is not None or plan.definition.inputs:
         require_inputs(plan.definition, asked.inputs)
 
@@ -177,12 +170,8 @@ def _is_plain_id(run_id: str) -> bool:
 def _check_run_id(run_id: str) -> None:
     if _RUN_ID.fullmatch(run_id) is None:
         raise Refused("bad_run_id", "letters, digits and _.:+~@=- only, at most 255", path="run_id")
-
-
-def _check_room(state: State, tenant: Tenant, more: int) -> None:
-    """Whatever brings runs into memory asks first: what is accepted is never dropped."""
-    if state.live_runs + more > state.settings.max_live_runs or tenant.active + more > tenant.max_live_runs:
-        raise Refused("overloaded", "too many unfinished runs: try again when some have ended", path="tenant")
+    if run_id.startswith("sched-"):
+        raise Refused("reserved_id", "ids that begin with sched- are those of scheduled runs", path="run_id")
 
 
 def _start_tick(state: State, terms: inputs.Terms) -> int:
@@ -201,13 +190,9 @@ def _start_tick(state: State, terms: inputs.Terms) -> int:
     return state.tick + clock.ticks(wait_ms) if wait_ms else 0
 
 
-def _answer(turn: Turn, place: int, run_id: str) -> None:
-    turn.effects.append(Answer(place, run_id))
-
-
 def _answer_duplicate(turn: Turn, place: int, run_id: str) -> None:
     turn.emit(Duplicate(place, run_id))
-    _answer(turn, place, run_id)
+    answer(turn, place, run_id)
 
 
 # ---- runs
@@ -227,6 +212,9 @@ def _may(run: Run, trigger: RunTrigger) -> None:
 
 def _pause(turn: Turn, place: int, asked: inputs.Pause) -> None:
     state = turn.state
+    if asked.scope in ("schedule", "group"):
+        schedules.pause(turn, place, asked)
+        return
     if asked.scope != "run":
         _check_scope(state, asked)
         turn.emit(ScopePaused(place))
@@ -243,12 +231,12 @@ def _pause(turn: Turn, place: int, asked: inputs.Pause) -> None:
 
 def _resume(turn: Turn, place: int, asked: inputs.Resume) -> None:
     state = turn.state
+    if asked.scope in ("schedule", "group"):
+        schedules.resume(turn, place, asked)
+        return
     if asked.scope != "run":
         _check_scope(state, asked)
-        next_ms = 0
-        if asked.scope == "schedule":
-            next_ms = state.tenants[asked.tenant].schedules[asked.name].every.next_ms(state.now_ms) or 0
-        turn.emit(ScopeResumed(place, next_ms))
+        turn.emit(ScopeResumed(place))
         return
     run = live_run(state, asked.tenant, asked.name, asked.left_as)
     _may(run, RunTrigger.RESUME)
@@ -260,10 +248,9 @@ def _check_scope(state: State, asked: inputs.Pause | inputs.Resume) -> None:
         "queue": lambda: asked.name in state.queues,
         "tenant": lambda: tenant_of(state, asked.tenant) is not None,
         "workflow": lambda: asked.name in tenant_of(state, asked.tenant).plans,
-        "schedule": lambda: asked.name in tenant_of(state, asked.tenant).schedules,
     }.get(asked.scope)
     if known is None:
-        raise Refused("bad_scope", "a scope is run, queue, workflow, tenant or schedule", path="scope")
+        raise Refused("bad_scope", "a scope is run, queue, workflow, tenant, schedule or group", path="scope")
     if not known():
         raise Refused(f"unknown_{asked.scope}", f"there is no {asked.scope} {asked.name[:128]!r}", path="name")
     paused = _is_paused(state, asked)
@@ -272,8 +259,6 @@ def _check_scope(state: State, asked: inputs.Pause | inputs.Resume) -> None:
 
 
 def _is_paused(state: State, asked: inputs.Pause | inputs.Resume) -> bool:
-    if asked.scope == "schedule":
-        return state.tenants[asked.tenant].schedules[asked.name].paused
     gauge = scope_gauge(state, asked.scope, asked.tenant, asked.name)
     return gauge is not None and gauge.paused
 
@@ -285,7 +270,7 @@ def _resolve(turn: Turn, place: int, asked: inputs.Resolve) -> None:
     if record is None or record.run_id != asked.run_id:
         raise Refused("unknown_run", f"there is no failed run {asked.run_id[:128]!r}", path="run_id")
     decisions = _decisions(state, tenant, record, asked)
-    _check_room(state, tenant, 1)
+    check_room(state, tenant, 1)
     turn.emit(RunRestored(record.number, place))
     _apply_decisions(turn, place, state.runs[record.number], decisions)
 
@@ -364,7 +349,7 @@ def _redrive(turn: Turn, place: int, asked: inputs.Redrive) -> None:
         if record.run_id in seen:
             raise Refused("twice", f"run {record.run_id} is in the list twice", path="records")
         seen[record.run_id] = None
-    _check_room(state, tenant, len(asked.records))
+    check_room(state, tenant, len(asked.records))
     clock, gap_ms = state.settings.clock, -(-1_000 // asked.per_second)
     for number, record in enumerate(asked.records):
         start_at = max(state.tick + 1, clock.tick_at(max(tenant.redrive_ms + gap_ms, state.now_ms)))
@@ -504,35 +489,14 @@ def _put_policy(turn: Turn, place: int, asked: inputs.PutPolicy) -> None:
     turn.emit(PolicyPut(place))
 
 
-def _put_schedule(turn: Turn, place: int, asked: inputs.PutSchedule) -> None:
-    state = turn.state
-    tenant = tenant_of(state, asked.tenant)
-    check_name(asked.schedule, path="schedule", kind="schedule")
-    plan = tenant.plans.get(asked.workflow)
-    if plan is None:
-        raise Refused("unknown_workflow", f"there is no workflow {asked.workflow[:128]!r}", path="workflow")
-    if (asked.cron is None) == (asked.every_ms is None):
-        raise Refused("bad_schedule", "give a cron expression or an interval, one of them", path="cron")
-    require_inputs(plan.definition, asked.inputs, at_ms=state.now_ms)
-    old = tenant.schedules.get(asked.schedule)
-    after_ms = max(state.now_ms, old.last_fired_ms if old is not None else 0)
-    next_ms = time_of(asked, state.now_ms).next_ms(after_ms)
-    turn.emit(SchedulePut(place, old.number if old is not None else state.next_number, next_ms or 0))
-
-
-def _remove_schedule(turn: Turn, place: int, asked: inputs.RemoveSchedule) -> None:
-    schedule = tenant_of(turn.state, asked.tenant).schedules.get(asked.schedule)
-    if schedule is None:
-        raise Refused("unknown_schedule", f"there is no schedule {asked.schedule[:128]!r}", path="schedule")
-    turn.emit(ScheduleRemoved(place, schedule.number))
-
-
 def _clock_gap(turn: Turn, place: int, asked: inputs.ClockGap) -> None:
     turn.emit(GapNoted(place))
     turn.effects.append(Alert("clock_gap", "", asked.cause, f"{asked.from_ms} to {asked.to_ms}"))
 
 
 COMMANDS: dict[type[Any], Callable[[Turn, int, Any], None]] = {
+    **schedules.SCHEDULE_COMMANDS,
+    **BACKFILL_COMMANDS,
     inputs.Submit: _submit,
     inputs.Cancel: _cancel,
     inputs.Pause: _pause,
@@ -547,7 +511,5 @@ COMMANDS: dict[type[Any], Callable[[Turn, int, Any], None]] = {
     inputs.PutQueue: _put_queue,
     inputs.PutLabelLimit: _put_label_limit,
     inputs.PutPolicy: _put_policy,
-    inputs.PutSchedule: _put_schedule,
-    inputs.RemoveSchedule: _remove_schedule,
     inputs.ClockGap: _clock_gap,
 }

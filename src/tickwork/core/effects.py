@@ -33,6 +33,15 @@ class LookUp(_Effect, frozen=True):
     ttl_ms: int | None
 
 
+class FindRuns(_Effect, frozen=True):
+    """Find out which of these occurrences have run before, and answer with a `RunsKnown` input."""
+
+    backfill: int
+    tenant: str
+    schedule: str
+    dues_ms: tuple[int, ...]
+
+
 class Keep(_Effect, frozen=True):
     """Store a result under its cache key."""
 
@@ -57,4 +66,4 @@ class Alert(_Effect, frozen=True):
     detail: str = ""
 
 
-Effect = Dispatch | Stop | LookUp | Keep | Answer | Alert
+Effect = Dispatch | Stop | LookUp | FindRuns | Keep | Answer | Alert

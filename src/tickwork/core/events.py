@@ -9,6 +9,7 @@ Encoded as arrays with an integer tag: add fields at the end only, never reuse a
 
 import msgspec
 
+from tickwork.core.governor import Course, Decision
 from tickwork.core.values import Value
 
 
@@ -41,9 +42,13 @@ class PolicyPut(_Event, frozen=True, tag=5):
 
 
 class SchedulePut(_Event, frozen=True, tag=6):
+    """`item` is its place in a set; -1: it came alone."""
+
     input: int
     schedule: int
-    next_ms: int
+    next_ms: int  # 0: none, or the Governor will say
+    item: int = -1
+    wait_ms: int = 0  # jitter of the next start
 
 
 class ScheduleRemoved(_Event, frozen=True, tag=7):
@@ -57,7 +62,6 @@ class ScopePaused(_Event, frozen=True, tag=8):
 
 class ScopeResumed(_Event, frozen=True, tag=9):
     input: int
-    next_ms: int = 0  # of a schedule
 
 
 class InputRefused(_Event, frozen=True, tag=10):
@@ -83,6 +87,124 @@ class GapNoted(_Event, frozen=True, tag=13):
     input: int
 
 
+# ---- schedules
+
+
+class SchedulePaused(_Event, frozen=True, tag=80):
+    """By a person (`input`), or because its runs kept failing."""
+
+    schedule: int
+    input: int
+    reason: str
+    until_ms: int = 0
+
+
+class ScheduleResumed(_Event, frozen=True, tag=81):
+    schedule: int
+    input: int
+
+
+class ScheduleDecided(_Event, frozen=True, tag=82):
+    """The Governor's word, and the course as it stands with it."""
+
+    schedule: int
+    course: Course
+    decision: Decision
+
+
+class Advised(_Event, frozen=True, tag=83):
+    input: int
+    schedule: int
+
+
+class ScheduleSteered(_Event, frozen=True, tag=84):
+    input: int
+    schedule: int
+
+
+class CatchUpDecided(_Event, frozen=True, tag=85):
+    """Several occurrences are late: up to `to_ms`, those before `run_from_ms` share a fate, the others run."""
+
+    schedule: int
+    to_ms: int
+    run_from_ms: int
+    fate: int
+    cause: str
+    spread_ms: int = 0
+    runs: int = 0
+
+
+class OccurrencesPassed(_Event, frozen=True, tag=86):
+    """These will have no run of their own."""
+
+    schedule: int
+    from_ms: int
+    to_ms: int
+    count: int
+    fate: int
+    cause: str
+    next_ms: int
+    wait_ms: int = 0
+
+
+class OccurrenceBuffered(_Event, frozen=True, tag=87):
+    schedule: int
+    due_ms: int
+    next_ms: int
+    wait_ms: int = 0
+
+
+class OccurrencesCancelled(_Event, frozen=True, tag=88):
+    """These waited for their turn, which will not come."""
+
+    schedule: int
+    dues_ms: tuple[int, ...]
+    cause: str
+
+
+class ScheduleMoved(_Event, frozen=True, tag=89):
+    """Nothing happened but that its next time is told anew, by other zone data."""
+
+    schedule: int
+    next_ms: int
+    wait_ms: int = 0
+
+
+class HolidaysPut(_Event, frozen=True, tag=90):
+    input: int
+
+
+class ZonesNoted(_Event, frozen=True, tag=91):
+    input: int
+
+
+class BackfillBegun(_Event, frozen=True, tag=92):
+    input: int
+    backfill: int
+    to_ms: int  # what is still expected is left to the schedule
+
+
+class BackfillSteered(_Event, frozen=True, tag=93):
+    input: int
+
+
+class BackfillAsked(_Event, frozen=True, tag=94):
+    """Which of these have run before? The cursor has moved past them."""
+
+    backfill: int
+    dues_ms: tuple[int, ...]
+    cursor_ms: int
+
+
+class BackfillTold(_Event, frozen=True, tag=95):
+    input: int
+    backfill: int
+
+
+class BackfillEnded(_Event, frozen=True, tag=96):
+    backfill: int
+
+
 # ---- runs
 
 
@@ -99,13 +221,20 @@ class RunDebounced(_Event, frozen=True, tag=21):
 
 
 class RunScheduled(_Event, frozen=True, tag=22):
-    """An occurrence of a schedule became this run; the schedule's next time with it."""
+    """An occurrence of a schedule became this run; the schedule's next time with it.
+
+    Way is due, buffered (it had to wait for another run), trigger, test or backfill; only `due` moves the schedule on.
+    """
 
     run: int
     schedule: int
     due_ms: int
-    next_ms: int  # 0: none
-    missed: str = ""  # why there is no run (`run` is 0)
+    next_ms: int = 0  # 0: none
+    wait_ms: int = 0
+    start_at: int = 0  # tick, where late starts are spread
+    way: str = "due"
+    input: int = -1
+    backfill: int = 0
 
 
 class RunSpawned(_Event, frozen=True, tag=23):
@@ -365,6 +494,23 @@ Event = (
     | PolicyPut
     | SchedulePut
     | ScheduleRemoved
+    | SchedulePaused
+    | ScheduleResumed
+    | ScheduleDecided
+    | Advised
+    | ScheduleSteered
+    | CatchUpDecided
+    | OccurrencesPassed
+    | OccurrenceBuffered
+    | OccurrencesCancelled
+    | ScheduleMoved
+    | HolidaysPut
+    | ZonesNoted
+    | BackfillBegun
+    | BackfillSteered
+    | BackfillAsked
+    | BackfillTold
+    | BackfillEnded
     | ScopePaused
     | ScopeResumed
     | InputRefused

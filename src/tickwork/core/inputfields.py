@@ -13,12 +13,14 @@ from tickwork.core.definition import Definition, InputField
 from tickwork.core.errors import Problem, Refused
 from tickwork.core.names import check_name
 from tickwork.core.problems import Problems, join
-from tickwork.core.timetext import instant_ms, instant_text
-from tickwork.core.values import INLINE_BYTES_MAX, Ref, Sealed, Value, decode, pack, too_large
+from tickwork.core.schedule import Terms
+from tickwork.core.timetext import instant_ms
+from tickwork.core.values import INLINE_BYTES_MAX, Ref, Sealed, Value, decode, too_large
 
 TYPES = ("string", "integer", "number", "boolean", "array", "object", "datetime", "any")
 SECRET_PREFIX = "secret:"  # noqa: S105 - the mark of a reference, not a password
 SCHEDULED_TIME = "scheduled_time"  # an input of this name gets the nominal time of a scheduled run
+EXAMPLE_TIME = "2000-01-01T00:00:00Z"
 ENUM_MAX = 1_000
 
 _PYTHON_TYPES: Mapping[str, tuple[type, ...]] = {
@@ -52,12 +54,13 @@ def check_inputs(definition: Definition, values: dict[str, Any]) -> list[Problem
     return problems.listed()
 
 
-def require_inputs(definition: Definition, value: Value, *, at_ms: int | None = None) -> None:
+def require_inputs(definition: Definition, value: Value, *, scheduled: tuple[Terms, Value] | None = None) -> None:
     """Raises `Refused` with the first problem of a run's inputs. What is not inline was checked where it was stored.
-    With `at_ms` they are those of a scheduled run."""
+    With `scheduled` (the terms and the context of a schedule) they are those of a scheduled run."""
     if too_large(value):
         raise Refused("value_too_large", f"inline values have at most {INLINE_BYTES_MAX} bytes", path="inputs")
-    if at_ms is not None and isinstance(value, Ref | Sealed) and SCHEDULED_TIME in definition.inputs:
+    more = filled(definition, *scheduled, EXAMPLE_TIME) if scheduled is not None else {}
+    if more and isinstance(value, Ref | Sealed):
         raise Refused(
             "value_not_inline", "these inputs are too large for the scheduled time to join them", path="inputs"
         )
@@ -66,19 +69,24 @@ def require_inputs(definition: Definition, value: Value, *, at_ms: int | None = 
     plain = {} if value is None else decode(value, what="inputs")
     if not isinstance(plain, dict):
         raise Refused("bad_inputs", "inputs are a map from name to value", path="inputs")
-    if at_ms is not None and SCHEDULED_TIME in definition.inputs:
-        plain = plain | {SCHEDULED_TIME: instant_text(at_ms)}
-    problems = check_inputs(definition, plain)
+    problems = check_inputs(definition, plain | more)
     if problems:
         raise Refused(problems[0].code, problems[0].message, path=problems[0].path)
 
 
-def scheduled_inputs(definition: Definition, value: Value, at_ms: int) -> Value:
-    """The inputs of a scheduled run: those of its schedule, and its nominal time where the workflow asks for it."""
-    if SCHEDULED_TIME not in definition.inputs or not (value is None or isinstance(value, bytes)):
-        return value
-    plain = {} if value is None else decode(value, what="inputs")
-    return pack(plain | {SCHEDULED_TIME: instant_text(at_ms)})
+def filled(definition: Definition, terms: Terms, context: Value, time: str) -> dict[str, Any]:
+    """What a schedule itself gives to a run: the nominal time and its context, where there are inputs for them."""
+    if isinstance(context, Ref | Sealed) or too_large(context):
+        raise Refused("value_too_large", f"a context has at most {INLINE_BYTES_MAX} bytes", path="context")
+    given: dict[str, Any] = {}
+    if terms.time_input in definition.inputs:
+        given[terms.time_input] = time
+    if context is not None:
+        if terms.context_input not in definition.inputs:
+            message = f"the workflow has no input {terms.context_input!r} to take the context"
+            raise Refused("unknown_input", message, path="context")
+        given[terms.context_input] = decode(context, what="context")
+    return given
 
 
 def with_defaults(definition: Definition, values: dict[str, Any]) -> dict[str, Any]:

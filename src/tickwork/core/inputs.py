@@ -10,7 +10,10 @@ a tag is never used again. Values over `values.INLINE_BYTES_MAX` come as referen
 
 import msgspec
 
+from tickwork.core.schedule import Governing
+from tickwork.core.schedule import Terms as ScheduleTerms
 from tickwork.core.values import Value
+from tickwork.core.when import When
 
 
 class _Input(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -69,10 +72,13 @@ class PutSchedule(_Input, frozen=True, tag=6):
     tenant: str
     schedule: str
     workflow: str
-    cron: str | None = None
-    every_ms: int | None = None
-    anchor_ms: int | None = None
+    when: When
+    terms: ScheduleTerms = ScheduleTerms()
     inputs: Value = None
+    context: Value = None
+    governing: Governing | None = None
+    owner: str = ""  # the application that declares it in code; "": made at run time
+    description: str = ""
 
 
 class RemoveSchedule(_Input, frozen=True, tag=7):
@@ -81,15 +87,101 @@ class RemoveSchedule(_Input, frozen=True, tag=7):
     schedule: str
 
 
+class ApplySchedules(_Input, frozen=True, tag=30):
+    """A whole set, all or none. What this owner had and the set lacks is removed."""
+
+    by: str
+    tenant: str
+    owner: str
+    puts: list[PutSchedule]
+
+
+class PutHolidays(_Input, frozen=True, tag=31):
+    """A named list of dates (YYYY-MM-DD) that calendars of this tenant may name. None: the list goes."""
+
+    by: str
+    tenant: str
+    name: str
+    dates: tuple[str, ...] | None
+
+
+class Advise(_Input, frozen=True, tag=32):
+    """Hints to the Governor. Given ones replace those of their kind; `clear` drops what was there before."""
+
+    by: str
+    tenant: str
+    schedule: str
+    interval_ms: int | None = None
+    at_ms: int | None = None
+    ttl_ms: int = 3_600_000
+    reason: str = ""
+    cost: int = 0
+    clear: bool = False
+
+
+class Trigger(_Input, frozen=True, tag=33):
+    """One run now, beside whatever is due. A test touches nothing of the schedule."""
+
+    by: str
+    tenant: str
+    schedule: str
+    test: bool = False
+
+
+class SteerSchedule(_Input, frozen=True, tag=34):
+    """Deed is archive, restore or reset_failures."""
+
+    by: str
+    tenant: str
+    schedule: str
+    deed: str
+
+
+class Backfill(_Input, frozen=True, tag=35):
+    """Runs for the occurrences from `from_ms` on and before `to_ms`, a few at a time."""
+
+    by: str
+    tenant: str
+    schedule: str
+    from_ms: int
+    to_ms: int
+    concurrency: int = 10
+    priority: int | None = None
+    newest_first: bool = False
+    forced: bool = False  # also those that ran before
+
+
+class SteerBackfill(_Input, frozen=True, tag=36):
+    """Deed is pause, resume or cancel."""
+
+    by: str
+    tenant: str
+    backfill: int
+    deed: str
+
+
+class RunsKnown(_Input, frozen=True, tag=37):
+    """A fact: of the occurrences that a `FindRuns` effect asked for, these have run before."""
+
+    backfill: int
+    known: tuple[int, ...]
+
+
+class NewZones(_Input, frozen=True, tag=38):
+    """A fact: this owner knows other time zones than the one before it. Next times are told anew."""
+
+    version: str
+
+
 class Pause(_Input, frozen=True, tag=8):
-    """Scope is run, queue, workflow, tenant or schedule; a queue has no tenant."""
+    """Scope is run, queue, workflow, tenant, schedule or group (of schedules); a queue has no tenant."""
 
     by: str
     scope: str
     tenant: str
     name: str
     reason: str = ""
-    until_ms: int | None = None  # of a run
+    until_ms: int | None = None  # of a run, a schedule or a group
     left_as: int | None = None  # a fact: the state in which this run left memory
 
 
@@ -161,6 +253,8 @@ class RunRecord(_Input, frozen=True):
     body: str = ""
     scheduled_ms: int = 0
     schedule: str = ""
+    queue: str = ""
+    backfill: int = 0
 
 
 class Resolve(_Input, frozen=True, tag=12):
@@ -295,6 +389,15 @@ Input = (
     | PutPolicy
     | PutSchedule
     | RemoveSchedule
+    | ApplySchedules
+    | PutHolidays
+    | Advise
+    | Trigger
+    | SteerSchedule
+    | Backfill
+    | SteerBackfill
+    | RunsKnown
+    | NewZones
     | Pause
     | Resume
     | Submit

@@ -164,6 +164,9 @@ def _expected_timers(state: State) -> Iterator[tuple[int, int, int]]:
     for schedule in state.schedules.values():
         if schedule.due:
             yield (schedule.due, Timer.SCHEDULE, schedule.number)
+    for backfill in state.backfills.values():
+        if backfill.due:
+            yield (backfill.due, Timer.BACKFILL, backfill.number)
     for gauge in state.rated.values():
         if gauge.due:
             yield (gauge.due, Timer.RATE, gauge.number)

@@ -25,9 +25,9 @@ from tickwork.core.reports import REPORTS
 from tickwork.core.steps import visit
 from tickwork.core.timers import fire
 from tickwork.core.turn import Turn
+from tickwork.core.zones import UTC_ONLY, Zones
 
-MACHINE = 1  # raised with every change of a rule
-RULES = f"machine {MACHINE}; {conditions.RULES}"
+MACHINE = 2  # raised with every change of a rule
 
 _RULES: dict[type[Any], Callable[[Turn, int, Any], None]] = {**COMMANDS, **REPORTS}
 
@@ -40,11 +40,19 @@ class Outcome(msgspec.Struct):
     closed: list[Run]  # runs that ended and left memory
 
 
+def rules_of(zones: Zones) -> str:
+    """What a row's decisions depend on beside its inputs and the rows before it."""
+    return f"machine {MACHINE}; {conditions.RULES}; tzdata {zones.version}"
+
+
 class Machine:
     """The pure state machine of one partition."""
 
-    def __init__(self, state: State | None = None, *, settings: Settings | None = None) -> None:
-        self.state = state if state is not None else State(settings=settings or Settings())
+    def __init__(
+        self, state: State | None = None, *, settings: Settings | None = None, zones: Zones = UTC_ONLY
+    ) -> None:
+        self.state = state if state is not None else State(settings=settings or Settings(), zones=zones)
+        self.rules = rules_of(self.state.zones)
 
     def apply(self, tick: int, asked: list[inputs.Input]) -> Outcome:
         state = self.state

@@ -13,8 +13,8 @@ from zlib import crc32
 
 import msgspec
 
-from tickwork.core.calendar import Interval
-from tickwork.core.cron import Cron
+from tickwork.core.calendar import Rhythm
+from tickwork.core.governor import Course, Decision
 from tickwork.core.inputs import Input
 from tickwork.core.lanes import (
     OWED_MS_MAX,
@@ -27,8 +27,12 @@ from tickwork.core.lanes import (
     Station,
 )
 from tickwork.core.plan import Plan, Step
+from tickwork.core.schedule import Advice, Governing, Late, Range
+from tickwork.core.schedule import Terms as ScheduleTerms
 from tickwork.core.values import Value
 from tickwork.core.wheel import Wheel
+from tickwork.core.when import Parts, When
+from tickwork.core.zones import UTC_ONLY, Zones
 
 T = TypeVar("T")
 _SHARDS = 256
@@ -117,6 +121,7 @@ class Timer(IntEnum):
     RUN_RESUME = 8
     SLA = 9
     RATE = 10
+    BACKFILL = 11
 
 
 class Clock(msgspec.Struct, frozen=True):
@@ -182,7 +187,9 @@ class Tenant(msgspec.Struct, eq=False):
     gates: "dict[tuple[str, str], Gate]" = msgspec.field(default_factory=dict)
     waits: "dict[tuple[str, str], dict[int, Task]]" = msgspec.field(default_factory=dict)
     budgets: "dict[str, Budget]" = msgspec.field(default_factory=dict)
-    schedules: "dict[str, Schedule]" = msgspec.field(default_factory=dict)
+    schedules: "Names[Schedule]" = msgspec.field(default_factory=Names)
+    groups: "dict[str, Group]" = msgspec.field(default_factory=dict)
+    holidays: dict[str, frozenset[str]] = msgspec.field(default_factory=dict)
     lanes: dict[Step, Lane] = msgspec.field(default_factory=dict)  # finds the lane of a node quickly
 
     def fair_time_at(self, now_ms: int) -> int:
@@ -267,6 +274,8 @@ class Run(msgspec.Struct, gc=False, eq=False):
     pause_reason: str = ""
     scheduled_ms: int = 0  # the nominal time, for a scheduled run
     schedule: str = ""
+    queue: str = ""  # of its schedule, for nodes that name none
+    backfill: int = 0  # whose run this is
     sla_at: int = 0  # tick of the next point of its service level
     sla_next: int = 0  # which of the plan's points that is
     fanning: "dict[int, Task] | None" = None  # maps, repeats and child workflows in progress, by node
@@ -339,20 +348,91 @@ class Policy(msgspec.Struct, eq=False):
     pause_ms: int
 
 
-class Schedule(msgspec.Struct, eq=False):
+class Schedule(msgspec.Struct, gc=False, eq=False):
+    """What fires by itself. The next occurrence is always the first that has no fate yet."""
+
     number: int
     tenant: Tenant
     name: str
     workflow: str
-    every: Cron | Interval
-    expression: str
+    when: When
+    rhythm: Rhythm | None  # None: its times cannot be told any more (`broken` says why)
+    terms: ScheduleTerms
     inputs: Value
+    context: Value
     by: str
-    next_ms: int = 0
-    due: int = 0  # tick of its timer
-    paused: bool = False
-    fired: int = 0
+    owner: str
+    description: str
+    made_ms: int
+    version: int = 1  # raised with every edit
+    next_ms: int = 0  # nominal; 0: none
+    wait_ms: int = 0  # jitter of that start
+    due: int = 0  # tick at which it wants to be looked at
+    fired: int = 0  # runs that were due
     last_fired_ms: int = 0
+    last_success_ms: int = 0  # nominal time of the last run that completed
+    failures: int = 0  # in a row
+    paused: bool = False
+    archived: bool = False
+    pause_reason: str = ""
+    paused_until_ms: int = 0
+    resumed_ms: int = 0  # what was due before and has no fate was due in a pause
+    active: tuple[int, ...] = ()  # its live runs
+    buffer: tuple[int, ...] = ()  # nominal times that wait for one of those to end
+    late: Late | None = None
+    span: Range | None = None  # the last range of fates, which may still grow …
+    joins_ms: int = 0  # … by an occurrence at this time
+    fates: tuple[int, ...] = (0, 0, 0, 0, 0)  # how many of each
+    governing: Governing | None = None
+    course: Course | None = None
+    decision: Decision | None = None
+    advice: Advice | None = None
+    ended: int = 0  # state of the last governed run, until the Governor has heard of it
+    begun_ms: int = 0  # when that run began
+    broken: str = ""
+
+
+class Group(msgspec.Struct, eq=False):
+    """Schedules that are paused together."""
+
+    name: str
+    paused: bool = False
+    reason: str = ""
+    members: dict[int, None] = msgspec.field(default_factory=dict)
+
+
+class BackfillState(IntEnum):
+    ACTIVE = 0
+    PAUSED = 1
+    DONE = 2
+    CANCELLED = 3
+
+
+class Backfill(msgspec.Struct, gc=False, eq=False):
+    """A walk over a window of a schedule's times, a few runs at once. It leaves memory when it has ended."""
+
+    number: int
+    schedule: Schedule
+    by: str
+    from_ms: int
+    to_ms: int
+    concurrency: int
+    priority: int
+    newest_first: bool
+    forced: bool
+    begun_ms: int
+    cursor_ms: int  # the next time to look at
+    state: int = 0
+    exhausted: bool = False  # nothing is left beyond the cursor
+    asked: tuple[int, ...] = ()  # the shell looks whether these ran
+    ready: tuple[int, ...] = ()  # these are to run
+    running: tuple[int, ...] = ()
+    started: int = 0
+    known: int = 0  # had run before
+    succeeded: int = 0
+    failed: int = 0
+    due: int = 0  # tick at which it wants to be looked at
+    span: Range | None = None
 
 
 class State(msgspec.Struct, eq=False):
@@ -377,7 +457,8 @@ class State(msgspec.Struct, eq=False):
     plans: dict[str, Plan] = msgspec.field(default_factory=dict)
     documents: dict[str, bytes] = msgspec.field(default_factory=dict)
     workers: dict[int, Worker] = msgspec.field(default_factory=dict)
-    schedules: dict[int, Schedule] = msgspec.field(default_factory=dict)
+    schedules: Table[Schedule] = msgspec.field(default_factory=Table)
+    backfills: dict[int, Backfill] = msgspec.field(default_factory=dict)
     runs: Table[Run] = msgspec.field(default_factory=Table)
     tasks: Table[Task] = msgspec.field(default_factory=Table)
     lanes: dict[LaneKey, Lane] = msgspec.field(default_factory=dict)
@@ -395,10 +476,15 @@ class State(msgspec.Struct, eq=False):
     stirred: list[Blocker] = msgspec.field(default_factory=list)  # blockers that may have room again
     protected: int = 0  # ready tasks of priority at or above settings.shed_below
     inputs: list[Input] = msgspec.field(default_factory=list)  # of this tick; events point into it
+    zones: Zones = UTC_ONLY  # given by the shell, the same for every tick that it decides
+    parts: Parts = msgspec.field(default_factory=Parts)  # equal expressions are compiled once
+    terms: dict[ScheduleTerms, ScheduleTerms] = msgspec.field(default_factory=dict)  # equal ones are one object
     # ---- of this tick, for those who write rows
     closed: list[Run] = msgspec.field(default_factory=list)  # runs that ended
     ended: list[Task] = msgspec.field(default_factory=list)  # tasks that ended, with their run or before it
     let_in: list[Run] = msgspec.field(default_factory=list)  # runs to which the end of another gave a place
+    spans: list[Range] = msgspec.field(default_factory=list)  # ranges of fates that will not grow any more
+    left_backfills: list[Backfill] = msgspec.field(default_factory=list)  # those that ended
 
 
 def dominant_units(slots: int, more: tuple[int, int, int], capacity: tuple[int, int, int, int]) -> int:

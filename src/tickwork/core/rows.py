@@ -37,6 +37,8 @@ class RunMore(msgspec.Struct, array_like=True, gc=False):
     sla_at: int
     sla_next: int
     parent_run: int
+    queue: str
+    backfill: int
 
 
 class LiveRun(msgspec.Struct, array_like=True, gc=False):
@@ -139,6 +141,7 @@ def _more_of_run(run: Run) -> RunMore | None:
         run.priority, run.key, bool(run.key) and run.tenant.keys.get(run.key) is run, run.body, run.debounce,
         None if gate is None else gate.key, run.gated, run.parent, run.child, run.signals, run.deadline,
         run.resume_at, run.pause_reason, run.scheduled_ms, run.schedule, run.sla_at, run.sla_next, run.parent_run,
+        run.queue, run.backfill,
     )  # fmt: skip
 
 
@@ -238,7 +241,7 @@ def _add_more_to_run(run: Run, more: RunMore, found: Found) -> None:
     if run.parent:
         found.children.append(run)
     run.gated, run.pause_reason, run.sla_next = more.gated, more.pause_reason, more.sla_next
-    run.parent_run = more.parent_run
+    run.parent_run, run.queue, run.backfill = more.parent_run, more.queue, more.backfill
     run.key, run.debounce = more.key, more.debounce
     if more.keyed:
         tenant.keys.add(run.key, run)

@@ -1,6 +1,6 @@
 """The whole state of a partition in pieces, and back.
 
-A header, the documents, and one row for each live run and task: whoever stores them rewrites only the
+A header, the documents, and one row for each schedule, live run and live task: whoever stores them rewrites only the
 rows that changed (`touched`) and the header with them. `capture` and `restore` are inverse: a restored machine
 decides every later tick as the original would, byte for byte. Pieces hold what is state; heaps, indexes
 and timers are found again from it. `digest` is the one number by which two states are compared.
@@ -13,16 +13,21 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from tickwork.core.calendar import Interval
-from tickwork.core.cron import Cron
 from tickwork.core.errors import Corrupt
 from tickwork.core.evolve.setup import join_stations
 from tickwork.core.evolve.upkeep import held_at, label_gauge, make_lane, set_timer, station_of, workflow_gauge
 from tickwork.core.lanes import Gauge, Shed
-from tickwork.core.model import Budget, Gate, Policy, Queue, Schedule, Settings, State, Task, Tenant, Timer, Worker
+from tickwork.core.model import Budget, Gate, Group, Policy, Queue, Settings, State, Task, Tenant, Timer, Worker
 from tickwork.core.plan import plan_of
 from tickwork.core.rows import Found, add_runs, add_tasks, encode_run, encode_task, settle
-from tickwork.core.values import Value
+from tickwork.core.schedulerows import (
+    LiveBackfill,
+    add_backfill,
+    add_schedules,
+    backfill_row,
+    encode_schedule,
+)
+from tickwork.core.zones import UTC_ONLY, Zones
 
 Row = dict[str, Any]
 
@@ -38,16 +43,13 @@ _GAUGE = (
     "refilled_ms", "number", "due", "stirred",
 )  # fmt: skip
 _WORKER = ("number", "id", "queues", "labels", "capacity", "credit", "slots", "more")
-_SCHEDULE = (
-    "number", "name", "workflow", "expression", "inputs", "by", "next_ms", "due", "paused", "fired", "last_fired_ms",
-)  # fmt: skip
 _LANE = ("number", "key", "held", "held_by", "held_since")
 
 _encode = msgspec.msgpack.Encoder(order="deterministic").encode
 
 
 class Header(msgspec.Struct, frozen=True):
-    """Everything that is neither run nor task nor document."""
+    """Everything that is neither run nor task nor schedule nor document."""
 
     settings: Settings
     partition: Row
@@ -56,7 +58,7 @@ class Header(msgspec.Struct, frozen=True):
     labels: list[Row]
     policies: list[Policy]
     workers: list[Row]
-    schedules: list[Row]
+    backfills: list[LiveBackfill]
     lanes: list[Row]
     stations: list[tuple[str, tuple[tuple[str, str], ...], int, bool]]
 
@@ -65,9 +67,10 @@ class Snapshot(NamedTuple):
     """The pieces that `restore` takes, in its order."""
 
     header: bytes
-    documents: list[tuple[str, bytes]]  # by hash
-    runs: list[bytes]  # by number
-    tasks: list[bytes]  # by number
+    documents: Iterable[tuple[str, bytes]]  # by hash
+    runs: Iterable[bytes]  # by number
+    tasks: Iterable[bytes]  # by number
+    schedules: Iterable[bytes] = ()  # by number
 
 
 _decode_header = msgspec.msgpack.Decoder(Header).decode
@@ -86,6 +89,7 @@ def capture(state: State) -> Snapshot:
         documents=_sorted(state.documents),
         runs=[encode_run(run) for run in state.runs.values()],
         tasks=[encode_task(task) for task in state.tasks.values()],
+        schedules=[encode_schedule(schedule) for schedule in state.schedules.values()],
     )
 
 
@@ -101,7 +105,7 @@ def encode_header(state: State) -> bytes:
             labels=[{"label": label, **_row(gauge, _GAUGE)} for label, gauge in _sorted(state.label_gauges)],
             policies=[policy for _, policy in _sorted(state.policies)],
             workers=[_row(worker, _WORKER) for _, worker in _sorted(state.workers)],
-            schedules=[_schedule_row(schedule) for _, schedule in _sorted(state.schedules)],
+            backfills=[backfill_row(backfill) for _, backfill in _sorted(state.backfills)],
             lanes=[_row(lane, _LANE) for _, lane in _sorted(state.lane_numbers)],
             stations=[(*place, station.cursor, station.stirred) for place, station in _sorted(state.stations)],
         )
@@ -127,34 +131,34 @@ def _tenant_row(tenant: Tenant) -> Row:
             for key, gate in _sorted(tenant.gates)
         ],
         "budgets": [(name, budget.booked_ms) for name, budget in _sorted(tenant.budgets)],
+        "groups": [(name, group.reason) for name, group in _sorted(tenant.groups) if group.paused],
+        "holidays": [(name, sorted(dates)) for name, dates in _sorted(tenant.holidays)],
     }
-
-
-def _schedule_row(schedule: Schedule) -> Row:
-    every = schedule.every
-    anchor = (every.every_ms, every.anchor_ms) if isinstance(every, Interval) else None
-    return _row(schedule, _SCHEDULE) | {"tenant": schedule.tenant.id, "interval": anchor}
 
 
 # ---- restore
 
 
 def restore(
-    header: bytes, documents: Iterable[tuple[str, bytes]], runs: Iterable[bytes], tasks: Iterable[bytes]
+    header: bytes,
+    documents: Iterable[tuple[str, bytes]],
+    runs: Iterable[bytes],
+    tasks: Iterable[bytes],
+    schedules: Iterable[bytes] = (),
+    *,
+    zones: Zones = UTC_ONLY,
 ) -> State:
     """Raises `Corrupt` where the pieces are not of one moment."""
     try:
-        return _restore(_decode_header(header), documents, runs, tasks)
+        return _restore(_decode_header(header), Snapshot(header, documents, runs, tasks, schedules), zones)
     except (KeyError, msgspec.DecodeError) as error:
         raise Corrupt(f"the rows do not fit together ({error!r}): rebuild them from the journal") from error
 
 
-def _restore(
-    header: Header, documents: Iterable[tuple[str, bytes]], runs: Iterable[bytes], tasks: Iterable[bytes]
-) -> State:
+def _restore(header: Header, pieces: Snapshot, zones: Zones) -> State:
     """In the order in which things refer to each other; lanes and workers meet last."""
-    state, found = State(settings=header.settings), Found()
-    _restore_partition(state, header, documents)
+    state, found = State(settings=header.settings, zones=zones), Found()
+    _restore_partition(state, header, pieces.documents)
     for tenant in header.tenants:
         _restore_tenant(state, tenant)
     for queue, labels, cursor, _ in header.stations:
@@ -163,10 +167,11 @@ def _restore(
         _restore_lane(state, lane)
     for worker in header.workers:
         _restore_worker(state, worker)
-    for schedule in header.schedules:
-        _restore_schedule(state, schedule)
-    add_runs(state, runs, found)
-    add_tasks(state, tasks, found)
+    add_schedules(state, pieces.schedules)
+    for backfill in header.backfills:
+        add_backfill(state, backfill)
+    add_runs(state, pieces.runs, found)
+    add_tasks(state, pieces.tasks, found)
     settle(state, found)
     if len(state.runs) != state.live_runs:
         raise Corrupt(f"{len(state.runs)} runs for a header of {state.live_runs}: rebuild the rows from the journal")
@@ -225,6 +230,8 @@ def _restore_tenant(state: State, row: Row) -> None:
     tenant.versions = {plan: state.plans[plan] for plan in row["versions"]}
     tenant.budgets = {name: Budget(booked_ms) for name, booked_ms in row["budgets"]}
     tenant.gates = {_tuple(key): Gate(key[1], limit, holding) for key, limit, holding, _ in row["gates"]}
+    tenant.groups = {name: Group(name, paused=True, reason=reason) for name, reason in row["groups"]}
+    tenant.holidays = {name: frozenset(dates) for name, dates in row["holidays"]}
     state.tenants[tenant.id] = tenant
 
 
@@ -240,23 +247,6 @@ def _restore_worker(state: State, row: Row) -> None:
     state.workers[worker.number] = worker
     state.worker_numbers[worker.id] = worker.number
     state.worker_bits |= 1 << worker.number
-
-
-def _restore_schedule(state: State, row: Row) -> None:
-    tenant = state.tenants[row["tenant"]]
-    every: Cron | Interval
-    if row["interval"] is None:
-        every = Cron.parse(row["expression"], path="cron")
-    else:
-        every = Interval(every_ms=row["interval"][0], anchor_ms=row["interval"][1])
-    values = _value(row["inputs"])
-    schedule = Schedule(
-        row["number"], tenant, row["name"], row["workflow"], every, row["expression"], values, row["by"]
-    )
-    _set(schedule, row, ("next_ms", "due", "paused", "fired", "last_fired_ms"))
-    tenant.schedules[schedule.name] = state.schedules[schedule.number] = schedule
-    if schedule.due:
-        set_timer(state, Timer.SCHEDULE, schedule.number, schedule.due)
 
 
 def _restore_lane(state: State, row: Row) -> None:
@@ -295,8 +285,3 @@ def _stir_again(state: State, header: Header) -> None:
     workflows = [gauge for tenant in state.tenants.values() for gauge in tenant.workflow_gauges.values()]
     blockers = [state.shed, *stations, *state.rated.values(), *state.label_gauges.values(), *workflows]
     state.stirred = [blocker for blocker in blockers if blocker.stirred]
-
-
-def _value(raw: Any) -> Value:
-    value: Value = msgspec.convert(raw, Value)
-    return value

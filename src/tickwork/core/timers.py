@@ -6,13 +6,13 @@ the journal.
 
 from collections.abc import Callable
 
+from tickwork.core.backfills import look_at_backfill
 from tickwork.core.commands import resolve_redriven
 from tickwork.core.definition import ApprovalNode, EventNode
 from tickwork.core.effects import Alert, Stop
 from tickwork.core.events import (
     RateDue,
     RunDue,
-    RunScheduled,
     SlaReached,
     TaskDue,
     TaskFailed,
@@ -20,9 +20,9 @@ from tickwork.core.events import (
 )
 from tickwork.core.lifecycle import ENDED, RunState, RunTrigger
 from tickwork.core.model import Timer
+from tickwork.core.occurrences import look
 from tickwork.core.plan import Kind
 from tickwork.core.steps import end_run, fail_or_retry, resume_run
-from tickwork.core.timetext import instant_text
 from tickwork.core.turn import Turn
 
 
@@ -35,25 +35,6 @@ def _run_start(turn: Turn, number: int) -> None:
     turn.emit(RunDue(number))
     if run.state == RunState.FAILED:
         resolve_redriven(turn, run)
-
-
-def _schedule(turn: Turn, number: int) -> None:
-    state = turn.state
-    schedule = state.schedules[number]
-    due_ms = schedule.next_ms
-    next_ms = schedule.every.next_ms(due_ms) or 0
-    tenant = schedule.tenant
-    missed = ""
-    if schedule.workflow not in tenant.plans:
-        missed = "unknown_workflow"
-    elif tenant.runs.get(f"sched-{schedule.name}-{instant_text(due_ms)}") is not None:
-        missed = "already_there"
-    elif state.live_runs >= state.settings.max_live_runs or tenant.active >= tenant.max_live_runs:
-        missed = "overloaded"
-    run = 0 if missed else state.next_number
-    turn.emit(RunScheduled(run, number, due_ms, next_ms, missed))
-    if missed:
-        turn.effects.append(Alert("occurrence_missed", tenant.id, schedule.name, missed))
 
 
 def _retry(turn: Turn, number: int) -> None:
@@ -117,7 +98,8 @@ def _rate(turn: Turn, number: int) -> None:
 
 _RULES: dict[Timer, Callable[[Turn, int], None]] = {
     Timer.RUN_START: _run_start,
-    Timer.SCHEDULE: _schedule,
+    Timer.SCHEDULE: look,
+    Timer.BACKFILL: look_at_backfill,
     Timer.RETRY: _retry,
     Timer.WAIT: _wait,
     Timer.QUEUED: _queued,

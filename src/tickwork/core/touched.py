@@ -16,6 +16,8 @@ from tickwork.core.evolve import live_tasks
 from tickwork.core.lifecycle import RunTrigger
 from tickwork.core.model import BLOCK_BITS, State, Table
 from tickwork.core.rows import encode_run, encode_task
+from tickwork.core.schedule import Range
+from tickwork.core.schedulerows import encode_schedule
 
 T = TypeVar("T")
 PAUSE, RESUME = int(RunTrigger.PAUSE), int(RunTrigger.RESUME)
@@ -28,6 +30,9 @@ class Changes(msgspec.Struct):
     gone_runs: list[int]
     live_tasks: list[tuple[int, bytes]]
     gone_tasks: list[int]
+    schedules: list[tuple[int, bytes]]
+    gone_schedules: list[int]
+    spans: list[Range]  # ranges of fates, each in place of one that began at the same time
 
 
 class Touched:
@@ -36,11 +41,13 @@ class Touched:
     What is newer than the last taking has no row yet and is taken whole, so only older numbers are noted.
     """
 
-    __slots__ = ("_new", "runs", "tasks")
+    __slots__ = ("_new", "runs", "schedules", "spans", "tasks")
 
     def __init__(self, state: State) -> None:
         self.runs: set[int] = set()
         self.tasks: set[int] = set()
+        self.schedules: set[int] = set()
+        self.spans: list[Range] = []
         self._new = state.next_number  # from here on nothing was ever taken
 
     def note(self, state: State, events: Iterable[ev.Event]) -> None:
@@ -62,8 +69,13 @@ class Touched:
                 self.runs.add(run.number)
             if run.parent:
                 self.add_task(state, run.parent)
+            if run.schedule:
+                schedule = run.tenant.schedules.get(run.schedule)
+                if schedule is not None:
+                    self.schedules.add(schedule.number)
         for run in state.let_in:
             self.runs.add(run.number)
+        self.spans += state.spans
 
     def add_task(self, state: State, number: int) -> None:
         """A task and its run. Where it ended meanwhile, its run is found with it."""
@@ -78,7 +90,12 @@ class Touched:
         new = self._new
         runs = sorted(number for number in self.runs if number < new)
         tasks = sorted(number for number in self.tasks if number < new)
+        numbers, spans = sorted(self.schedules), self.spans
         self.runs, self.tasks, self._new = set(), set(), state.next_number
+        self.schedules, self.spans = set(), []
+        schedules = [one for number in numbers if (one := state.schedules.get(number)) is not None]
+        spans += [one.span for one in schedules if one.span is not None]
+        spans += [one.span for one in state.backfills.values() if one.span is not None]
         live_runs = [run for number in runs if (run := state.runs.get(number)) is not None]
         live_tasks = [task for number in tasks if (task := state.tasks.get(number)) is not None]
         live_runs += _since(state.runs, new)
@@ -88,6 +105,9 @@ class Touched:
             [number for number in runs if number not in state.runs],
             [(task.number, encode_task(task)) for task in live_tasks],
             [number for number in tasks if number not in state.tasks],
+            [(one.number, encode_schedule(one)) for one in schedules],
+            [number for number in numbers if number not in state.schedules],
+            spans,
         )
 
 
@@ -124,8 +144,28 @@ def _moved(touched: Touched, state: State, event: ev.RunMoved) -> None:
 
 
 def _scheduled(touched: Touched, _state: State, event: ev.RunScheduled) -> None:
-    if event.run:
-        touched.runs.add(event.run)
+    touched.runs.add(event.run)
+    touched.schedules.add(event.schedule)
+
+
+def _schedule(touched: Touched, _state: State, event: Any) -> None:
+    touched.schedules.add(event.schedule)
+
+
+def _scope(touched: Touched, state: State, event: ev.ScopePaused | ev.ScopeResumed) -> None:
+    """A group takes its members with it; every other scope is in the header."""
+    asked: Any = state.inputs[event.input]
+    if asked.scope == "group":
+        group = state.tenants[asked.tenant].groups.get(asked.name)
+        touched.schedules.update(group.members if group is not None else ())
+
+
+def _restored(touched: Touched, state: State, event: ev.RunRestored) -> None:
+    _run(touched, state, event)
+    run = state.runs.get(event.run)
+    schedule = run.tenant.schedules.get(run.schedule) if run is not None and run.schedule else None
+    if schedule is not None:
+        touched.schedules.add(schedule.number)
 
 
 def _spawned(touched: Touched, _state: State, event: ev.RunSpawned) -> None:
@@ -157,7 +197,21 @@ RULES: dict[type[Any], Callable[[Touched, State, Any], None]] = {
     ev.RunDebounced: _run,
     ev.RunScheduled: _scheduled,
     ev.RunSpawned: _spawned,
-    ev.RunRestored: _run,
+    ev.RunRestored: _restored,
+    ev.SchedulePut: _schedule,
+    ev.ScheduleRemoved: _schedule,
+    ev.SchedulePaused: _schedule,
+    ev.ScheduleResumed: _schedule,
+    ev.ScheduleDecided: _schedule,
+    ev.Advised: _schedule,
+    ev.ScheduleSteered: _schedule,
+    ev.CatchUpDecided: _schedule,
+    ev.OccurrencesPassed: _schedule,
+    ev.OccurrenceBuffered: _schedule,
+    ev.OccurrencesCancelled: _schedule,
+    ev.ScheduleMoved: _schedule,
+    ev.ScopePaused: _scope,
+    ev.ScopeResumed: _scope,
     ev.RunRerun: _run,
     ev.RunGated: _run,
     ev.GateTaken: _run,
@@ -191,8 +245,9 @@ ENDINGS = frozenset({ev.TaskSucceeded, ev.TaskFailed, ev.TaskAnswered, ev.FanEnd
 # All that these change is in the header, or in a document.
 HEADER_ONLY = frozenset(
     {
-        ev.DefinitionPut, ev.TenantPut, ev.QueuePut, ev.LabelLimitPut, ev.PolicyPut, ev.SchedulePut, ev.ScheduleRemoved,
-        ev.ScopePaused, ev.ScopeResumed, ev.InputRefused, ev.Duplicate, ev.StaleReport, ev.GapNoted, ev.PolicyDecided,
-        ev.WorkerOffered, ev.WorkerGone, ev.LaneHeld, ev.RateDue, ev.LoadShed,
+        ev.DefinitionPut, ev.TenantPut, ev.QueuePut, ev.LabelLimitPut, ev.PolicyPut, ev.HolidaysPut, ev.ZonesNoted,
+        ev.InputRefused, ev.Duplicate, ev.StaleReport, ev.GapNoted, ev.PolicyDecided, ev.WorkerOffered, ev.WorkerGone,
+        ev.LaneHeld, ev.RateDue, ev.LoadShed, ev.BackfillBegun, ev.BackfillSteered, ev.BackfillAsked, ev.BackfillTold,
+        ev.BackfillEnded,
     }
 )  # fmt: skip

@@ -10,19 +10,21 @@ from collections.abc import Iterable
 from tickwork.core.errors import Corrupt, ReplayDiffers
 from tickwork.core.events import Event
 from tickwork.core.inputs import Input
-from tickwork.core.machine import RULES, Machine
+from tickwork.core.machine import Machine, rules_of
+from tickwork.core.zones import UTC_ONLY
 from tickwork.journal.record import GENESIS, Row, Sealed, seal, unseal
 
 
 class Recorder:
     """The writing end: seq and hash of the next row follow from the last one."""
 
-    def __init__(self, *, seq: int = 0, head: bytes = GENESIS) -> None:
+    def __init__(self, *, seq: int = 0, head: bytes = GENESIS, rules: str = rules_of(UTC_ONLY)) -> None:
         self.seq = seq
         self.head = head
+        self._rules = rules
 
     def row(self, tick: int, inputs: list[Input], events: list[Event]) -> Sealed:
-        sealed = seal(Row(self.seq + 1, tick, RULES, inputs, events), self.head)
+        sealed = seal(Row(self.seq + 1, tick, self._rules, inputs, events), self.head)
         self.seq, self.head = sealed.seq, sealed.hash
         return sealed
 
@@ -31,7 +33,7 @@ def replay(rows: Iterable[Sealed], machine: Machine, *, head: bytes = GENESIS, s
     """Bring `machine` from just after `seq` to the end of these rows. Returns the last hash."""
     for sealed in rows:
         row = _next(sealed, head, seq, machine.state.tick)
-        if row.rules == RULES:
+        if row.rules == machine.rules:
             outcome = machine.apply(row.tick, row.inputs)
             if outcome.taken != len(row.inputs) or outcome.events != row.events:
                 raise ReplayDiffers(_difference(row, outcome.taken, outcome.events), seq=row.seq)

@@ -11,6 +11,7 @@ from typing import Protocol
 import msgspec
 
 from tickwork.core.errors import Conflict, TickworkError, Unavailable
+from tickwork.core.schedule import Range
 from tickwork.journal.record import GENESIS, Sealed
 
 
@@ -106,14 +107,27 @@ class CacheRow(msgspec.Struct, frozen=True, gc=False):
     kept_ms: int
 
 
+class BackfillRow(msgspec.Struct, frozen=True, gc=False):
+    """A backfill that has ended."""
+
+    number: int
+    tenant: str
+    schedule: str
+    data: bytes  # core.schedulerows.LiveBackfill
+
+
 class Rows(msgspec.Struct):
     """What changed since the watermark, each thing as it stands now. Written whole or not at all."""
 
-    header: bytes = b""  # everything of the machine that is neither run nor task nor document
+    header: bytes = b""  # everything of the machine that is neither run, task, schedule nor document
     live_runs: list[tuple[int, bytes]] = []
     gone_runs: list[int] = []
     live_tasks: list[tuple[int, bytes]] = []
     gone_tasks: list[int] = []
+    schedules: list[tuple[int, bytes]] = []
+    gone_schedules: list[int] = []
+    fates: list[Range] = []  # each in place of one of the same schedule, backfill and beginning
+    backfills: list[BackfillRow] = []
     definitions: list[DefinitionRow] = []
     reopened: list[int] = []  # ended runs that are live again; what their rows say of attempts is kept
     runs: list[RunRow] = []
@@ -132,6 +146,7 @@ class Loaded(msgspec.Struct):
     documents: list[tuple[str, bytes]]
     live_runs: list[bytes]  # by number
     live_tasks: list[bytes]  # by number
+    schedules: list[bytes]  # by number
     tail: list[Sealed]
 
 
@@ -199,6 +214,13 @@ class Store(Protocol):
     async def read_cache(self, keys: Sequence[str]) -> dict[str, CacheRow]: ...
 
     async def read_definition(self, tenant: str, digest: str) -> DefinitionRow | None: ...
+
+    async def read_fates(self, tenant: str, schedule: str, *, from_ms: int, to_ms: int, limit: int) -> list[Range]:
+        """Ranges of fates that have a time in the window `from_ms` to before `to_ms`, by their beginning. All schedules
+        that ever had this name count."""
+
+    async def list_backfills(self, tenant: str, *, limit: int) -> list[BackfillRow]:
+        """Those that ended, newest (highest number) first."""
 
     async def add_log_chunks(self, chunks: Sequence[LogChunk]) -> None:
         """Repeating a chunk changes nothing."""

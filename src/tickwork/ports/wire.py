@@ -5,9 +5,12 @@ made from these structs, so a field's docstring is its documentation. Nothing pr
 except the worker's exchange, which is MessagePack (`ports/exchange.py`).
 """
 
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
+
+from tickwork.core.schedule import CatchUp as CatchUpPolicy
+from tickwork.core.schedule import Overlap
 
 
 class _Model(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -132,18 +135,156 @@ class Workflows(_Model, frozen=True, kw_only=True):
     workflows: tuple[Workflow, ...]
 
 
+class Fates(_Model, frozen=True, kw_only=True):
+    """How many occurrences ended how."""
+
+    ran: int = 0
+    coalesced: int = 0
+    skipped: int = 0
+    missed: int = 0
+    cancelled: int = 0
+
+
+class Hints(_Model, frozen=True, kw_only=True):
+    interval: str = ""
+    at: str | None = None
+    expires_at: str
+    reason: str = ""
+    by: str = ""
+    cost: int = 0
+
+
+class Governed(_Model, frozen=True, kw_only=True):
+    """Of a schedule whose next time the Governor decides: by what, and from which candidates."""
+
+    source: str = ""
+    candidates: tuple[tuple[str, str], ...] = ()  # source, time
+    min: str = ""
+    max: str = ""
+    failures: int = 0
+    hints: Hints | None = None
+
+
 class Schedule(_Model, frozen=True, kw_only=True):
     name: str
     workflow: str
     expression: str
+    timezone: str = "UTC"
+    says: str = ""  # the expression in words
+    description: str = ""
+    owner: str = ""  # the application that declares it in code
+    queue: str = ""
+    overlap: str = "allow"
+    catch_up: str = "last"
+    automatic_backfill: bool = False
+    jitter: bool = False
+    group: str = ""
     paused: bool = False
+    archived: bool = False
+    pause_reason: str = ""
+    paused_until: str | None = None
     next_at: str | None = None
+    starts_at: str | None = None  # with its jitter, where that is later
     last_fired_at: str | None = None
+    last_success_at: str | None = None
     fired: int = 0
+    failures: int = 0
+    active: int = 0
+    buffered: int = 0
+    fates: Fates = Fates()
+    governed: Governed | None = None
+    broken: str = ""
 
 
 class Schedules(_Model, frozen=True, kw_only=True):
     schedules: tuple[Schedule, ...]
+    next: str | None = None  # cursor of the next page
+
+
+class Time(_Model, frozen=True, kw_only=True):
+    utc: str
+    local: str
+
+
+class ScheduleWarning(_Model, frozen=True, kw_only=True):
+    code: str
+    text: str
+
+
+class SchedulePreview(_Model, frozen=True, kw_only=True):
+    """What a schedule will do: in words, its next times, and what looks like a mistake."""
+
+    says: str
+    next: tuple[Time, ...] = ()
+    warnings: tuple[ScheduleWarning, ...] = ()
+    tzdata: str = ""
+
+
+class Occurrence(_Model, frozen=True, kw_only=True):
+    """Neighbouring occurrences with one fate."""
+
+    schedule: str
+    from_at: str
+    to_at: str
+    count: int
+    fate: str
+    cause: str = ""
+    backfill: int | None = None
+
+
+class Occurrences(_Model, frozen=True, kw_only=True):
+    occurrences: tuple[Occurrence, ...]
+
+
+class Triggered(_Model, frozen=True, kw_only=True):
+    run_id: str
+
+
+class Backfill(_Model, frozen=True, kw_only=True):
+    number: int
+    schedule: str
+    state: str  # active, paused, done, cancelled
+    start: str
+    end: str
+    by: str = ""
+    forced: bool = False
+    newest_first: bool = False
+    concurrency: int = 10
+    started: int = 0
+    running: int = 0
+    succeeded: int = 0
+    failed: int = 0
+    known: int = 0  # had run before
+    position: str | None = None  # how far it has come
+    run_ids: tuple[str, ...] = ()  # of a preview or a new one: all that it may begin, as far as they fit
+    count: int = 0  # how many that are
+
+
+class Backfills(_Model, frozen=True, kw_only=True):
+    backfills: tuple[Backfill, ...]
+
+
+class CatchUp(_Model, frozen=True, kw_only=True):
+    """What is late with one schedule, and what its policy will make of it."""
+
+    schedule: str
+    policy: str
+    late_since: str
+    late: int
+    runs: int
+    passed: int
+    fate: str = ""
+    cause: str = ""
+    first_run_at: str | None = None
+    spread: str = ""
+
+
+class CatchUps(_Model, frozen=True, kw_only=True):
+    schedules: tuple[CatchUp, ...]
+
+
+class Holidays(_Model, frozen=True, kw_only=True):
+    lists: dict[str, tuple[str, ...]] = {}
 
 
 class Worker(_Model, frozen=True, kw_only=True):
@@ -290,12 +431,81 @@ class Signal(_Request, frozen=True, kw_only=True):
     payload: Any = None
 
 
+class GovernorRequest(_Request, frozen=True, kw_only=True):
+    """Hard limits for the Governor; "": none."""
+
+    min: str = ""
+    max: str = ""
+
+
 class ScheduleRequest(_Request, frozen=True, kw_only=True):
+    """One of cron, every, at and rrule says when."""
+
     workflow: str
     cron: str = ""
     every: str = ""  # 5m, PT5M
+    at: str = ""  # one instant
+    rrule: str = ""
+    anchor: str = ""  # where an interval or a rule counts from
     timezone: str = "UTC"
+    dst_gap: Literal["auto", "shift", "skip", "end"] = "auto"
+    dst_overlap: Literal["auto", "first", "second", "both"] = "auto"
+    include: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+    business_days: bool = False
+    holidays: tuple[str, ...] = ()
+    start: str = ""
+    end: str = ""
+    max_runs: int = 0
     inputs: dict[str, Any] = {}
+    context: Any = None
+    time_input: str = "scheduled_time"
+    context_input: str = "context"
+    queue: str = ""
+    priority: int | None = None
+    overlap: Overlap = "allow"
+    buffer: int = 100
+    catch_up: CatchUpPolicy = "last"
+    catch_up_window: str = ""  # of window: how far back; of spread: over how long
+    catch_up_cap: int = 1_000
+    grace: str = "1m"
+    automatic_backfill: bool = False
+    jitter: bool = False
+    pause_after: int = 0
+    group: str = ""
+    description: str = ""
+    governor: GovernorRequest | None = None
+
+
+class ScheduleSet(_Request, frozen=True, kw_only=True):
+    """All schedules of an owner: what it had and the set lacks is removed."""
+
+    owner: str
+    schedules: dict[str, ScheduleRequest] = {}
+
+
+class HintRequest(_Request, frozen=True, kw_only=True):
+    """Advice to the Governor: an interval, one time, or both."""
+
+    interval: str = ""
+    at: str = ""
+    ttl: str = "1h"
+    reason: str = ""
+    cost: int = 0
+
+
+class BackfillRequest(_Request, frozen=True, kw_only=True):
+    start: str
+    end: str
+    concurrency: int = 10
+    priority: int | None = None
+    newest_first: bool = False
+    forced: bool = False
+    preview: bool = False
+
+
+class HolidaysRequest(_Request, frozen=True, kw_only=True):
+    dates: tuple[str, ...]
 
 
 class QueueRequest(_Request, frozen=True, kw_only=True):
@@ -310,3 +520,4 @@ class Publication(_Request, frozen=True, kw_only=True):
 
     documents: tuple[Any, ...] = ()
     schedules: dict[str, ScheduleRequest] = {}
+    application: str = ""  # whose schedules these are; those it no longer declares end. "": nobody's

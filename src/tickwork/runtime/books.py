@@ -19,7 +19,7 @@ from tickwork.core.plan import Kind
 from tickwork.core.snapshot import encode_header
 from tickwork.core.touched import Touched
 from tickwork.core.values import Value
-from tickwork.ports.store import CacheRow, ChildRow, DefinitionRow, Rows, RunRow
+from tickwork.ports.store import BackfillRow, CacheRow, ChildRow, DefinitionRow, Rows, RunRow
 from tickwork.runtime.vault import encode_value
 
 ERROR_CHARACTERS_MAX = 500
@@ -82,6 +82,8 @@ class Window:
         self.cache: dict[str, CacheRow] = {}
         self.definitions: list[DefinitionRow] = []
         self.reopened: list[int] = []
+        self.backfills: list[BackfillRow] = []
+        self.fates: list[Range] = []  # while they are being written
         self.ticks = 0
 
 
@@ -112,6 +114,10 @@ class Books:
                 handler(self, event, inputs, now_ms)
         for run in state.closed:
             self._close(run, now_ms)
+        for backfill in state.left_backfills:
+            schedule = backfill.schedule
+            data = attempts_encoder.encode(backfill_row(backfill))
+            window.backfills.append(BackfillRow(backfill.number, schedule.tenant.id, schedule.name, data))
         self._touched.note(state, events)
 
     def _open(self, number: int) -> None:
@@ -187,6 +193,9 @@ class Books:
         changes = self._touched.take(state)
         rows.live_runs, rows.gone_runs = changes.live_runs, changes.gone_runs
         rows.live_tasks, rows.gone_tasks = changes.live_tasks, changes.gone_tasks
+        rows.schedules, rows.gone_schedules = changes.schedules, changes.gone_schedules
+        rows.fates, rows.backfills = changes.spans, window.backfills
+        window.fates = rows.fates
         return rows
 
     def written(self) -> None:
@@ -253,6 +262,17 @@ class Books:
             if window is not None:
                 found |= window.children.get((run, step), {})
         return found
+
+    def fates_of(self, tenant: str, schedule: str) -> list[Range]:
+        """Ranges that the store may not have as they are now: those that closed, then the one that may still grow."""
+        closed = [*(self.writing.fates if self.writing is not None else ()), *self._touched.spans]
+        owner = self.state.tenants.get(tenant)
+        one = owner.schedules.get(schedule) if owner is not None else None
+        growing = [one.span] if one is not None and one.span is not None else []
+        growing += [
+            walk.span for walk in self.state.backfills.values() if walk.schedule is one and walk.span is not None
+        ]
+        return [span for span in closed if (span.tenant, span.name) == (tenant, schedule)] + growing
 
     def find_cached(self, key: str) -> CacheRow | None:
         for window in (self.window, self.writing):

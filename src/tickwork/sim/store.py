@@ -10,8 +10,10 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, TypeVar
 
 from tickwork.core.errors import Unavailable
+from tickwork.core.schedule import Range
 from tickwork.journal.record import Sealed
 from tickwork.ports.store import (
+    BackfillRow,
     CacheRow,
     DefinitionRow,
     Head,
@@ -152,6 +154,14 @@ class SimStore:
 
     async def read_definition(self, tenant: str, digest: str) -> DefinitionRow | None:
         return await self._read("read_definition", lambda: self.inner.read_definition(tenant, digest))
+
+    async def read_fates(self, tenant: str, schedule: str, *, from_ms: int, to_ms: int, limit: int) -> list[Range]:
+        return await self._read(
+            "read_fates", lambda: self.inner.read_fates(tenant, schedule, from_ms=from_ms, to_ms=to_ms, limit=limit)
+        )
+
+    async def list_backfills(self, tenant: str, *, limit: int) -> list[BackfillRow]:
+        return await self._read("list_backfills", lambda: self.inner.list_backfills(tenant, limit=limit))
 
     async def add_log_chunks(self, chunks: Sequence[LogChunk]) -> None:
         await self._write("add_log_chunks", lambda: self.inner.add_log_chunks(chunks), lambda _: None)

@@ -13,8 +13,10 @@ from itertools import islice
 import msgspec
 
 from tickwork.core.errors import Corrupt, Unavailable
+from tickwork.core.schedule import Range
 from tickwork.journal.record import GENESIS, Sealed
 from tickwork.ports.store import (
+    BackfillRow,
     CacheRow,
     DefinitionRow,
     Fenced,
@@ -43,6 +45,7 @@ class Partition(msgspec.Struct):
     documents: dict[str, bytes] = {}
     live_runs: dict[int, bytes] = {}
     live_tasks: dict[int, bytes] = {}
+    schedules: dict[int, bytes] = {}
 
 
 class MemoryDisk:
@@ -59,6 +62,8 @@ class MemoryDisk:
         self.attempts: dict[int, list[bytes]] = defaultdict(list)
         self.children: dict[tuple[int, int], dict[int, bytes]] = defaultdict(dict)
         self.cache: dict[str, CacheRow] = {}
+        self.fates: dict[tuple[str, str], dict[tuple[int, int, int, int], Range]] = defaultdict(dict)
+        self.backfills: dict[Place, BackfillRow] = {}
         self.log_chunks: dict[tuple[int, int], dict[int, LogChunk]] = defaultdict(dict)
 
     def add_run(self, place: Place, row: RunRow) -> None:
@@ -135,7 +140,7 @@ class MemoryStore:
     async def load(self, partition: int) -> Loaded:
         found = self._disk.partitions.get(partition)
         if found is None:
-            return Loaded(Head(0), b"", b"", GENESIS, [], [], [], [])
+            return Loaded(Head(0), b"", b"", GENESIS, [], [], [], [], [])
         return Loaded(
             found.head,
             found.settings,
@@ -144,6 +149,7 @@ class MemoryStore:
             sorted(found.documents.items()),
             [found.live_runs[number] for number in sorted(found.live_runs)],
             [found.live_tasks[number] for number in sorted(found.live_tasks)],
+            [found.schedules[number] for number in sorted(found.schedules)],
             found.journal[found.head.watermark :],
         )
 
@@ -181,6 +187,16 @@ class MemoryStore:
     async def read_definition(self, tenant: str, digest: str) -> DefinitionRow | None:
         return self._disk.definitions.get((tenant, digest))
 
+    async def read_fates(self, tenant: str, schedule: str, *, from_ms: int, to_ms: int, limit: int) -> list[Range]:
+        found = self._disk.fates.get((tenant, schedule), {})
+        spans = (found[place] for place in sorted(found))
+        return list(islice((one for one in spans if one.from_ms < to_ms and one.to_ms >= from_ms), max(limit, 0)))
+
+    async def list_backfills(self, tenant: str, *, limit: int) -> list[BackfillRow]:
+        found = self._disk.backfills
+        own = (found[place] for place in sorted(found, reverse=True) if found[place].tenant == tenant)
+        return list(islice(own, max(limit, 0)))
+
     async def add_log_chunks(self, chunks: Sequence[LogChunk]) -> None:
         for chunk in chunks:
             self._disk.log_chunks[chunk.task, chunk.attempt].setdefault(chunk.chunk, chunk)
@@ -213,6 +229,9 @@ def _write_live(found: Partition, rows: Rows) -> None:
     for number in rows.gone_tasks:
         found.live_tasks.pop(number, None)
     found.live_tasks.update(rows.live_tasks)
+    for number in rows.gone_schedules:
+        found.schedules.pop(number, None)
+    found.schedules.update(rows.schedules)
     found.documents.update((row.hash, row.document) for row in rows.definitions)
 
 
@@ -231,6 +250,10 @@ def _write_ended(disk: MemoryDisk, partition: int, rows: Rows) -> None:
         disk.children[child.run, child.step][child.child] = child.value
     for kept in rows.cache:
         disk.cache[kept.key] = kept
+    for span in rows.fates:
+        disk.fates[span.tenant, span.name][span.from_ms, span.schedule, span.backfill, partition] = span
+    for backfill in rows.backfills:
+        disk.backfills[backfill.number, partition] = backfill
 
 
 def _wanted(disk: MemoryDisk, wanted: RunFilter) -> Iterator[RunRow]:

@@ -11,7 +11,9 @@ from typing import Any
 
 from tickwork.core import events as ev
 from tickwork.core.evolve.arrivals import ARRIVAL_HANDLERS, child_id, record_of_run, run_of_record
+from tickwork.core.evolve.backfills import BACKFILL_HANDLERS
 from tickwork.core.evolve.runs import RUN_HANDLERS, output_of
+from tickwork.core.evolve.schedules import SCHEDULE_HANDLERS
 from tickwork.core.evolve.setup import SETUP_HANDLERS
 from tickwork.core.evolve.tasks import TASK_HANDLERS, has_children_to_give, live_tasks
 from tickwork.core.inputs import Input
@@ -36,6 +38,7 @@ def begin_tick(state: State, tick: int, inputs: list[Input]) -> None:
     state.now_ms = state.settings.clock.ms_of(tick)
     state.inputs = inputs
     state.closed, state.ended, state.let_in = [], [], []
+    state.spans, state.left_backfills = [], []
 
 
 def evolve(state: State, event: ev.Event) -> None:
@@ -58,10 +61,13 @@ HANDLERS: dict[type[Any], Callable[[State, Any], None]] = {
     **SETUP_HANDLERS,
     **ARRIVAL_HANDLERS,
     **RUN_HANDLERS,
+    **SCHEDULE_HANDLERS,
+    **BACKFILL_HANDLERS,
     **TASK_HANDLERS,
     ev.InputRefused: _on_refused,
     ev.StaleReport: _on_stale,
     ev.Duplicate: _nothing,
     ev.GapNoted: _nothing,
     ev.PolicyDecided: _nothing,
+    ev.ZonesNoted: _nothing,
 }

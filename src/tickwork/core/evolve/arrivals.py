@@ -4,17 +4,20 @@ from collections.abc import Callable
 from typing import Any
 
 from tickwork.core import events as ev
+from tickwork.core.definition import Definition
+from tickwork.core.errors import Refused
+from tickwork.core.evolve.backfills import backfill_run_begun, backfill_run_id
 from tickwork.core.evolve.runs import arm_sla
-from tickwork.core.evolve.setup import arm_schedule, stop_schedule
+from tickwork.core.evolve.schedules import run_begun, run_returned
 from tickwork.core.evolve.tasks import count_ended, keep_result
 from tickwork.core.evolve.upkeep import clear_timer, set_timer, want
-from tickwork.core.inputfields import scheduled_inputs
+from tickwork.core.inputfields import filled
 from tickwork.core.inputs import Redrive, Rerun, Resolve, RunRecord, Submit
 from tickwork.core.lifecycle import ENDED, Phase
-from tickwork.core.model import BLOCK_BITS, Gate, Run, State, Task, Tenant, Timer
+from tickwork.core.model import BLOCK_BITS, Gate, Run, Schedule, State, Task, Tenant, Timer
 from tickwork.core.plan import Plan
-from tickwork.core.timetext import instant_text
-from tickwork.core.values import Value
+from tickwork.core.timetext import instant_text, zoned_text
+from tickwork.core.values import Value, decode, pack
 
 
 def add_run(state: State, run: Run) -> None:
@@ -94,19 +97,57 @@ def _on_debounced(state: State, event: ev.RunDebounced) -> None:
 
 def _on_scheduled(state: State, event: ev.RunScheduled) -> None:
     schedule = state.schedules[event.schedule]
-    tenant = schedule.tenant
-    stop_schedule(state, schedule)
-    schedule.fired += 1
-    schedule.last_fired_ms = event.due_ms
-    arm_schedule(state, schedule, event.next_ms)
-    if not event.run:
-        return
-    run_id = f"sched-{schedule.name}-{instant_text(event.due_ms)}"
+    tenant, terms = schedule.tenant, schedule.terms
+    backfill = state.backfills[event.backfill] if event.backfill else None
     plan = tenant.plans[schedule.workflow]
-    inputs = scheduled_inputs(plan.definition, schedule.inputs, event.due_ms)
-    run = _new_run(state, event.run, run_id, tenant, plan, inputs, schedule.by, "schedule")
-    run.schedule, run.scheduled_ms = schedule.name, event.due_ms
-    _arrive(state, run)
+    inputs = scheduled_inputs(state, schedule, plan.definition, event.due_ms)
+    by, source = schedule.by, "schedule"
+    if backfill is not None:
+        by, source, run_id = backfill.by, "backfill", backfill_run_id(backfill, event.due_ms)
+    elif event.input >= 0:
+        asked: Any = state.inputs[event.input]
+        by, source, run_id = asked.by, event.way, _free_id(tenant, f"sched-{schedule.name}-{event.way}", event.due_ms)
+    else:
+        run_id = f"sched-{schedule.name}-{instant_text(event.due_ms)}"
+    run = _new_run(state, event.run, run_id, tenant, plan, inputs, by, source)
+    run.schedule, run.scheduled_ms, run.queue = schedule.name, event.due_ms, terms.queue
+    run.priority = terms.priority
+    if backfill is not None:
+        run.backfill, run.priority = backfill.number, backfill.priority
+        backfill_run_begun(state, backfill, run, event.due_ms)
+    else:
+        run_begun(state, schedule, run, event)
+    if event.start_at:
+        add_run(state, run)
+        _start_later(state, run, event.start_at)
+    else:
+        _arrive(state, run)
+
+
+def scheduled_inputs(state: State, schedule: Schedule, definition: Definition, at_ms: int) -> Value:
+    """The inputs of a scheduled run: those of its schedule, its nominal time in the schedule's zone, its context."""
+    value = schedule.inputs
+    if not (value is None or isinstance(value, bytes)):
+        return value
+    try:
+        zone = state.zones.get(schedule.when.zone)
+        more = filled(definition, schedule.terms, schedule.context, zoned_text(at_ms, zone.offset_s(at_ms // 1000)))
+    except Refused:  # the workflow has changed since, or the zone has gone: the run's own check will say so
+        more = {}
+    if not more:
+        return value
+    plain = {} if value is None else decode(value, what="inputs")
+    return pack(plain | more)
+
+
+def _free_id(tenant: Tenant, stem: str, now_ms: int) -> str:
+    """Several triggers of one tick are as many runs. All of them are here: nothing ends among inputs."""
+    run_id = first = f"{stem}-{instant_text(now_ms)}"
+    count = 1
+    while tenant.runs.get(run_id) is not None:
+        count += 1
+        run_id = f"{first}-{count}"
+    return run_id
 
 
 def child_id(task: Task, child: int, number: int) -> str:
@@ -139,6 +180,8 @@ def _on_restored(state: State, event: ev.RunRestored) -> None:
     add_run(state, run)
     tenant.failed -= 1
     tenant.active += 1
+    if run.schedule:
+        run_returned(run)
     if event.start_at:
         tenant.redrive_ms = state.settings.clock.ms_of(event.start_at)
         _start_later(state, run, event.start_at)
@@ -166,6 +209,7 @@ def run_of_record(tenant: Tenant, plan: Plan, record: RunRecord) -> Run:
     run.results = dict(record.results) or None
     run.key, run.body = record.key, record.body
     run.scheduled_ms, run.schedule = record.scheduled_ms, record.schedule
+    run.queue, run.backfill = record.queue, record.backfill
     run.sla_next = len(plan.sla_points)  # what was promised is over
     return run
 
@@ -188,6 +232,8 @@ def record_of_run(run: Run) -> RunRecord:
         run.body,
         run.scheduled_ms,
         run.schedule,
+        run.queue,
+        run.backfill,
     )
 
 

@@ -6,6 +6,8 @@ from typing import Any
 from tickwork.core import events as ev
 from tickwork.core.context import reference, resolve, stored_value
 from tickwork.core.errors import Refused
+from tickwork.core.evolve.backfills import backfill_run_ended
+from tickwork.core.evolve.schedules import run_ended
 from tickwork.core.evolve.tasks import drop_task, live_tasks, offer_children, stand_in_line, take_from_lane
 from tickwork.core.evolve.upkeep import clear_due, clear_timer, leave_line, merge_fresh, set_timer, want
 from tickwork.core.lifecycle import ENDED, RUN_NEXT, Phase, RunState, RunTrigger, move_run
@@ -96,6 +98,10 @@ def _close_run(state: State, run: Run) -> None:
         _leave_gate(state, run, run.gate)
     if run.parent:
         _tell_parent(state, run)
+    if run.schedule:
+        run_ended(state, run)
+        if run.backfill:
+            backfill_run_ended(state, run)
     state.closed.append(run)
 
 

@@ -1,14 +1,12 @@
-"""The part of `evolve` that changes limits, workers, lanes and schedules."""
+"""The part of `evolve` that changes limits, workers and lanes."""
 
 from collections.abc import Callable
 from typing import Any
 
 from tickwork.core import events as ev
-from tickwork.core.calendar import Interval
-from tickwork.core.cron import Cron
+from tickwork.core.evolve.schedules import pause_group, resume_group
 from tickwork.core.evolve.upkeep import (
     await_token,
-    clear_timer,
     forget_token,
     free_worker,
     has_credit,
@@ -16,12 +14,11 @@ from tickwork.core.evolve.upkeep import (
     label_gauge,
     new_rated_gauge,
     release_lane,
-    set_timer,
     stir,
 )
-from tickwork.core.inputs import Offer, Pause, PutLabelLimit, PutPolicy, PutQueue, PutSchedule, PutTenant, Resume
+from tickwork.core.inputs import Offer, Pause, PutLabelLimit, PutPolicy, PutQueue, PutTenant, Resume
 from tickwork.core.lanes import OWED_MS_MAX, SHARE_SCALE, UNLIMITED, Gauge
-from tickwork.core.model import Policy, Queue, Schedule, State, Tenant, Timer, Worker
+from tickwork.core.model import Policy, Queue, State, Tenant, Worker
 from tickwork.core.plan import plan_of
 
 
@@ -97,10 +94,8 @@ def scope_gauge(state: State, scope: str, tenant: str, name: str) -> Gauge | Non
 def _on_paused(state: State, event: ev.ScopePaused) -> None:
     asked = state.inputs[event.input]
     assert isinstance(asked, Pause)
-    if asked.scope == "schedule":
-        schedule = state.tenants[asked.tenant].schedules[asked.name]
-        schedule.paused = True
-        stop_schedule(state, schedule)
+    if asked.scope == "group":
+        pause_group(state, state.tenants[asked.tenant], asked.name, asked.reason)
         return
     gauge = _scope_gauge_made(state, asked)
     gauge.paused, gauge.pause_reason = True, asked.reason
@@ -109,10 +104,8 @@ def _on_paused(state: State, event: ev.ScopePaused) -> None:
 def _on_resumed(state: State, event: ev.ScopeResumed) -> None:
     asked = state.inputs[event.input]
     assert isinstance(asked, Resume)
-    if asked.scope == "schedule":
-        schedule = state.tenants[asked.tenant].schedules[asked.name]
-        schedule.paused = False
-        arm_schedule(state, schedule, event.next_ms)
+    if asked.scope == "group":
+        resume_group(state, state.tenants[asked.tenant], asked.name)
         return
     gauge = _scope_gauge_made(state, asked)
     gauge.paused, gauge.pause_reason = False, ""
@@ -125,55 +118,6 @@ def _scope_gauge_made(state: State, asked: Pause | Resume) -> Gauge:
         gauges = state.tenants[asked.tenant].workflow_gauges
         gauge = gauges[asked.name] = Gauge(scope="workflow", name=asked.name)
     return gauge
-
-
-# ---- schedules
-
-
-def _on_schedule(state: State, event: ev.SchedulePut) -> None:
-    asked = state.inputs[event.input]
-    assert isinstance(asked, PutSchedule)
-    tenant = state.tenants[asked.tenant]
-    every = time_of(asked, state.now_ms)
-    old = tenant.schedules.get(asked.schedule)
-    if old is not None:
-        stop_schedule(state, old)
-    state.next_number = max(state.next_number, event.schedule + 1)
-    schedule = Schedule(
-        event.schedule, tenant, asked.schedule, asked.workflow, every, asked.cron or "", asked.inputs, asked.by
-    )
-    if old is not None:
-        schedule.paused, schedule.fired, schedule.last_fired_ms = old.paused, old.fired, old.last_fired_ms
-    tenant.schedules[asked.schedule] = schedule
-    state.schedules[event.schedule] = schedule
-    if not schedule.paused:
-        arm_schedule(state, schedule, event.next_ms)
-
-
-def time_of(asked: PutSchedule, now_ms: int) -> Cron | Interval:
-    if asked.cron is not None:
-        return Cron.parse(asked.cron, path="cron")
-    anchor_ms = now_ms if asked.anchor_ms is None else asked.anchor_ms
-    return Interval.parse(asked.every_ms, anchor_ms=anchor_ms, path="every_ms")
-
-
-def arm_schedule(state: State, schedule: Schedule, next_ms: int) -> None:
-    schedule.next_ms = next_ms
-    if next_ms:
-        tick = state.settings.clock.tick_at(next_ms)
-        schedule.due = set_timer(state, Timer.SCHEDULE, schedule.number, tick)
-
-
-def stop_schedule(state: State, schedule: Schedule) -> None:
-    if schedule.due:
-        clear_timer(state, Timer.SCHEDULE, schedule.number, schedule.due)
-    schedule.due = schedule.next_ms = 0
-
-
-def _on_schedule_removed(state: State, event: ev.ScheduleRemoved) -> None:
-    schedule = state.schedules.pop(event.schedule)
-    stop_schedule(state, schedule)
-    del schedule.tenant.schedules[schedule.name]
 
 
 # ---- workers and lanes
@@ -265,8 +209,6 @@ SETUP_HANDLERS: dict[type[Any], Callable[[State, Any], None]] = {
     ev.PolicyPut: _on_policy,
     ev.ScopePaused: _on_paused,
     ev.ScopeResumed: _on_resumed,
-    ev.SchedulePut: _on_schedule,
-    ev.ScheduleRemoved: _on_schedule_removed,
     ev.WorkerOffered: _on_offered,
     ev.WorkerGone: _on_worker_gone,
     ev.LaneHeld: _on_lane_held,

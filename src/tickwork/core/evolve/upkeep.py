@@ -12,6 +12,7 @@ from tickwork.core.model import NOTHING, Run, State, Task, Tenant, Timer, Worker
 from tickwork.core.plan import Step
 
 RUNNING = int(Phase.RUNNING)
+DEFAULT_QUEUE = "default"
 DUE_KIND = {
     Phase.READY: Timer.QUEUED,
     Phase.RUNNING: Timer.RUNNING,
@@ -94,6 +95,9 @@ def stir(state: State, blocker: Blocker) -> None:
 
 def find_lane(state: State, run: Run, step: Step) -> Lane:
     queue, priority, labels, resources, dependency = step.requirement
+    plain = run.priority < 0 and not run.queue
+    if run.queue and queue == DEFAULT_QUEUE:
+        queue = run.queue
     if run.priority >= 0:
         priority = run.priority
     key = (run.tenant.id, run.plan.name, queue, priority, labels, resources, dependency)
@@ -102,7 +106,7 @@ def find_lane(state: State, run: Run, step: Step) -> Lane:
         number = state.next_number
         state.next_number = number + 1
         lane = make_lane(state, key, number)
-    if run.priority < 0:
+    if plain:
         run.tenant.lanes[step] = lane
     return lane
 
@@ -166,7 +170,7 @@ def enqueue(state: State, task: Task) -> None:
     tenant = run.tenant
     lane = task.lane
     if lane is None:
-        lane = tenant.lanes.get(task.step) if run.priority < 0 else None
+        lane = tenant.lanes.get(task.step) if run.priority < 0 and not run.queue else None
         if lane is None:
             lane = find_lane(state, run, task.step)
         task.lane = lane

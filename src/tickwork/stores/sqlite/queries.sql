@@ -59,6 +59,27 @@ delete from live_tasks where place = ?;
 insert into live_tasks (place, data, checksum) values (?, ?, ?)
 on conflict (place) do update set data = excluded.data, checksum = excluded.checksum;
 
+-- name: drop_schedule
+-- It was removed.
+delete from schedules where place = ?;
+
+-- name: put_schedule
+-- As it stands now.
+insert into schedules (place, data, checksum) values (?, ?, ?)
+on conflict (place) do update set data = excluded.data, checksum = excluded.checksum;
+
+-- name: put_fate
+-- A range that grows keeps its beginning.
+insert into fates (tenant, schedule, from_ms, number, backfill, partition_id, to_ms, data, checksum)
+values (?, ?, ?, ?, ?, ?, ?, ?, ?)
+on conflict (tenant, schedule, from_ms, number, backfill, partition_id) do update set
+    to_ms = excluded.to_ms, data = excluded.data, checksum = excluded.checksum;
+
+-- name: put_backfill
+-- It has ended.
+insert into backfills (place, tenant, schedule, data, checksum) values (?, ?, ?, ?, ?)
+on conflict (place) do update set data = excluded.data, checksum = excluded.checksum;
+
 -- name: put_definition
 -- A hash names its document; the name and time of the last put count.
 insert into definitions (tenant, hash, partition_id, name, document, put_ms, checksum) values (?, ?, ?, ?, ?, ?, ?)
@@ -120,6 +141,20 @@ select place, data, checksum from live_runs where place between ? and ? order by
 -- name: read_live_tasks
 -- Unfinished tasks at the watermark.
 select place, data, checksum from live_tasks where place between ? and ? order by place;
+
+-- name: read_schedules
+-- All schedules at the watermark.
+select place, data, checksum from schedules where place between ? and ? order by place;
+
+-- name: read_fates
+-- Ranges of a schedule that reach into a window, oldest first.
+select data, checksum from fates
+ where tenant = ? and schedule = ? and from_ms < ? and to_ms >= ?
+ order by from_ms, number, backfill limit ?;
+
+-- name: list_backfills
+-- Those of a tenant that ended, newest first.
+select place, tenant, schedule, data, checksum from backfills where tenant = ? order by place desc limit ?;
 
 -- name: read_payload
 -- The bytes of a digest.

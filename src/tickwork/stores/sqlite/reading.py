@@ -10,16 +10,19 @@ from itertools import islice
 from typing import Any
 
 import apsw
+import msgspec
 
 from tickwork.core.errors import Corrupt
+from tickwork.core.schedule import Range
 from tickwork.journal.record import Sealed
-from tickwork.ports.store import CacheRow, DefinitionRow, Head, Loaded, LogChunk, RunFilter, RunRow
+from tickwork.ports.store import BackfillRow, CacheRow, DefinitionRow, Head, Loaded, LogChunk, RunFilter, RunRow
 from tickwork.stores.sqlite import checksums
 from tickwork.stores.sqlite.statements import queries
 from tickwork.stores.sqlite.writing import NUMBER_MAX, PLACE_BITS, explained, run_row
 
 LIMIT_MAX = 2**63 - 1
 _NO_PARTITION = Head(0)
+_decode_range = msgspec.msgpack.Decoder(Range).decode
 
 
 class Reader:
@@ -72,6 +75,7 @@ class Reader:
             self._documents(partition),
             self._live("read_live_runs", partition),
             self._live("read_live_tasks", partition),
+            self._live("read_schedules", partition),
             tail,
         )
 
@@ -114,6 +118,20 @@ class Reader:
         rows = [Sealed(*found) for found in self._rows("read_journal", partition, after, limit)]
         if rows and (rows[0].seq != after + 1 or rows[-1].seq != after + len(rows)):
             raise Corrupt(f"the journal of partition {partition} has a gap behind seq {after}: bring back a backup")
+        return rows
+
+    def fates(self, tenant: str, schedule: str, from_ms: int, to_ms: int, limit: int) -> list[Range]:
+        found = self._rows("read_fates", tenant, schedule, to_ms, from_ms, max(limit, 0))
+        for data, checksum in found:
+            checksums.require(checksum == checksums.of_bytes(0, data), f"a fate of schedule {schedule}")
+        return [_decode_range(data) for data, _ in found]
+
+    def backfills(self, tenant: str, limit: int) -> list[BackfillRow]:
+        rows = []
+        for place, owner, schedule, data, checksum in self._rows("list_backfills", tenant, max(limit, 0)):
+            number = place & NUMBER_MAX
+            checksums.require(checksum == checksums.of_bytes(number, data), f"the backfill {number}")
+            rows.append(BackfillRow(number, owner, schedule, data))
         return rows
 
     def payloads(self, digests: Sequence[str]) -> dict[str, bytes]:

@@ -9,8 +9,20 @@ from pathlib import Path
 from typing import Literal, cast
 
 from tickwork.core.errors import Unavailable
+from tickwork.core.schedule import Range
 from tickwork.journal.record import Sealed
-from tickwork.ports.store import CacheRow, DefinitionRow, Head, Loaded, LogChunk, Payload, Rows, RunFilter, RunRow
+from tickwork.ports.store import (
+    BackfillRow,
+    CacheRow,
+    DefinitionRow,
+    Head,
+    Loaded,
+    LogChunk,
+    Payload,
+    Rows,
+    RunFilter,
+    RunRow,
+)
 from tickwork.stores.sqlite import opening
 from tickwork.stores.sqlite.connections import Connections
 from tickwork.stores.sqlite.writing import RETRY_MS, Failpoints
@@ -100,6 +112,12 @@ class SqliteStore:
 
     async def read_definition(self, tenant: str, digest: str) -> DefinitionRow | None:
         return cast("DefinitionRow | None", await self._connections.read("definition", tenant, digest))
+
+    async def read_fates(self, tenant: str, schedule: str, *, from_ms: int, to_ms: int, limit: int) -> list[Range]:
+        return cast("list[Range]", await self._connections.read("fates", tenant, schedule, from_ms, to_ms, limit))
+
+    async def list_backfills(self, tenant: str, *, limit: int) -> list[BackfillRow]:
+        return cast("list[BackfillRow]", await self._connections.read("backfills", tenant, limit))
 
     async def add_log_chunks(self, chunks: Sequence[LogChunk]) -> None:
         await self._connections.write("add_log_chunks", chunks)

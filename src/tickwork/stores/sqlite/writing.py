@@ -13,15 +13,18 @@ from itertools import chain
 from typing import Any, TypeVar
 
 import apsw
+import msgspec
 from msgspec.structs import astuple
 
 from tickwork.core.errors import Corrupt, TickworkError, Unavailable
+from tickwork.core.schedule import Range
 from tickwork.journal.record import GENESIS, Sealed
 from tickwork.ports.store import Fenced, Head, LogChunk, OutcomeUnknown, Payload, Rows, RunRow, StoreFull
 from tickwork.stores.sqlite import checksums
 from tickwork.stores.sqlite.statements import queries
 
 T = TypeVar("T")
+_encode = msgspec.msgpack.Encoder().encode
 RETRY_MS = 1_000
 _VALUES = re.compile(r"values (\([?, ]+\))")
 PLACE_BITS = 44  # of a run's number, below its partition
@@ -153,6 +156,8 @@ class Writer:
         self._many("put_live_run", [(base + number, data, of(number, data)) for number, data in rows.live_runs])
         self._many("drop_live_task", [(base + number,) for number in rows.gone_tasks])
         self._many("put_live_task", [(base + number, data, of(number, data)) for number, data in rows.live_tasks])
+        self._many("drop_schedule", [(base + number,) for number in rows.gone_schedules])
+        self._many("put_schedule", [(base + number, data, of(number, data)) for number, data in rows.schedules])
 
     def _reopen(self, partition: int, number: int) -> None:
         found = self.connection.execute(self._sql["read_run"], (partition << PLACE_BITS | number,)).fetchone()
@@ -181,7 +186,20 @@ class Writer:
         self._many(
             "put_child", [(c.run, c.step, c.child, partition, c.value, of(c.child, c.value)) for c in rows.children]
         )
+        if rows.fates:
+            self._many("put_fate", [_fate_bindings(partition, span) for span in rows.fates])
+        base = partition << PLACE_BITS
+        self._many(
+            "put_backfill",
+            [(base + b.number, b.tenant, b.schedule, b.data, of(b.number, b.data)) for b in rows.backfills],
+        )
         self._many("put_cache", [(c.key, c.value, c.kept_ms, of_row(c)) for c in rows.cache])
+
+
+def _fate_bindings(partition: int, span: Range) -> tuple[Any, ...]:
+    data = _encode(span)
+    place = (span.tenant, span.name, span.from_ms, span.schedule, span.backfill, partition)
+    return (*place, span.to_ms, data, checksums.of_bytes(0, data))
 
 
 def _repeated(insert: str, times: int) -> str:

@@ -1,0 +1,153 @@
+"""The part of `evolve` that moves backfills on."""
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from tickwork.core import events as ev
+from tickwork.core import inputs as ask
+from tickwork.core.evolve.upkeep import clear_timer, set_timer
+from tickwork.core.lifecycle import RunState
+from tickwork.core.model import Backfill, BackfillState, Run, State, Timer
+from tickwork.core.schedule import Fate, Range
+from tickwork.core.timetext import instant_text
+
+COMPLETED = int(RunState.COMPLETED)
+
+
+def arm_backfill(state: State, backfill: Backfill) -> None:
+    """It wants to be looked at whenever it can go on: to start a run, to ask for more, or to end."""
+    able = backfill.state == BackfillState.ACTIVE and (
+        bool(backfill.ready and len(backfill.running) < backfill.concurrency)
+        or not (backfill.ready or backfill.asked or (backfill.exhausted and backfill.running))
+    )
+    if able and not backfill.due:
+        backfill.due = set_timer(state, Timer.BACKFILL, backfill.number, state.tick + 1)
+    elif not able and backfill.due:
+        clear_timer(state, Timer.BACKFILL, backfill.number, backfill.due)
+        backfill.due = 0
+
+
+def _looked(state: State, backfill: Backfill) -> None:
+    """Its timer has done its work; whoever has more to do asks for another look."""
+    if backfill.due and backfill.due <= state.tick:
+        clear_timer(state, Timer.BACKFILL, backfill.number, backfill.due)
+        backfill.due = 0
+    arm_backfill(state, backfill)
+
+
+def _on_begun(state: State, event: ev.BackfillBegun) -> None:
+    asked = state.inputs[event.input]
+    assert isinstance(asked, ask.Backfill)
+    schedule = state.tenants[asked.tenant].schedules.get(asked.schedule)
+    assert schedule is not None
+    state.next_number = max(state.next_number, event.backfill + 1)
+    backfill = Backfill(
+        event.backfill, schedule, asked.by, asked.from_ms, event.to_ms, asked.concurrency,
+        schedule.terms.priority if asked.priority is None else asked.priority, asked.newest_first, asked.forced,
+        state.now_ms, event.to_ms if asked.newest_first else asked.from_ms,
+    )  # fmt: skip
+    state.backfills[event.backfill] = backfill
+    arm_backfill(state, backfill)
+
+
+def _on_steered(state: State, event: ev.BackfillSteered) -> None:
+    asked = state.inputs[event.input]
+    assert isinstance(asked, ask.SteerBackfill)
+    backfill = state.backfills[asked.backfill]
+    if asked.deed == "cancel":
+        leave_backfill(state, backfill, BackfillState.CANCELLED)
+    else:
+        backfill.state = BackfillState.PAUSED if asked.deed == "pause" else BackfillState.ACTIVE
+        arm_backfill(state, backfill)
+
+
+def _on_asked(state: State, event: ev.BackfillAsked) -> None:
+    backfill = state.backfills[event.backfill]
+    backfill.cursor_ms, backfill.exhausted = event.cursor_ms, not event.cursor_ms
+    if backfill.forced:
+        backfill.ready = event.dues_ms
+    else:
+        backfill.asked = event.dues_ms
+    _looked(state, backfill)
+
+
+def _on_told(state: State, event: ev.BackfillTold) -> None:
+    asked = state.inputs[event.input]
+    assert isinstance(asked, ask.RunsKnown)
+    backfill = state.backfills[event.backfill]
+    runs = backfill.schedule.tenant.runs
+    known = frozenset(asked.known)
+    ready = tuple(
+        due_ms
+        for due_ms in backfill.asked
+        if due_ms not in known and runs.get(backfill_run_id(backfill, due_ms)) is None
+    )
+    backfill.known += len(backfill.asked) - len(ready)
+    if len(ready) < len(backfill.asked):
+        _close_span(state, backfill)
+    backfill.ready, backfill.asked = ready, ()
+    arm_backfill(state, backfill)
+
+
+def backfill_run_id(backfill: Backfill, due_ms: int) -> str:
+    run_id = f"sched-{backfill.schedule.name}-{instant_text(due_ms)}"
+    return f"{run_id}-again-{backfill.number}" if backfill.forced else run_id
+
+
+def _on_ended(state: State, event: ev.BackfillEnded) -> None:
+    leave_backfill(state, state.backfills[event.backfill], BackfillState.DONE)
+
+
+def leave_backfill(state: State, backfill: Backfill, ended: BackfillState) -> None:
+    if backfill.due:
+        clear_timer(state, Timer.BACKFILL, backfill.number, backfill.due)
+        backfill.due = 0
+    _close_span(state, backfill)
+    backfill.state = ended
+    del state.backfills[backfill.number]
+    state.left_backfills.append(backfill)
+
+
+def backfill_run_begun(state: State, backfill: Backfill, run: Run, due_ms: int) -> None:
+    backfill.ready = tuple(ready_ms for ready_ms in backfill.ready if ready_ms != due_ms)
+    backfill.running = (*backfill.running, run.number)
+    backfill.started += 1
+    span, schedule = backfill.span, backfill.schedule
+    if span is not None and not backfill.newest_first:
+        backfill.span = msgspec.structs.replace(span, to_ms=due_ms, count=span.count + 1)
+    else:  # a range is known by its beginning, so it cannot grow backwards
+        _close_span(state, backfill)
+        backfill.span = Range(
+            schedule.tenant.id, schedule.name, schedule.number, schedule.version, due_ms, due_ms, 1, Fate.RAN,
+            "backfill", backfill.number,
+        )  # fmt: skip
+    _looked(state, backfill)
+
+
+def backfill_run_ended(state: State, run: Run) -> None:
+    backfill = state.backfills.get(run.backfill)
+    if backfill is None or run.number not in backfill.running:
+        return  # it was cancelled, or the run is back by somebody's decision
+    backfill.running = tuple(number for number in backfill.running if number != run.number)
+    if run.state == COMPLETED:
+        backfill.succeeded += 1
+    else:
+        backfill.failed += 1
+    arm_backfill(state, backfill)
+
+
+def _close_span(state: State, backfill: Backfill) -> None:
+    if backfill.span is not None:
+        state.spans.append(backfill.span)
+        backfill.span = None
+
+
+BACKFILL_HANDLERS: dict[type[Any], Callable[[State, Any], None]] = {
+    ev.BackfillBegun: _on_begun,
+    ev.BackfillSteered: _on_steered,
+    ev.BackfillAsked: _on_asked,
+    ev.BackfillTold: _on_told,
+    ev.BackfillEnded: _on_ended,
+}

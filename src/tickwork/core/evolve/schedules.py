@@ -1,0 +1,414 @@
+"""The part of `evolve` that moves schedules on: their next time, their pauses, their fates.
+
+`arm` is the one place that says when a schedule wants to be looked at; every handler here ends with it.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from tickwork.core import events as ev
+from tickwork.core import inputs as ask
+from tickwork.core.calendar import Rhythm
+from tickwork.core.errors import Refused
+from tickwork.core.evolve.backfills import leave_backfill
+from tickwork.core.evolve.upkeep import clear_timer, set_timer
+from tickwork.core.lifecycle import RunState
+from tickwork.core.model import BackfillState, Group, Run, Schedule, State, Tenant, Timer
+from tickwork.core.schedule import Advice, Fate, Late, Range
+from tickwork.core.when import When, compile_when
+
+PAUSE_BOOKED_MS = 86_400_000  # what falls into a pause is written down at least once a day
+COMPLETED, FAILED = int(RunState.COMPLETED), int(RunState.FAILED)
+
+
+# ---- when it wants to be looked at
+
+
+def arm(state: State, schedule: Schedule) -> None:
+    tick = _wanted(state, schedule)
+    if tick != schedule.due:
+        if schedule.due:
+            clear_timer(state, Timer.SCHEDULE, schedule.number, schedule.due)
+        schedule.due = set_timer(state, Timer.SCHEDULE, schedule.number, tick) if tick else 0
+
+
+def _wanted(state: State, schedule: Schedule) -> int:
+    """The tick at which there is something to decide; 0: never, as things stand."""
+    soon, at = state.tick + 1, state.settings.clock.tick_at
+    if is_held(schedule):
+        until_ms = held_until_ms(schedule)
+        wake_ms = until_ms
+        if schedule.next_ms and schedule.governing is None and not schedule.terms.automatic_backfill:
+            booked_ms = schedule.next_ms + PAUSE_BOOKED_MS
+            wake_ms = min(until_ms, booked_ms) if until_ms else booked_ms
+        return max(at(wake_ms), soon) if wake_ms else 0
+    if must_pause(schedule):
+        return soon
+    if schedule.governing is not None:
+        if schedule.active or schedule.broken:
+            return 0
+        if schedule.decision is None or schedule.ended:
+            return soon
+    elif schedule.late is not None or may_unbuffer(schedule):
+        return soon
+    return max(at(schedule.next_ms + schedule.wait_ms), soon) if schedule.next_ms else 0
+
+
+def is_held(schedule: Schedule) -> bool:
+    """Paused, by itself or with its group. A governed pause with an end is the Governor's business."""
+    if schedule.archived or group_paused(schedule):
+        return True
+    return schedule.paused and (schedule.governing is None or not schedule.paused_until_ms)
+
+
+def held_until_ms(schedule: Schedule) -> int:
+    """When it goes on by itself; 0: not without somebody's word."""
+    if schedule.archived or group_paused(schedule) or not schedule.paused:
+        return 0
+    return schedule.paused_until_ms
+
+
+def group_paused(schedule: Schedule) -> bool:
+    group = schedule.tenant.groups.get(schedule.terms.group) if schedule.terms.group else None
+    return group is not None and group.paused
+
+
+def must_pause(schedule: Schedule) -> bool:
+    limit = schedule.terms.pause_after
+    return bool(limit) and schedule.failures >= limit and not schedule.paused
+
+
+def may_unbuffer(schedule: Schedule) -> bool:
+    return bool(schedule.buffer) and not schedule.active
+
+
+# ---- set up
+
+
+def _on_put(state: State, event: ev.SchedulePut) -> None:
+    asked = put_of(state.inputs[event.input], event.item)
+    tenant = state.tenants[asked.tenant]
+    state.next_number = max(state.next_number, event.schedule + 1)
+    terms = state.terms.setdefault(asked.terms, asked.terms)
+    schedule = tenant.schedules.get(asked.schedule)
+    when = anchored(asked.when, schedule, state.now_ms)
+    if schedule is None:
+        schedule = Schedule(
+            event.schedule, tenant, asked.schedule, asked.workflow, when, None, terms, asked.inputs,
+            asked.context, asked.by, asked.owner, asked.description, state.now_ms,
+        )  # fmt: skip
+        tenant.schedules.add(schedule.name, schedule)
+        state.schedules.add(schedule.number, schedule)
+    else:
+        _leave_group(schedule)
+        close_span(state, schedule)
+        schedule.version += 1
+        schedule.workflow, schedule.when, schedule.terms = asked.workflow, when, terms
+        schedule.inputs, schedule.context = asked.inputs, asked.context
+        schedule.by, schedule.owner, schedule.description = asked.by, asked.owner, asked.description
+    set_rhythm(state, schedule)
+    join_group(schedule)
+    schedule.next_ms, schedule.wait_ms = event.next_ms, event.wait_ms
+    schedule.governing = asked.governing
+    if asked.governing is None:
+        schedule.course = schedule.decision = schedule.advice = None
+    arm(state, schedule)
+
+
+def put_of(asked: Any, item: int) -> ask.PutSchedule:
+    found: ask.PutSchedule = asked.puts[item] if item >= 0 else asked
+    return found
+
+
+def set_rhythm(state: State, schedule: Schedule) -> None:
+    """A schedule that was fine under other zone data must not stop a partition: it stands still and says so."""
+    try:
+        schedule.rhythm = rhythm_of(state, schedule.tenant, schedule.name, schedule.when)
+        schedule.broken = ""
+    except Refused as refused:
+        schedule.rhythm, schedule.broken = None, str(refused)
+
+
+def rhythm_of(state: State, tenant: Tenant, name: str, when: When) -> Rhythm:
+    return compile_when(when, state.zones, tenant.holidays, f"{tenant.id}/{name}", path="when", parts=state.parts)
+
+
+def anchored(when: When, old: Schedule | None, now_ms: int) -> When:
+    """An interval counts from when it was set, unless somebody says from where; an edit of other things keeps it.
+    So does a recurrence rule."""
+    counts = when.every_ms is not None or (when.rrule is not None and "DTSTART" not in when.rrule.upper())
+    if not counts or when.anchor_ms is not None or when.start_ms is not None:
+        return when
+    if old is not None and (old.when.every_ms, old.when.rrule) == (when.every_ms, when.rrule):
+        return msgspec.structs.replace(when, anchor_ms=old.when.anchor_ms)
+    return msgspec.structs.replace(when, anchor_ms=now_ms)
+
+
+def join_group(schedule: Schedule) -> None:
+    name = schedule.terms.group
+    if name:
+        schedule.tenant.groups.setdefault(name, Group(name)).members[schedule.number] = None
+
+
+def _leave_group(schedule: Schedule) -> None:
+    name = schedule.terms.group
+    if name:
+        group = schedule.tenant.groups[name]
+        del group.members[schedule.number]
+        if not group.members and not group.paused:
+            del schedule.tenant.groups[name]
+
+
+def _on_removed(state: State, event: ev.ScheduleRemoved) -> None:
+    schedule = state.schedules[event.schedule]
+    if schedule.due:
+        clear_timer(state, Timer.SCHEDULE, schedule.number, schedule.due)
+        schedule.due = 0
+    for backfill in [one for one in state.backfills.values() if one.schedule is schedule]:
+        leave_backfill(state, backfill, BackfillState.CANCELLED)
+    close_span(state, schedule)
+    _leave_group(schedule)
+    state.schedules.remove(schedule.number)
+    schedule.tenant.schedules.remove(schedule.name)
+
+
+def _on_holidays(state: State, event: ev.HolidaysPut) -> None:
+    asked = state.inputs[event.input]
+    assert isinstance(asked, ask.PutHolidays)
+    tenant = state.tenants[asked.tenant]
+    if asked.dates is None:
+        del tenant.holidays[asked.name]
+    else:
+        tenant.holidays[asked.name] = frozenset(asked.dates)
+
+
+def _on_moved(state: State, event: ev.ScheduleMoved) -> None:
+    schedule = state.schedules[event.schedule]
+    close_span(state, schedule)
+    set_rhythm(state, schedule)
+    schedule.next_ms, schedule.wait_ms = event.next_ms, event.wait_ms
+    arm(state, schedule)
+
+
+# ---- pauses
+
+
+def _on_paused(state: State, event: ev.SchedulePaused) -> None:
+    schedule = state.schedules[event.schedule]
+    schedule.paused, schedule.pause_reason, schedule.paused_until_ms = True, event.reason, event.until_ms
+    arm(state, schedule)
+
+
+def _on_resumed(state: State, event: ev.ScheduleResumed) -> None:
+    schedule = state.schedules[event.schedule]
+    # Whoever resumes late by itself still resumed at the moment that was set.
+    at_ms = schedule.paused_until_ms if event.input < 0 and schedule.paused_until_ms else state.now_ms
+    schedule.paused, schedule.pause_reason, schedule.paused_until_ms = False, "", 0
+    schedule.failures = 0
+    if event.input < 0 and schedule.governing is not None:
+        arm(state, schedule)  # the Governor meant it to run at the end of the pause
+    else:
+        go_on(state, schedule, at_ms)
+
+
+def go_on(state: State, schedule: Schedule, at_ms: int) -> None:
+    """A pause is over: what fell due in it is told apart from what is late for other reasons."""
+    schedule.resumed_ms = at_ms
+    if schedule.governing is not None and not schedule.active:
+        schedule.decision, schedule.next_ms = None, 0
+    arm(state, schedule)
+
+
+def pause_group(state: State, tenant: Tenant, name: str, reason: str) -> None:
+    group = tenant.groups[name]
+    group.paused, group.reason = True, reason
+    for number in group.members:
+        arm(state, state.schedules[number])
+
+
+def resume_group(state: State, tenant: Tenant, name: str) -> None:
+    group = tenant.groups[name]
+    group.paused, group.reason = False, ""
+    for number in group.members:
+        go_on(state, state.schedules[number], state.now_ms)
+    if not group.members:
+        del tenant.groups[name]
+
+
+def _on_steered(state: State, event: ev.ScheduleSteered) -> None:
+    schedule = state.schedules[event.schedule]
+    asked = state.inputs[event.input]
+    assert isinstance(asked, ask.SteerSchedule)
+    if asked.deed == "archive":
+        schedule.archived = True
+        arm(state, schedule)
+    elif asked.deed == "restore":
+        schedule.archived = False
+        go_on(state, schedule, state.now_ms)
+    else:
+        schedule.failures = 0
+        if schedule.course is not None:
+            schedule.course = msgspec.structs.replace(schedule.course, failures=0)
+        arm(state, schedule)
+
+
+# ---- the Governor
+
+
+def _on_advised(state: State, event: ev.Advised) -> None:
+    schedule = state.schedules[event.schedule]
+    asked = state.inputs[event.input]
+    assert isinstance(asked, ask.Advise)
+    schedule.advice = Advice(asked.by, asked.reason, asked.cost)
+
+
+def _on_decided(state: State, event: ev.ScheduleDecided) -> None:
+    schedule = state.schedules[event.schedule]
+    schedule.course, schedule.failures = event.course, event.course.failures
+    if not schedule.active and not is_held(schedule):  # otherwise it is asked again when that is over
+        schedule.decision, schedule.ended = event.decision, 0
+        schedule.next_ms = event.decision.next_ms or 0
+    if not event.course.hint_expires_ms:
+        schedule.advice = None
+    arm(state, schedule)
+
+
+# ---- occurrences
+
+
+def _on_catch_up(state: State, event: ev.CatchUpDecided) -> None:
+    schedule = state.schedules[event.schedule]
+    schedule.late = Late(
+        event.to_ms, event.run_from_ms, event.fate, event.cause, state.now_ms, event.spread_ms, event.runs
+    )
+    arm(state, schedule)
+
+
+def _on_passed(state: State, event: ev.OccurrencesPassed) -> None:
+    schedule = state.schedules[event.schedule]
+    record(state, schedule, event.fate, event.cause, event.from_ms, event.to_ms, event.count, event.next_ms)
+    move_on(state, schedule, event.next_ms, event.wait_ms)
+
+
+def _on_buffered(state: State, event: ev.OccurrenceBuffered) -> None:
+    schedule = state.schedules[event.schedule]
+    schedule.buffer = (*schedule.buffer, event.due_ms)
+    move_on(state, schedule, event.next_ms, event.wait_ms)
+
+
+def _on_cancelled(state: State, event: ev.OccurrencesCancelled) -> None:
+    schedule = state.schedules[event.schedule]
+    gone = event.dues_ms
+    schedule.buffer = tuple(due_ms for due_ms in schedule.buffer if due_ms not in gone)
+    for due_ms in gone:
+        record(state, schedule, Fate.CANCELLED, event.cause, due_ms, due_ms, 1)
+    arm(state, schedule)
+
+
+def move_on(state: State, schedule: Schedule, next_ms: int, wait_ms: int) -> None:
+    """One occurrence more has been dealt with."""
+    schedule.next_ms, schedule.wait_ms = next_ms, wait_ms
+    late = schedule.late
+    if late is not None and (not next_ms or next_ms > late.to_ms):
+        schedule.late = None
+    if schedule.governing is not None:
+        schedule.decision = None
+    arm(state, schedule)
+
+
+def record(
+    state: State, schedule: Schedule, fate: int, cause: str, from_ms: int, to_ms: int, count: int, next_ms: int = 0
+) -> None:
+    """A fate is written once. Neighbours with the same one are a range; `next_ms` is the neighbour after these."""
+    fates = list(schedule.fates)
+    fates[fate - 1] += count
+    schedule.fates = tuple(fates)
+    span = schedule.span
+    # What the Governor decided has no neighbours but what it decided before and after.
+    joins = schedule.joins_ms == from_ms if schedule.governing is None else span is not None and span.to_ms < from_ms
+    schedule.joins_ms = next_ms
+    if span is not None and joins and span.fate == fate and span.cause == cause:
+        schedule.span = msgspec.structs.replace(span, to_ms=to_ms, count=span.count + count)
+        return
+    close_span(state, schedule)
+    schedule.span = Range(
+        schedule.tenant.id, schedule.name, schedule.number, schedule.version, from_ms, to_ms, count, fate, cause
+    )
+
+
+def close_span(state: State, schedule: Schedule) -> None:
+    if schedule.span is not None:
+        state.spans.append(schedule.span)
+        schedule.span = None
+
+
+# ---- its runs
+
+
+def run_begun(state: State, schedule: Schedule, run: Run, event: ev.RunScheduled) -> None:
+    """The schedule's side of a run that it began."""
+    if event.way != "test":
+        schedule.active = (*schedule.active, run.number)
+    if event.way == "trigger" or event.way == "test":
+        arm(state, schedule)
+        return
+    if event.way == "buffered":
+        schedule.buffer = tuple(due_ms for due_ms in schedule.buffer if due_ms != event.due_ms)
+    schedule.fired += 1
+    schedule.last_fired_ms = max(schedule.last_fired_ms, event.due_ms)
+    schedule.begun_ms = state.now_ms
+    record(state, schedule, Fate.RAN, "", event.due_ms, event.due_ms, 1, event.next_ms)
+    if event.way == "due":
+        if event.start_at and schedule.late is not None:
+            schedule.late = msgspec.structs.replace(schedule.late, run=schedule.late.run + 1)
+        move_on(state, schedule, event.next_ms, event.wait_ms)
+    else:
+        arm(state, schedule)
+
+
+def run_returned(run: Run) -> None:
+    """One of its failed runs is back by somebody's decision."""
+    schedule = run.tenant.schedules.get(run.schedule)
+    if schedule is not None and schedule.governing is None and run.source == "schedule":
+        schedule.active = (*schedule.active, run.number)
+
+
+def run_ended(state: State, run: Run) -> None:
+    """One of its runs has left memory. A test, and a run of an earlier schedule of this name, is none of its."""
+    schedule = run.tenant.schedules.get(run.schedule)
+    if schedule is None or run.number not in schedule.active:
+        return
+    schedule.active = tuple(number for number in schedule.active if number != run.number)
+    if run.source == "schedule":
+        _count_outcome(schedule, run)
+    arm(state, schedule)
+
+
+def _count_outcome(schedule: Schedule, run: Run) -> None:
+    if run.state == COMPLETED:
+        schedule.last_success_ms = max(schedule.last_success_ms, run.scheduled_ms)
+    if schedule.governing is not None:
+        schedule.ended = run.state  # the Governor counts failures itself
+    elif run.state == COMPLETED:
+        schedule.failures = 0
+    elif run.state == FAILED:
+        schedule.failures += 1
+
+
+SCHEDULE_HANDLERS: dict[type[Any], Callable[[State, Any], None]] = {
+    ev.SchedulePut: _on_put,
+    ev.ScheduleRemoved: _on_removed,
+    ev.SchedulePaused: _on_paused,
+    ev.ScheduleResumed: _on_resumed,
+    ev.ScheduleDecided: _on_decided,
+    ev.Advised: _on_advised,
+    ev.ScheduleSteered: _on_steered,
+    ev.CatchUpDecided: _on_catch_up,
+    ev.OccurrencesPassed: _on_passed,
+    ev.OccurrenceBuffered: _on_buffered,
+    ev.OccurrencesCancelled: _on_cancelled,
+    ev.ScheduleMoved: _on_moved,
+    ev.HolidaysPut: _on_holidays,
+}

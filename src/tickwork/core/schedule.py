@@ -1,0 +1,89 @@
+"""What a schedule is told, and what is kept of its occurrences: values without rules.
+
+An occurrence is a time at which a schedule was expected to fire. It ends in exactly one fate, and fates are
+kept as ranges, because most neighbours share one.
+"""
+
+from enum import IntEnum
+from typing import Literal
+
+import msgspec
+
+Overlap = Literal["allow", "forbid", "replace", "buffer_one", "buffer_all"]
+CatchUp = Literal["none", "last", "all", "window", "coalesce", "spread"]
+
+OVERLAPS: tuple[Overlap, ...] = ("allow", "forbid", "replace", "buffer_one", "buffer_all")
+CATCH_UPS: tuple[CatchUp, ...] = ("none", "last", "all", "window", "coalesce", "spread")
+
+
+class Fate(IntEnum):
+    """How an expected occurrence ended. Never renumber: rows hold these."""
+
+    RAN = 1
+    COALESCED = 2  # one run stands for it and others
+    SKIPPED = 3  # by a policy that somebody chose
+    MISSED = 4  # it should have run, and could not
+    CANCELLED = 5  # it waited for its turn, and its schedule went
+
+
+class Terms(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """The policies of a schedule. Most schedules have the same few, so equal ones are one object in memory."""
+
+    queue: str = ""  # for nodes that name none; "": the default queue
+    overlap: Overlap = "allow"
+    catch_up: CatchUp = "last"
+    catch_up_ms: int = 0  # of `window`: how far back; of `spread`: over how long
+    catch_up_cap: int = 1_000  # late occurrences that may run; older ones are skipped
+    grace_ms: int = 60_000  # an occurrence this late is still on time
+    jitter: bool = False
+    pause_after: int = 0  # failed runs in a row; 0: never
+    priority: int = -1  # -1: as the nodes say
+    automatic_backfill: bool = False  # catch up on everything since it last fired, paused time included
+    runs_max: int = 0  # 0: no end
+    buffer_max: int = 100  # of `buffer_all`
+    group: str = ""
+    time_input: str = "scheduled_time"  # which input gets the nominal time, where the workflow has it
+    context_input: str = "context"
+
+
+class Governing(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """The next time is the Governor's decision, taken when a run has ended. Hard limits for it."""
+
+    min_ms: int | None = None
+    max_ms: int | None = None
+
+
+class Advice(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Who put the hints that a course has, why, and what the advice itself did cost."""
+
+    by: str
+    reason: str = ""
+    cost: int = 0  # in whatever the adviser counts
+
+
+class Late(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Occurrences that are due and late: those before `run_from_ms` have one fate, the others run one by one."""
+
+    to_ms: int  # the last of them
+    run_from_ms: int
+    fate: int
+    cause: str
+    base_ms: int = 0  # starts are spread from here on …
+    spread_ms: int = 0  # … over so long …
+    runs: int = 0  # … among so many
+    run: int = 0  # of which this is the next
+
+
+class Range(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Neighbouring occurrences of one version of a schedule that share a fate."""
+
+    tenant: str
+    name: str
+    schedule: int
+    version: int
+    from_ms: int
+    to_ms: int
+    count: int
+    fate: int
+    cause: str
+    backfill: int = 0  # whose runs these are; they are counted apart from what was expected

@@ -1,0 +1,393 @@
+"""What may be asked of schedules: put them, pause them, advise their Governor, fire one by hand.
+
+As in `commands`, a rule raises `Refused` before it emits anything. A schedule is only changed when everything
+that was due under its old terms has its fate: so no edit can lose an occurrence.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from tickwork.core import inputs as ask
+from tickwork.core.calendar import Rhythm
+from tickwork.core.dates import parse_date
+from tickwork.core.definition import PRIORITY_MAX, PRIORITY_MIN
+from tickwork.core.errors import Refused
+from tickwork.core.events import (
+    Advised,
+    HolidaysPut,
+    OccurrencesCancelled,
+    OccurrencesPassed,
+    RunScheduled,
+    ScheduleDecided,
+    ScheduleMoved,
+    SchedulePaused,
+    SchedulePut,
+    ScheduleRemoved,
+    ScheduleResumed,
+    ScheduleSteered,
+    ScopePaused,
+    ScopeResumed,
+    ZonesNoted,
+)
+from tickwork.core.evolve.schedules import anchored, is_held, rhythm_of
+from tickwork.core.governing import course_of, cron_of, first_course
+from tickwork.core.governor import arrives, check_course, decide
+from tickwork.core.inputfields import require_inputs
+from tickwork.core.lifecycle import RunTrigger
+from tickwork.core.lookup import answer, check_room, tenant_of
+from tickwork.core.model import Schedule, State
+from tickwork.core.names import check_name
+from tickwork.core.occurrences import book_pause, govern, start_delay_ms, take_one
+from tickwork.core.schedule import CATCH_UPS, OVERLAPS, Fate, Terms
+from tickwork.core.steps import end_run
+from tickwork.core.turn import Turn
+
+CAP_MAX = 100_000
+SPAN_MS_MAX = 366 * 86_400_000
+BUFFER_MAX = 10_000
+TEXT_CHARACTERS_MAX = 1_000
+HOLIDAYS_MAX = 10_000
+HINT_TTL_MS_MAX = 366 * 86_400_000
+
+
+def schedule_of(state: State, tenant: str, name: str) -> Schedule:
+    schedule = tenant_of(state, tenant).schedules.get(name)
+    if schedule is None:
+        raise Refused("unknown_schedule", f"there is no schedule {name[:128]!r}", path="schedule")
+    return schedule
+
+
+# ---- put and remove
+
+
+def _put(turn: Turn, place: int, asked: ask.PutSchedule) -> None:
+    rhythm = _check_put(turn.state, asked)
+    _emit_put(turn, place, asked, rhythm)
+
+
+def _apply(turn: Turn, place: int, asked: ask.ApplySchedules) -> None:
+    state = turn.state
+    tenant = tenant_of(state, asked.tenant)
+    names = [put.schedule for put in asked.puts]
+    if len(set(names)) < len(names):
+        raise Refused("bad_schedule", "a set names each schedule once", path="schedules")
+    if any(put.tenant != asked.tenant or put.owner != asked.owner for put in asked.puts):
+        raise Refused("bad_schedule", "a set has one tenant and one owner", path="schedules")
+    rhythms = [_check_put(state, put) for put in asked.puts]
+    kept = frozenset(names)
+    gone = [
+        schedule for _, schedule in tenant.schedules.items()
+        if schedule.owner == asked.owner and schedule.name not in kept
+    ]  # fmt: skip
+    for schedule in gone:
+        _emit_removed(turn, place, schedule)
+    for item, (put, rhythm) in enumerate(zip(asked.puts, rhythms, strict=True)):
+        if not _same(tenant.schedules.get(put.schedule), put):
+            _emit_put(turn, place, put, rhythm, item)
+    answer(turn, place, "")
+
+
+def _same(schedule: Schedule | None, put: ask.PutSchedule) -> bool:
+    """Applying an unchanged set again must not move its schedules."""
+    return schedule is not None and (
+        schedule.workflow == put.workflow
+        and schedule.when == anchored(put.when, schedule, 0)
+        and schedule.terms == put.terms
+        and schedule.inputs == put.inputs
+        and schedule.context == put.context
+        and schedule.governing == put.governing
+        and schedule.owner == put.owner
+        and schedule.description == put.description
+    )
+
+
+def _check_put(state: State, asked: ask.PutSchedule) -> Rhythm:
+    tenant = tenant_of(state, asked.tenant)
+    check_name(asked.schedule, path="schedule", kind="schedule")
+    plan = tenant.plans.get(asked.workflow)
+    if plan is None:
+        raise Refused("unknown_workflow", f"there is no workflow {asked.workflow[:128]!r}", path="workflow")
+    if len(asked.description) > TEXT_CHARACTERS_MAX:
+        raise Refused("too_long", f"a description has at most {TEXT_CHARACTERS_MAX} characters", path="description")
+    _check_terms(state, asked.terms)
+    old = tenant.schedules.get(asked.schedule)
+    rhythm = rhythm_of(state, tenant, asked.schedule, anchored(asked.when, old, state.now_ms))
+    if asked.governing is not None:
+        if asked.when.cron is None and asked.when.every_ms is None:
+            raise Refused("bad_schedule", "a governed schedule has a cron expression or an interval", path="when")
+        check_course(first_course(asked.when, asked.governing), path="governing")
+    require_inputs(plan.definition, asked.inputs, scheduled=(asked.terms, asked.context))
+    if old is not None and not _same(old, asked):
+        _check_settled(state, old)
+    return rhythm
+
+
+def _check_terms(state: State, terms: Terms) -> None:
+    if terms.queue and terms.queue not in state.queues:
+        raise Refused("unknown_queue", f"there is no queue {terms.queue[:128]!r}; declare it first", path="queue")
+    if terms.overlap not in OVERLAPS:
+        raise Refused("bad_overlap", f"overlap is one of {', '.join(OVERLAPS)}", path="overlap")
+    if terms.catch_up not in CATCH_UPS:
+        raise Refused("bad_catch_up", f"catch_up is one of {', '.join(CATCH_UPS)}", path="catch_up")
+    if terms.group:
+        check_name(terms.group, path="group", kind="group")
+    needs_length = terms.catch_up in ("window", "spread")
+    if needs_length != (terms.catch_up_ms > 0) or terms.catch_up_ms > SPAN_MS_MAX:
+        message = "window and spread need a length of at most a year, and no other policy has one"
+        raise Refused("bad_catch_up", message, path="catch_up_ms")
+    if terms.automatic_backfill and terms.catch_up not in ("last", "all"):
+        raise Refused("bad_catch_up", "automatic_backfill is catch_up all; give one of the two", path="catch_up")
+    if terms.priority != -1 and not PRIORITY_MIN <= terms.priority <= PRIORITY_MAX:
+        raise Refused("bad_priority", f"a priority is {PRIORITY_MIN} to {PRIORITY_MAX}", path="priority")
+    for field, low, high in (
+        ("catch_up_cap", 1, CAP_MAX),
+        ("grace_ms", 0, SPAN_MS_MAX),
+        ("pause_after", 0, CAP_MAX),
+        ("runs_max", 0, 1 << 53),
+        ("buffer_max", 1, BUFFER_MAX),
+    ):
+        if not low <= getattr(terms, field) <= high:
+            raise Refused("bad_terms", f"{field} is {low} to {high}", path=field)
+
+
+def _check_settled(state: State, schedule: Schedule) -> None:
+    """Its old terms still have work to do: a change would have to guess what becomes of it."""
+    now_ms, next_ms = state.now_ms, schedule.next_ms
+    if schedule.governing is not None or not next_ms or next_ms > now_ms:
+        return
+    if is_held(schedule):
+        if schedule.terms.automatic_backfill:
+            message = "it is paused and has occurrences to make up for; resume it first"
+            raise Refused("catching_up", message, path="schedule")
+        return
+    after_ms = schedule.rhythm.next_ms(next_ms) if schedule.rhythm is not None else None
+    if schedule.late is not None or (after_ms is not None and after_ms <= now_ms):
+        raise Refused("catching_up", "it is catching up with what is late; try again in a moment", path="schedule")
+
+
+def _settle(turn: Turn, schedule: Schedule) -> None:
+    if schedule.governing is not None:
+        return
+    if is_held(schedule):
+        book_pause(turn, schedule)
+        return
+    while take_one(turn, schedule):
+        pass  # one occurrence, and at most its catch-up
+
+
+def _emit_put(turn: Turn, place: int, asked: ask.PutSchedule, rhythm: Rhythm, item: int = -1) -> None:
+    state = turn.state
+    old = state.tenants[asked.tenant].schedules.get(asked.schedule)
+    if old is not None:
+        _settle(turn, old)
+        if old.buffer and asked.terms.overlap not in ("buffer_one", "buffer_all"):
+            turn.emit(OccurrencesCancelled(old.number, old.buffer, "edited"))
+    number = state.next_number if old is None else old.number
+    if asked.governing is not None:
+        next_ms = wait = 0
+    else:
+        after_ms = max(state.now_ms, old.last_fired_ms) if old is not None else state.now_ms
+        next_ms = rhythm.next_ms(after_ms) or 0
+        wait = start_delay_ms(rhythm, f"{asked.tenant}/{asked.schedule}", next_ms) if asked.terms.jitter else 0
+        if old is not None and asked.terms.runs_max and old.fired >= asked.terms.runs_max:
+            next_ms = wait = 0
+    turn.emit(SchedulePut(place, number, next_ms, item, wait))
+    schedule = state.schedules[number]
+    if schedule.governing is not None and not schedule.active and not is_held(schedule):
+        govern(turn, schedule)
+
+
+def _remove(turn: Turn, place: int, asked: ask.RemoveSchedule) -> None:
+    _emit_removed(turn, place, schedule_of(turn.state, asked.tenant, asked.schedule))
+
+
+def _emit_removed(turn: Turn, place: int, schedule: Schedule) -> None:
+    now_ms, number = turn.state.now_ms, schedule.number
+    if is_held(schedule):
+        book_pause(turn, schedule)
+    elif schedule.next_ms and schedule.next_ms <= now_ms and schedule.governing is None:
+        due_ms = schedule.next_ms
+        last_ms, count = due_ms, 1
+        for time_ms in schedule.rhythm.between(due_ms + 1, now_ms + 1) if schedule.rhythm is not None else ():
+            last_ms, count = time_ms, count + 1
+        turn.emit(OccurrencesPassed(number, due_ms, last_ms, count, Fate.CANCELLED, "removed", 0))
+    if schedule.buffer:
+        turn.emit(OccurrencesCancelled(number, schedule.buffer, "removed"))
+    turn.emit(ScheduleRemoved(place, number))
+
+
+# ---- pause and resume
+
+
+def pause(turn: Turn, place: int, asked: ask.Pause) -> None:
+    state = turn.state
+    until_ms = asked.until_ms or 0
+    if asked.until_ms is not None and asked.until_ms <= state.now_ms:
+        raise Refused("bad_time", "a pause must end in the future", path="until_ms")
+    if asked.scope == "group":
+        if asked.until_ms is not None:
+            raise Refused("bad_time", "the pause of a group ends when it is resumed", path="until_ms")
+        _check_group(state, asked, paused=False)
+        turn.emit(ScopePaused(place))
+        return
+    schedule = schedule_of(state, asked.tenant, asked.name)
+    if schedule.paused and (not until_ms or until_ms == schedule.paused_until_ms):
+        raise Refused("illegal_move", f"schedule {schedule.name} is paused", path="name")
+    turn.emit(SchedulePaused(schedule.number, place, asked.reason or "paused", until_ms))
+    if schedule.governing is not None and not is_held(schedule) and not schedule.active:
+        govern(turn, schedule)
+
+
+def resume(turn: Turn, place: int, asked: ask.Resume) -> None:
+    state = turn.state
+    if asked.scope == "group":
+        _check_group(state, asked, paused=True)
+        turn.emit(ScopeResumed(place))
+        return
+    schedule = schedule_of(state, asked.tenant, asked.name)
+    if not schedule.paused:
+        raise Refused("illegal_move", f"schedule {schedule.name} is not paused", path="name")
+    turn.emit(ScheduleResumed(schedule.number, place))
+
+
+def _check_group(state: State, asked: ask.Pause | ask.Resume, *, paused: bool) -> None:
+    group = tenant_of(state, asked.tenant).groups.get(asked.name)
+    if group is None:
+        raise Refused("unknown_group", f"there is no group {asked.name[:128]!r}", path="name")
+    if group.paused is not paused:
+        raise Refused("illegal_move", f"group {asked.name} is {'' if group.paused else 'not '}paused", path="name")
+
+
+def _steer(turn: Turn, place: int, asked: ask.SteerSchedule) -> None:
+    schedule = schedule_of(turn.state, asked.tenant, asked.schedule)
+    match asked.deed:
+        case "archive" | "restore":
+            if schedule.archived is (asked.deed == "archive"):
+                message = f"schedule {schedule.name} is {'' if schedule.archived else 'not '}archived"
+                raise Refused("illegal_move", message, path="schedule")
+        case "reset_failures":
+            pass
+        case _:
+            raise Refused("bad_deed", "a deed is archive, restore or reset_failures", path="deed")
+    turn.emit(ScheduleSteered(place, schedule.number))
+    if asked.deed == "reset_failures" and schedule.decision is not None and not schedule.active:
+        govern(turn, schedule)
+
+
+# ---- advice and triggers
+
+
+def _advise(turn: Turn, place: int, asked: ask.Advise) -> None:
+    state = turn.state
+    schedule = schedule_of(state, asked.tenant, asked.schedule)
+    if schedule.governing is None:
+        raise Refused("not_governed", "only an endpoint takes hints; a schedule keeps its times", path="schedule")
+    hinted = asked.interval_ms is not None or asked.at_ms is not None
+    if not hinted and not asked.clear:
+        raise Refused("empty_hint", "a hint has an interval or a time, or clears those before it", path="interval_ms")
+    if hinted and not 1_000 <= asked.ttl_ms <= HINT_TTL_MS_MAX:
+        raise Refused("bad_ttl", "a hint counts for a second at least and a year at most", path="ttl_ms")
+    if len(asked.reason) > TEXT_CHARACTERS_MAX:
+        raise Refused("too_long", f"a reason has at most {TEXT_CHARACTERS_MAX} characters", path="reason")
+    before = course_of(schedule)
+    after = before
+    if asked.clear:
+        after = msgspec.structs.replace(after, hint_interval_ms=None, hint_at_ms=None, hint_expires_ms=0)
+    if asked.interval_ms is not None:
+        after = msgspec.structs.replace(after, hint_interval_ms=asked.interval_ms)
+    if asked.at_ms is not None:
+        after = msgspec.structs.replace(after, hint_at_ms=asked.at_ms)
+    if hinted:
+        after = msgspec.structs.replace(after, hint_expires_ms=state.now_ms + asked.ttl_ms)
+    check_course(after)
+    turn.emit(Advised(place, schedule.number))
+    standing, rhythm = schedule.decision, cron_of(schedule)
+    if asked.clear or standing is None:
+        told = decide(state.now_ms, after, rhythm)  # what was cleared may be the reason for the time that stands
+    else:
+        told = arrives(state.now_ms, before, standing, after, rhythm)
+    turn.emit(ScheduleDecided(schedule.number, after, told))
+
+
+def _trigger(turn: Turn, place: int, asked: ask.Trigger) -> None:
+    state = turn.state
+    schedule = schedule_of(state, asked.tenant, asked.schedule)
+    tenant = schedule.tenant
+    if schedule.workflow not in tenant.plans:
+        raise Refused("unknown_workflow", f"there is no workflow {schedule.workflow[:128]!r}", path="schedule")
+    check_room(state, tenant, 1)
+    if schedule.active and not asked.test:
+        if schedule.terms.overlap == "replace":
+            for number in schedule.active:
+                end_run(turn, state.runs[number], RunTrigger.CANCEL, "replaced by a trigger")
+        elif schedule.terms.overlap != "allow" or schedule.governing is not None:
+            message = "a run of this schedule still goes on, and its terms allow one at a time"
+            raise Refused("still_running", message, path="schedule")
+    number = state.next_number
+    way = "test" if asked.test else "trigger"
+    turn.emit(RunScheduled(number, schedule.number, state.now_ms, way=way, input=place))
+    answer(turn, place, state.runs[number].id)
+
+
+# ---- calendars and zones
+
+
+def _put_holidays(turn: Turn, place: int, asked: ask.PutHolidays) -> None:
+    state = turn.state
+    tenant = tenant_of(state, asked.tenant)
+    check_name(asked.name, path="name", kind="list of holidays")
+    users = [schedule for _, schedule in tenant.schedules.items() if asked.name in schedule.when.holidays]
+    if asked.dates is None:
+        if asked.name not in tenant.holidays:
+            raise Refused("unknown_holidays", f"there is no list {asked.name[:128]!r}", path="name")
+        if users:
+            raise Refused("in_use", f"schedule {users[0].name} names this list", path="name")
+    else:
+        if len(asked.dates) > HOLIDAYS_MAX:
+            raise Refused("too_many", f"a list has at most {HOLIDAYS_MAX} dates", path="dates")
+        for index, date in enumerate(asked.dates):
+            parse_date(date, path=f"dates[{index}]")
+    for schedule in users:
+        _check_settled(state, schedule)
+    for schedule in users:
+        _settle(turn, schedule)
+    turn.emit(HolidaysPut(place))
+    for schedule in users:
+        _tell_anew(turn, schedule)
+
+
+def _new_zones(turn: Turn, place: int, _asked: ask.NewZones) -> None:
+    turn.emit(ZonesNoted(place))
+    for schedule in turn.state.schedules.values():
+        if schedule.when.zone != "UTC" and schedule.governing is None and schedule.late is None:
+            _tell_anew(turn, schedule)
+
+
+def _tell_anew(turn: Turn, schedule: Schedule) -> None:
+    """Its times are others now; what is due already stays as it was told."""
+    state = turn.state
+    if schedule.next_ms <= state.now_ms:
+        return
+    try:
+        rhythm = rhythm_of(state, schedule.tenant, schedule.name, schedule.when)
+    except Refused:
+        turn.emit(ScheduleMoved(schedule.number, 0))
+        return
+    next_ms = rhythm.next_ms(max(state.now_ms, schedule.last_fired_ms)) or 0
+    if next_ms != schedule.next_ms:
+        wait = start_delay_ms(rhythm, f"{schedule.tenant.id}/{schedule.name}", next_ms) if schedule.terms.jitter else 0
+        turn.emit(ScheduleMoved(schedule.number, next_ms, wait))
+
+
+SCHEDULE_COMMANDS: dict[type[Any], Callable[[Turn, int, Any], None]] = {
+    ask.PutSchedule: _put,
+    ask.ApplySchedules: _apply,
+    ask.RemoveSchedule: _remove,
+    ask.SteerSchedule: _steer,
+    ask.Advise: _advise,
+    ask.Trigger: _trigger,
+    ask.PutHolidays: _put_holidays,
+    ask.NewZones: _new_zones,
+}
