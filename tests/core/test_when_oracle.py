@@ -5,10 +5,10 @@ from itertools import pairwise
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from when_oracle import DAY, MINUTE, changes, due, reading
 
 from tickwork.core.when import When, compile_when
 from tickwork.zonedata import load_zones
-from when_oracle import DAY, MINUTE, changes, due, reading
 
 YEARS = [
     ("Europe/Berlin", 2026),

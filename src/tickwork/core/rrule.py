@@ -2,8 +2,8 @@
 
 The days of a rule are decided a month at a time, as bits; whether a day's period is one of those that
 INTERVAL keeps is a remainder. So any moment is as near as any other. COUNT is turned into the
-last reading when the rule is set. Every search ends: a rule that is not due within
-800 years, or within 10,000 tries of a time of day, counts as never due.
+last reading when the rule is set. Every search ends: a rule that is not due within 200 years, 500 periods
+of BYSETPOS or 3,000 tries of a time of day counts as never due.
 """
 
 from dataclasses import dataclass, replace
@@ -43,8 +43,9 @@ from tickwork.core.rruletext import (
 )
 from tickwork.core.zones import FOREVER_S, Zone
 
-MONTHS_TRIED_MAX = 800 * 12
-TIMES_TRIED_MAX = 10_000
+MONTHS_TRIED_MAX = 200 * 12
+PERIODS_TRIED_MAX = 500
+TIMES_TRIED_MAX = 3_000
 UNIT_S = {SECONDLY: 1, MINUTELY: MINUTE_S, HOURLY: HOUR_S}
 EVERY_MONTH = (1 << 13) - 2
 
@@ -301,27 +302,29 @@ class Rule(Pattern):
     # ---- with BYSETPOS: period by period
 
     def _next_position(self, after_s: int) -> int | None:
-        start = self._period_start(max(after_s, self.start_s) // DAY_S)
-        for _ in range(MONTHS_TRIED_MAX):
-            if start > DAY_MAX:
+        day = self._period_start(max(after_s, self.start_s) // DAY_S)
+        for _ in range(PERIODS_TRIED_MAX):
+            following = self._day_from(day)
+            if following is None:
                 return None
-            if self._keeps(start):
-                for found in self._chosen(start):
-                    if found > after_s:
-                        return found
-            start = self._period_end(start)
+            start = self._period_start(following)
+            for found in self._chosen(start):
+                if found > after_s:
+                    return found
+            day = self._period_end(start)
         return None
 
     def _prev_position(self, before_s: int) -> int | None:
-        start = self._period_start(min((before_s - 1) // DAY_S, DAY_MAX))
-        for _ in range(MONTHS_TRIED_MAX):
-            if self._period_end(start) * DAY_S <= self.start_s:
+        day = self._period_end(self._period_start(min((before_s - 1) // DAY_S, DAY_MAX))) - 1
+        for _ in range(PERIODS_TRIED_MAX):
+            earlier = self._day_until(day)
+            if earlier is None:
                 return None
-            if self._keeps(start):
-                for found in reversed(self._chosen(start)):
-                    if found < before_s:
-                        return found
-            start = self._period_start(start - 1)
+            start = self._period_start(earlier)
+            for found in reversed(self._chosen(start)):
+                if found < before_s:
+                    return found
+            day = start - 1
         return None
 
     def _period_start(self, day: int) -> int:
