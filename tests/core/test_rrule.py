@@ -24,6 +24,14 @@ def rule(text, start="20260105T093015"):
     return parse_rrule(f"DTSTART:{start}\nRRULE:{text}", zone=UTC, path="rrule")
 
 
+def due_rule(text, start):
+    try:
+        return rule(text, start)
+    except Refused as refused:
+        assume("never due" not in str(refused))
+        raise
+
+
 def shown(at_s):
     return (EPOCH + timedelta(seconds=at_s)).strftime("%Y-%m-%dT%H:%M:%S")
 
@@ -71,7 +79,8 @@ def rules(draw):
         days = st.tuples(st.sampled_from([1, 2, 4, 5, -1, -2]), days).map(lambda one: f"{one[0]}{one[1]}")
     by_day = st.lists(days, min_size=1, max_size=3, unique=True).map(",".join)
     if weeks:
-        parts += [f"BYWEEKNO={draw(numbers(1, 53, signed=True))}", f"BYDAY={draw(by_day)}"]
+        # The last weeks are left out: dateutil does not see them in the days that lie in the next year.
+        parts += [f"BYWEEKNO={draw(numbers(1, 51, signed=True))}", f"BYDAY={draw(by_day)}"]
     else:
         maybe("BYDAY", by_day, 2)
     maybe("BYHOUR", numbers(0, 23))
@@ -89,12 +98,7 @@ starts = st.datetimes(datetime(1990, 1, 1), datetime(2060, 1, 1)).map(lambda one
 @settings(max_examples=150, phases=NO_SHRINKING)
 @given(rules(), starts)
 def test_dateutil_finds_the_same_times(text, start):
-    try:
-        ours = rule(text, start)
-    except Refused as refused:
-        assert "never due" in str(refused)
-        assume(False)
-        raise
+    ours = due_rule(text, start)
     found = first(ours, 8)
 
     assert found == theirs(text, start, len(found))
@@ -103,11 +107,7 @@ def test_dateutil_finds_the_same_times(text, start):
 @settings(max_examples=100, phases=NO_SHRINKING)
 @given(rules(), starts)
 def test_backwards_is_forwards_from_the_other_side(text, start):
-    try:
-        ours = rule(text, start)
-    except Refused:
-        assume(False)
-        raise
+    ours = due_rule(text, start)
     dues, at = [], ours.start_s - 1
     while len(dues) < 10 and (at := ours.next_s(at)) is not None:
         dues.append(at)
@@ -139,7 +139,8 @@ def test_backwards_is_forwards_from_the_other_side(text, start):
          ["1998-02-13", "1998-03-13", "1998-11-13"]),
         ("FREQ=YEARLY;INTERVAL=4;BYMONTH=11;BYDAY=TU;BYMONTHDAY=2,3,4,5,6,7,8;COUNT=3", "19961105T090000",
          ["1996-11-05", "2000-11-07", "2004-11-02"]),
-        ("FREQ=MONTHLY;COUNT=3;BYDAY=TU,WE,TH;BYSETPOS=3", "19970904T090000", ["1997-09-04", "1997-10-07", "1997-11-06"]),
+        ("FREQ=MONTHLY;COUNT=3;BYDAY=TU,WE,TH;BYSETPOS=3", "19970904T090000",
+         ["1997-09-04", "1997-10-07", "1997-11-06"]),
         ("FREQ=MONTHLY;BYDAY=MO,TU,WE,TH,FR;BYSETPOS=-2;COUNT=3", "19970929T090000",
          ["1997-09-29", "1997-10-30", "1997-11-27"]),
         ("FREQ=WEEKLY;INTERVAL=2;COUNT=4;BYDAY=TU,SU;WKST=MO", "19970805T090000",

@@ -2,7 +2,7 @@
 
 The days of a rule are decided a month at a time, as bits; whether a day's period is one of those that
 INTERVAL keeps is a remainder. So any moment is as near as any other. COUNT is turned into the
-last reading when the rule is set. Every search ends: a rule that is not due within 200 years, 500 periods
+last reading when the rule is set. Every search ends: a rule that is not due within 200 years, 120 periods
 of BYSETPOS or 3,000 tries of a time of day counts as never due.
 """
 
@@ -44,7 +44,8 @@ from tickwork.core.rruletext import (
 from tickwork.core.zones import FOREVER_S, Zone
 
 MONTHS_TRIED_MAX = 200 * 12
-PERIODS_TRIED_MAX = 500
+DAYS_AHEAD_MAX = 200 * 366
+PERIODS_TRIED_MAX = 120
 TIMES_TRIED_MAX = 3_000
 UNIT_S = {SECONDLY: 1, MINUTELY: MINUTE_S, HOURLY: HOUR_S}
 EVERY_MONTH = (1 << 13) - 2
@@ -112,7 +113,7 @@ class Rule(Pattern):
         day, second = divmod(after_s + 1, DAY_S)
         tries = Tries(TIMES_TRIED_MAX)
         found_day = self._day_from(day)
-        while found_day is not None and tries.left > 0:
+        while found_day is not None and tries.left > 0 and found_day - day < DAYS_AHEAD_MAX:
             time = self._time_from(found_day, second if found_day == day else 0, tries)
             if time != NO_TIME:
                 return found_day * DAY_S + time
