@@ -5,7 +5,7 @@ and no search visits a minute. Days are found month by month; the longest search
 one weekday, 40 months of February. An expression that no month of any year can fulfil is refused.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Self
 
 from tickwork.core.calendar import Calendar, Pattern, on_weekdays
@@ -14,6 +14,7 @@ from tickwork.core.dates import (
     DAY_MAX,
     DAY_MIN,
     DAY_S,
+    NO_TIME,
     YEAR_MAX,
     YEAR_MIN,
     civil,
@@ -28,6 +29,7 @@ from tickwork.core.dates import (
 )
 
 EVERY_HOUR = (1 << 24) - 1
+KEPT_MAX = 16
 KINDS_OF_YEAR = range(2001, 2029)  # 28 years in a row have every first weekday, with and without a leap day
 
 
@@ -41,6 +43,9 @@ class Days:
     either: bool  # both day fields are restricted, and a day need only fit one of them
     special: bool  # there is more to ask than plain numbers
     calendar: Calendar | None = None
+    # All schedules ask for the same few days, those around the present.
+    _days_memo: dict[int, int | None] = field(default_factory=dict, init=False, compare=False, repr=False)
+    _months_memo: dict[int, int] = field(default_factory=dict, init=False, compare=False, repr=False)
 
     @classmethod
     def of(cls, day: Found, months: int, weekday: Found, *, either: bool) -> Self:
@@ -55,6 +60,15 @@ class Days:
 
     def in_month(self, year: int, month: int) -> int:
         """The days of this month that fit, as a bitset."""
+        key, memo = year * 12 + month, self._months_memo
+        found = memo.get(key)
+        if found is None:
+            if len(memo) >= KEPT_MAX:
+                memo.clear()
+            found = memo[key] = self._decided(year, month)
+        return found
+
+    def _decided(self, year: int, month: int) -> int:
         fitting = 0
         if self.months >> month & 1:
             days, weekdays = self.day.plain, on_weekdays(year, month, self.weekday.plain)
@@ -65,26 +79,20 @@ class Days:
             fitting &= (2 << month_length(year, month)) - 2
         return fitting if self.calendar is None else self.calendar.counted(year, month, fitting)
 
-    def has(self, day: int) -> bool:
-        if not DAY_MIN <= day <= DAY_MAX:
-            return False
-        year, month, day_of_month = civil(day)
-        return bool(self.in_month(year, month) >> day_of_month & 1)
-
     def first_from(self, day: int) -> int | None:
-        if day > DAY_MAX:
-            return None
-        months = self._months()
-        year, month, day_of_month = civil(max(day, DAY_MIN))
-        while year <= YEAR_MAX:
-            if months >> month & 1 and (found := lowest_from(self.in_month(year, month), day_of_month)) >= 0:
-                return day_number(year, month, found)
-            day_of_month, month = 1, lowest_from(months, month + 1)
-            if month < 0:
-                year, month = year + 1, lowest_from(months, 1)
-        return None
+        """The first day that fits, from this one on."""
+        memo = self._days_memo
+        if day in memo:
+            return memo[day]
+        if len(memo) >= KEPT_MAX:
+            memo.clear()
+        found = memo[day] = self._search_from(day) if day <= DAY_MAX else None
+        if found is not None:
+            memo[found] = found
+        return found
 
     def last_until(self, day: int) -> int | None:
+        """The last day that fits, up to this one."""
         if day < DAY_MIN:
             return None
         months = self._months()
@@ -95,6 +103,17 @@ class Days:
             day_of_month, month = 31, highest_until(months, month - 1)
             if month < 0:
                 year, month = year - 1, highest_until(months, 12)
+        return None
+
+    def _search_from(self, day: int) -> int | None:
+        months = self._months()
+        year, month, day_of_month = civil(max(day, DAY_MIN))
+        while year <= YEAR_MAX:
+            if months >> month & 1 and (found := lowest_from(self.in_month(year, month), day_of_month)) >= 0:
+                return day_number(year, month, found)
+            day_of_month, month = 1, lowest_from(months, month + 1)
+            if month < 0:
+                year, month = year + 1, lowest_from(months, 1)
         return None
 
     def _months(self) -> int:
@@ -169,23 +188,24 @@ class Cron(Pattern):
 
     def next_s(self, after_s: int) -> int | None:
         day, second = divmod(max(after_s + 1, DAY_MIN * DAY_S), DAY_S)
-        if self.days.has(day) and (time := self._time_from(second)) >= 0:
-            return day * DAY_S + time
-        found = self.days.first_from(day + 1)
-        return None if found is None else found * DAY_S + self._time_from(0)
+        found = self.days.first_from(day)
+        if found == day:
+            time = time_from(self.hours, self.minutes, self.seconds, second)
+            if time != NO_TIME:
+                return day * DAY_S + time
+            found = self.days.first_from(day + 1)
+        return None if found is None else found * DAY_S + time_from(self.hours, self.minutes, self.seconds, 0)
 
     def prev_s(self, before_s: int) -> int | None:
         day, second = divmod(min(before_s - 1, DAY_MAX * DAY_S + DAY_S - 1), DAY_S)
-        if self.days.has(day) and (time := self._time_until(second)) >= 0:
-            return day * DAY_S + time
-        found = self.days.last_until(day - 1)
-        return None if found is None else found * DAY_S + self._time_until(DAY_S - 1)
-
-    def _time_from(self, second: int) -> int:
-        return time_from(self.hours, self.minutes, self.seconds, second)
-
-    def _time_until(self, second: int) -> int:
-        return time_until(self.hours, self.minutes, self.seconds, second)
+        found = self.days.last_until(day)
+        if found == day:
+            time = time_until(self.hours, self.minutes, self.seconds, second)
+            if time != NO_TIME:
+                return day * DAY_S + time
+            found = self.days.last_until(day - 1)
+        last = DAY_S - 1
+        return None if found is None else found * DAY_S + time_until(self.hours, self.minutes, self.seconds, last)
 
 
 def _hopeless(words: list[Word], days: Days) -> Word:

@@ -2,8 +2,8 @@
 
 The days of a rule are decided a month at a time, as bits; whether a day's period is one of those that
 INTERVAL keeps is a remainder. So any moment is as near as any other. COUNT is turned into the
-last reading when the rule is set. Every search ends: a rule that is not due within
-800 years, or within 50,000 tries of a time of day, counts as never due.
+last reading when the rule is set. Every search ends: a rule that is not due within 200 years, 120 periods
+of BYSETPOS or 3,000 tries of a time of day counts as never due.
 """
 
 from dataclasses import dataclass, replace
@@ -43,8 +43,10 @@ from tickwork.core.rruletext import (
 )
 from tickwork.core.zones import FOREVER_S, Zone
 
-MONTHS_TRIED_MAX = 800 * 12
-TIMES_TRIED_MAX = 50_000
+MONTHS_TRIED_MAX = 200 * 12
+DAYS_AHEAD_MAX = 200 * 366
+PERIODS_TRIED_MAX = 120
+TIMES_TRIED_MAX = 3_000
 UNIT_S = {SECONDLY: 1, MINUTELY: MINUTE_S, HOURLY: HOUR_S}
 EVERY_MONTH = (1 << 13) - 2
 
@@ -111,11 +113,11 @@ class Rule(Pattern):
         day, second = divmod(after_s + 1, DAY_S)
         tries = Tries(TIMES_TRIED_MAX)
         found_day = self._day_from(day)
-        while found_day is not None and tries.left > 0:
+        while found_day is not None and tries.left > 0 and found_day - day < DAYS_AHEAD_MAX:
             time = self._time_from(found_day, second if found_day == day else 0, tries)
             if time != NO_TIME:
                 return found_day * DAY_S + time
-            found_day = self._day_from(found_day + 1)
+            found_day = self._day_from(found_day + self._days_to_block(found_day))
         return None
 
     def _prev_time(self, before_s: int) -> int | None:
@@ -126,7 +128,7 @@ class Rule(Pattern):
             time = self._time_until(found_day, second if found_day == day else DAY_S - 1, tries)
             if time != NO_TIME:
                 return found_day * DAY_S + time
-            found_day = self._day_until(found_day - 1)
+            found_day = self._day_until(found_day - self._days_since_block(found_day))
         return None
 
     def _day_from(self, day: int) -> int | None:
@@ -216,8 +218,8 @@ class Rule(Pattern):
     # ---- times of a day
 
     def _time_from(self, day: int, second: int, tries: "Tries") -> int:
+        tries.left -= 1
         if self.frequency >= DAILY:
-            tries.left -= 1
             return time_from(self.hours, self.minutes, self.seconds, second)
         unit = UNIT_S[self.frequency]
         at = self._aligned_up(day, second - second % unit)
@@ -235,8 +237,8 @@ class Rule(Pattern):
         return NO_TIME
 
     def _time_until(self, day: int, second: int, tries: "Tries") -> int:
+        tries.left -= 1
         if self.frequency >= DAILY:
-            tries.left -= 1
             return time_until(self.hours, self.minutes, self.seconds, second)
         unit = UNIT_S[self.frequency]
         at = self._aligned_down(day, second - second % unit)
@@ -252,6 +254,13 @@ class Rule(Pattern):
                 return found
             at -= unit * self.interval
         return NO_TIME
+
+    def _days_to_block(self, day: int) -> int:
+        """How many days on is the next one with a block that INTERVAL keeps."""
+        return 1 if self.frequency >= DAILY else self._aligned_up(day, DAY_S) // DAY_S
+
+    def _days_since_block(self, day: int) -> int:
+        return 1 if self.frequency >= DAILY else -(self._aligned_down(day, -UNIT_S[self.frequency]) // DAY_S)
 
     def _aligned_up(self, day: int, at: int) -> int:
         """The first block of the day, from this second on, that INTERVAL keeps."""
@@ -294,27 +303,29 @@ class Rule(Pattern):
     # ---- with BYSETPOS: period by period
 
     def _next_position(self, after_s: int) -> int | None:
-        start = self._period_start(max(after_s, self.start_s) // DAY_S)
-        for _ in range(MONTHS_TRIED_MAX):
-            if start > DAY_MAX:
+        day = self._period_start(max(after_s, self.start_s) // DAY_S)
+        for _ in range(PERIODS_TRIED_MAX):
+            following = self._day_from(day)
+            if following is None:
                 return None
-            if self._keeps(start):
-                for found in self._chosen(start):
-                    if found > after_s:
-                        return found
-            start = self._period_end(start)
+            start = self._period_start(following)
+            for found in self._chosen(start):
+                if found > after_s:
+                    return found
+            day = self._period_end(start)
         return None
 
     def _prev_position(self, before_s: int) -> int | None:
-        start = self._period_start(min((before_s - 1) // DAY_S, DAY_MAX))
-        for _ in range(MONTHS_TRIED_MAX):
-            if self._period_end(start) * DAY_S <= self.start_s:
+        day = self._period_end(self._period_start(min((before_s - 1) // DAY_S, DAY_MAX))) - 1
+        for _ in range(PERIODS_TRIED_MAX):
+            earlier = self._day_until(day)
+            if earlier is None:
                 return None
-            if self._keeps(start):
-                for found in reversed(self._chosen(start)):
-                    if found < before_s:
-                        return found
-            start = self._period_start(start - 1)
+            start = self._period_start(earlier)
+            for found in reversed(self._chosen(start)):
+                if found < before_s:
+                    return found
+            day = start - 1
         return None
 
     def _period_start(self, day: int) -> int:

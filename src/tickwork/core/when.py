@@ -10,6 +10,7 @@ that rule; any other policy is taken at its word.
 """
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Literal, TypeVar, cast
 
 import msgspec
@@ -168,13 +169,12 @@ def _cron(when: When, calendar: Calendar | None, seed: str, at: str, parts: Part
     assert text is not None
 
     def make() -> Cron:
-        return Cron.parse(text, path=f"{at}cron", seed=seed)
+        cron = Cron.parse(text, path=f"{at}cron", seed=seed)
+        cron = replace(cron, days=parts.keep(cron.days, lambda: cron.days))
+        return parts.keep(cron, lambda: cron)
 
-    if "H" in text.upper():
-        cron = make()
-        cron = parts.keep(cron, lambda: cron)
-    else:
-        cron = parts.keep(("cron", text), make)
+    # What an H stands for differs from seed to seed.
+    cron = make() if "H" in text.upper() else parts.keep(("cron", text), make)
     return cron if calendar is None else parts.keep((cron, calendar), lambda: _counted(cron, calendar, at))
 
 

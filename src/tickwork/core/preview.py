@@ -1,0 +1,240 @@
+"""What a schedule means: in words, as its next times, with warnings; and how two sets of times differ.
+
+Nothing here decides anything. A warning never refuses a schedule; it says what a person may not have meant.
+"""
+
+import re
+from collections.abc import Iterable, Iterator
+from itertools import islice, pairwise
+
+import msgspec
+
+from tickwork.core.calendar import Pattern, Rhythm, Within
+from tickwork.core.cron import Cron, Days
+from tickwork.core.cronfields import MACROS
+from tickwork.core.dates import DAY_S, MINUTE_S, local_text, members
+from tickwork.core.saying import day_words, joined
+from tickwork.core.timetext import duration_text, instant_text
+from tickwork.core.when import When, policies
+from tickwork.core.zoned import Zoned
+from tickwork.core.zones import UTC, Zone, Zones
+
+AHEAD_MS = 2 * 366 * DAY_S * 1000  # how far ahead a gap is looked for
+PILE_UP_HOURS = (0, 1, 2, 3, 6, 8, 9, 12, 18)  # at which everybody starts something
+GAP_CHANGES_MAX = 12
+_HASHED = re.compile(r"(?<![A-Z])H")  # and not the one of THU
+
+
+class Warning(msgspec.Struct, frozen=True):  # noqa: A001 - the word for it; the built-in one is for programmers
+    code: str
+    text: str
+
+
+class Difference(msgspec.Struct, frozen=True):
+    """One time that only one of two sides has: `sign` is - for the first side and + for the second."""
+
+    sign: str
+    key: str
+    at_ms: int
+
+
+def describe(when: When, *, seed: str = "") -> str:
+    """The meaning in words, of a schedule that compiles with this seed."""
+    words = [_main(when, seed)]
+    if when.business_days:
+        words.append("business days only")
+    if when.holidays:
+        words.append(f"not on holidays of {joined(list(when.holidays))}")
+    if when.exclude:
+        words.append(f"never on {_dates(when.exclude)}")
+    if when.include:
+        words.append(f"in any case on {_dates(when.include)}")
+    if when.start_ms is not None:
+        words.append(f"from {instant_text(when.start_ms)}")
+    if when.end_ms is not None:
+        words.append(f"until {instant_text(when.end_ms)}")
+    if when.every_ms is None and when.at_ms is None:
+        words.append(zone_words(when.zone))
+    return ", ".join(words)
+
+
+def _main(when: When, seed: str) -> str:
+    if when.at_ms is not None:
+        return f"once at {instant_text(when.at_ms)}"
+    if when.every_ms is not None:
+        anchor = f", counted from {instant_text(when.anchor_ms)}" if when.anchor_ms is not None else ""
+        return f"every {duration_text(when.every_ms)}{anchor}"
+    if when.rrule is not None:
+        return f"by the rule {when.rrule.strip().splitlines()[-1].removeprefix('RRULE:')}"
+    assert when.cron is not None
+    cron = Cron.parse(when.cron, path="cron", seed=seed)
+    return f"{_times(cron)}{day_words(cron.days)}"
+
+
+def _times(cron: Cron) -> str:
+    seconds, minutes, hours = members(cron.seconds), members(cron.minutes), members(cron.hours)
+    if len(hours) * len(minutes) * len(seconds) <= 6:
+        clock = [_clock(h, m, s) for h in hours for m in minutes for s in seconds]
+        return f"at {joined(clock)}"
+    in_hours = "" if len(hours) == 24 else f" in {_numbers('hour', hours, 24)}"
+    if len(seconds) > 1:
+        in_minutes = "" if len(minutes) == 60 else f" of {_numbers('minute', minutes, 60)}"
+        return f"{_numbers('second', seconds, 60)}{in_minutes}{in_hours}"
+    at_second = f" and {seconds[0]} seconds" if seconds[0] else ""
+    if len(hours) == 24 and len(minutes) == 1:
+        return f"every hour at {minutes[0]} minutes{at_second}"
+    return f"{_numbers('minute', minutes, 60)}{at_second}{in_hours}"
+
+
+def _clock(hour: int, minute: int, second: int) -> str:
+    return f"{hour:02}:{minute:02}:{second:02}" if second else f"{hour:02}:{minute:02}"
+
+
+def _numbers(unit: str, values: list[int], count: int) -> str:
+    if len(values) == count:
+        return f"every {unit}"
+    steps = {later - earlier for earlier, later in pairwise(values)}
+    if len(values) > 2 and len(steps) == 1:
+        step = values[1] - values[0]
+        if values[0] == 0 and values[-1] + step == count:
+            return f"every {step} {unit}s"
+        spread = f" to {values[-1]}" if step == 1 else f", {values[1]} … {values[-1]}"
+        return f"{unit}s {values[0]}{spread}"
+    return f"{unit}{'s' if len(values) > 1 else ''} {joined([str(one) for one in values])}"
+
+
+def _dates(dates: tuple[str, ...]) -> str:
+    shown = joined(list(dates[:3]))
+    return shown if len(dates) <= 3 else f"{', '.join(dates[:3])} and {len(dates) - 3} other dates"
+
+
+def zone_words(name: str) -> str:
+    return "UTC" if name in ("UTC", "Etc/UTC") else f"{name.rpartition('/')[2].replace('_', ' ')} time"
+
+
+# ---- next times
+
+
+def next_times(rhythm: Rhythm, zone: Zone, after_ms: int, n: int) -> list[tuple[int, str]]:
+    """The next times, each also as the zone's clock shows it: `2026-03-29T03:30:00+02:00`."""
+    found: list[tuple[int, str]] = []
+    due_ms = rhythm.next_ms(after_ms)
+    while due_ms is not None and len(found) < n:
+        found.append((due_ms, in_zone(zone, due_ms)))
+        due_ms = rhythm.next_ms(due_ms)
+    return found
+
+
+def in_zone(zone: Zone, at_ms: int) -> str:
+    at_s, ms = divmod(at_ms, 1000)
+    offset_s = zone.offset_s(at_s)
+    text = local_text(at_s + offset_s) + (f".{ms:03}" if ms else "")
+    if zone is UTC:
+        return f"{text}Z"
+    sign, minutes = "-" if offset_s < 0 else "+", abs(offset_s) // MINUTE_S
+    seconds = f":{abs(offset_s) % 60:02}" if offset_s % 60 else ""
+    return f"{text}{sign}{minutes // 60:02}:{minutes % 60:02}{seconds}"
+
+
+# ---- warnings
+
+
+def warnings(when: When, rhythm: Rhythm, zones: Zones, now_ms: int) -> list[Warning]:
+    """What a person may not have meant, most serious first."""
+    pattern = _pattern(rhythm)
+    found = [*_never(when, rhythm, now_ms)]
+    if pattern is not None:
+        found += _in_gap(when, pattern, zones.get(when.zone), now_ms)
+    if when.cron is not None and isinstance(pattern, Cron):
+        found += [*_confused(when.cron, pattern), *_either_day(pattern.days), *_pile_up(when.cron, pattern)]
+    return found
+
+
+def _pattern(rhythm: Rhythm) -> Pattern | None:
+    match rhythm:
+        case Within(rhythm=inner):
+            return _pattern(inner)
+        case Zoned(pattern=pattern):
+            return pattern
+        case Pattern():
+            return rhythm
+    return None
+
+
+def _never(when: When, rhythm: Rhythm, now_ms: int) -> Iterator[Warning]:
+    if when.start_ms is not None and when.end_ms is not None and when.end_ms <= when.start_ms:
+        yield Warning("end_before_start", "it ends before it starts, and is never due")
+    elif rhythm.next_ms(now_ms) is None:
+        last_ms = rhythm.prev_ms(now_ms + 1)
+        last = f"; the last time was {instant_text(last_ms)}" if last_ms is not None else ""
+        yield Warning("never_due", f"it is not due again{last}")
+
+
+def _in_gap(when: When, pattern: Pattern, zone: Zone, now_ms: int) -> Iterator[Warning]:
+    """The first time in two years that clocks jump over, and what becomes of it."""
+    gap, _ = policies(when, steady=pattern.steady)
+    if pattern.steady and when.gap == "auto":
+        return  # nothing is lost: every hour that exists is due
+    now_s = now_ms // 1000
+    end_s = min(now_ms + AHEAD_MS, when.end_ms if when.end_ms is not None else now_ms + AHEAD_MS) // 1000
+    for period in islice(zone.periods(now_s, end_s), 1, GAP_CHANGES_MAX):
+        start_s, after_s = period.start_s + period.before_s, period.start_s + period.offset_s
+        reading = pattern.next_s(start_s - 1)
+        if reading is not None and reading < after_s and period.start_s < end_s:
+            what = {"skip": "is left out", "end": f"becomes {local_text(after_s)[11:16]}"}
+            what["shift"] = f"becomes {local_text(reading + after_s - start_s)[11:16]}"
+            shown = local_text(reading)
+            text = f"{shown[11:16]} does not exist on {shown[:10]}, when clocks are changed; it {what[gap]}"
+            yield Warning("in_gap", text)
+            return
+
+
+def _confused(text: str, cron: Cron) -> Iterator[Warning]:
+    words = (MACROS.get(text.strip().lower()) or text).split()
+    minute, hour = words[-5], words[-4]
+    if text.strip().startswith("@") or len(words) != 5:
+        return
+    if minute == "*" and hour != "*":
+        hours = len(members(cron.hours))
+        each = f"{60 * hours} times a day" if hours > 1 else f"every minute from {hour}:00 to {hour}:59"
+        yield Warning("minute_and_hour", f"this is {each}; for once an hour write 0 in the first field")
+    elif hour == "*" and minute.isdigit() and 1 <= int(minute) <= 23 and int(minute) not in (5, 10, 15, 20):
+        example = f"0 {minute} {' '.join(words[-3:])}"
+        yield Warning("minute_and_hour", f"this is every hour at minute {minute}; for {minute} o'clock write {example}")
+
+
+def _either_day(days: Days) -> Iterator[Warning]:
+    if days.either:
+        text = "both day fields are set, so a day that fits either of them is due; put * in one to use the other alone"
+        yield Warning("either_day", text)
+
+
+def _pile_up(text: str, cron: Cron) -> Iterator[Warning]:
+    busy = [hour for hour in members(cron.hours) if hour in PILE_UP_HOURS]
+    if cron.minutes == 1 and cron.seconds & 1 and busy and not _HASHED.search(text.upper()):
+        tip = "write H in the minute field or set a jitter to spread the load"
+        yield Warning("pile_up", f"many schedules start at the full hour; {tip}")
+
+
+# ---- differences
+
+
+def difference(first: Iterable[tuple[str, int]], second: Iterable[tuple[str, int]]) -> Iterator[Difference]:
+    """What only one of two streams of (key, time) has. Both rise by (time, key); neither is held in memory."""
+    left, right = iter(first), iter(second)
+    one, two = next(left, None), next(right, None)
+    while one is not None or two is not None:
+        if two is None or (one is not None and _order(one) < _order(two)):
+            assert one is not None
+            yield Difference("-", *one)
+            one = next(left, None)
+        elif one is None or _order(two) < _order(one):
+            yield Difference("+", *two)
+            two = next(right, None)
+        else:
+            one, two = next(left, None), next(right, None)
+
+
+def _order(one: tuple[str, int]) -> tuple[int, str]:
+    key, at_ms = one
+    return at_ms, key
