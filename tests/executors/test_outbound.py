@@ -281,18 +281,23 @@ OWN = {
     "cli/replay.py": "fetches a journal from the server",
     "sdk/async_client.py": "the client of the API",
     "sdk/client.py": "the client of the API",
+    "worker/http1.py": "a worker to its server, without a library",
     "worker/link.py": "a worker to its server",
 }
+CONNECTING = frozenset(("create_connection", "open_connection", "sock_connect"))
 
 
 def http_clients(text: str) -> list[str]:
-    found = []
+    """Libraries that are imported, and connections that are made by hand."""
+    found, connecting = [], []
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Import):
             found += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
             found += [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
-    return [one for one in found if any(f"{one}.".startswith(f"{client}.") for client in CLIENTS)]
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in CONNECTING:
+            connecting.append(node.func.attr)
+    return connecting + [one for one in found if any(f"{one}.".startswith(f"{client}.") for client in CLIENTS)]
 
 
 @pytest.mark.proves("S49")
@@ -306,7 +311,8 @@ def test_there_is_no_other_http_client():
 @pytest.mark.parametrize(
     "text",
     ["import httpx2", "from httpx2 import get", "import urllib.request", "from urllib import request",
-     "from http import client", "import http.client as c", "def f():\n    import aiohttp", "import requests.sessions"],
+     "from http import client", "import http.client as c", "def f():\n    import aiohttp", "import requests.sessions",
+     "loop.create_connection(P, host, 80)", "asyncio.open_connection(host)"],
 )  # fmt: skip
 def test_a_planted_client_is_found(text):
     assert http_clients(text)

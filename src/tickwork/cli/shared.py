@@ -49,8 +49,6 @@ class Hands:
     "Networks that requests may reach beside public addresses, comma-separated (TICKWORK_ALLOW_NETWORKS; none)."
     allow_ports: str | None = None
     "Ports that requests may reach beside 80 and 443, comma-separated (TICKWORK_ALLOW_PORTS; none)."
-    secrets: str | None = None
-    "Folder with a file for each key that signs requests (TICKWORK_SECRETS; none)."
     grace: Annotated[float | None, Parameter(name="--grace")] = None
     "Seconds that running tasks get when the worker ends (TICKWORK_GRACE_S; 30)."
 
@@ -64,7 +62,6 @@ class Hands:
             "memory_mb": self.memory_mb,
             "allow_networks": self.allow_networks,
             "allow_ports": self.allow_ports,
-            "secrets": self.secrets,
             "grace_s": self.grace,
         }
 

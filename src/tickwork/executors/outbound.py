@@ -107,9 +107,10 @@ class Outbound:
         check_url(asked.scheme, asked.raw_host.decode("ascii"), asked.userinfo)
         if params:
             asked = asked.copy_merge_params(params)
-        given = {"user-agent": "tickwork", "accept": "*/*", "accept-encoding": CODINGS, **headers}
+        given = httpx2.Headers({"user-agent": "tickwork", "accept": "*/*", "accept-encoding": CODINGS})
+        given.update(headers)
         if sign is not None:
-            given |= sign(method, asked.raw_path, content)
+            given.update(sign(method, asked.raw_path, content))
         wait = httpx2.Timeout(total_s, connect=min(CONNECT_S, total_s))
         return httpx2.Request(
             method, asked, headers=given, content=content or None, extensions={"timeout": wait.as_dict()}
