@@ -3,6 +3,8 @@
 import ipaddress
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tickwork.core.errors import Refused
 from tickwork.executors.guard import LOOPBACK, AddressRefused, Guard, check_url, closed_by, network, plain_host
@@ -77,6 +79,26 @@ async def test_whatever_is_not_public_is_closed(address, rule):
     assert closed_by(ipaddress.ip_address(address)) == rule
     assert await refused_by(Guard(), address) == rule
     assert await refused_by(Guard(resolve=Names(shop=[[address]])), "shop.example") == rule
+
+
+@pytest.mark.proves("S42")
+@given(st.ip_addresses(v=4))
+def test_an_address_inside_another_is_closed_whatever_it_is(inside):
+    number = int(inside)
+    for rule, whole in (
+        ("IPv4-compatible", number),
+        ("IPv4-mapped", 0xFFFF << 32 | number),
+        ("NAT64", 0x0064FF9B << 96 | number),
+        ("6to4", 0x2002 << 112 | number << 80),
+        ("Teredo", 0x20010000 << 96 | number),
+    ):
+        assert closed_by(ipaddress.IPv6Address(whole)) in (rule, "unspecified", "loopback")
+
+
+@pytest.mark.proves("S42")
+@given(st.ip_addresses())
+def test_nothing_is_open_that_the_library_would_close(address):
+    assert closed_by(address) or (address.is_global and not address.is_multicast)
 
 
 @pytest.mark.proves("S42")

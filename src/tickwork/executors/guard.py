@@ -168,7 +168,7 @@ def plain_host(host: str) -> str:
         if _address(name) is None:
             raise AddressRefused("host", f"{host} is no address of IP version 6")
         return name
-    if not _NAME.fullmatch(name) or len(name) > 253:
+    if len(name) > 253 or not _NAME.fullmatch(name):
         raise AddressRefused("host", f"{host!a} is no host name; write it in ASCII (punycode for other letters)")
     if _NUMBER.fullmatch(name.rpartition(".")[2]) and _address(name) is None:
         message = f"{host} is a number that programs read differently; write four decimal numbers, such as 192.0.2.1"
