@@ -69,6 +69,15 @@ def test_every_link_leads_somewhere(path):
     assert [one for one in links if not (path.parent / one).exists()] == []
 
 
+@pytest.mark.proves("S003-19")
+def test_the_page_on_urls_tells_to_return_figures():
+    text = (ROOT / "docs" / "endpoints.md").read_text()
+    shown = [msgspec.json.decode(one) for one in re.findall(r"^```json\n(.*?)^```", text, re.MULTILINE | re.DOTALL)]
+
+    assert "**Return figures.**" in text
+    assert any({"queue_depth", "error_rate", "load"} <= set(one) for one in shown)
+
+
 def settings_table() -> str:
     fields = msgspec.structs.fields(Settings)
     rows = [f"| `{one.name}` | `TICKWORK_{one.name.upper()}` | {shown(one.default)} |" for one in fields]

@@ -74,7 +74,7 @@ def client(tmp_path_factory):
         asking = (EXAMPLES / "shell_and_http.py").read_text()
         assert "http://127.0.0.1:8440" in asking
         (folder / "shell_and_http.py").write_text(asking.replace("http://127.0.0.1:8440", url))
-        env = environment(TICKWORK_URL=url)
+        env = environment(TICKWORK_URL=url, TICKWORK_ALLOW_NETWORKS="127.0.0.0/8")
         with process("worker", str(app), "--grace", "2", env=env, cwd=folder) as ready:
             assert "serves" in ready
             with tw.Client(url, token="") as found:

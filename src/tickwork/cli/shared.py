@@ -45,6 +45,10 @@ class Hands:
     "Asynchronous tasks at once (TICKWORK_COROUTINES; 64)."
     memory_mb: int | None = None
     "Memory limit of each process that runs tasks (TICKWORK_MEMORY_MB; none)."
+    allow_networks: str | None = None
+    "Networks that requests may reach beside public addresses, comma-separated (TICKWORK_ALLOW_NETWORKS; none)."
+    allow_ports: str | None = None
+    "Ports that requests may reach beside 80 and 443, comma-separated (TICKWORK_ALLOW_PORTS; none)."
     grace: Annotated[float | None, Parameter(name="--grace")] = None
     "Seconds that running tasks get when the worker ends (TICKWORK_GRACE_S; 30)."
 
@@ -56,6 +60,8 @@ class Hands:
             "threads": self.threads,
             "coroutines": self.coroutines,
             "memory_mb": self.memory_mb,
+            "allow_networks": self.allow_networks,
+            "allow_ports": self.allow_ports,
             "grace_s": self.grace,
         }
 

@@ -13,12 +13,24 @@ import sys
 
 import msgspec
 
-from tickwork.compose.settings import PREFIX, Settings
+from tickwork.compose.settings import KEY_START, PREFIX, Settings, names
+from tickwork.executors.guard import LOOPBACK
 
 PR_SET_PDEATHSIG = 1
 PARENT = f"{PREFIX}PARENT"
 # What a worker must hear from us rather than find for itself.
-TOLD = ("token", "queues", "labels", "processes", "threads", "coroutines", "memory_mb", "grace_s")
+TOLD = (
+    "token",
+    "queues",
+    "labels",
+    "processes",
+    "threads",
+    "coroutines",
+    "memory_mb",
+    "grace_s",
+    "allow_ports",
+    "secrets",
+)
 
 
 def end_with_parent() -> None:
@@ -115,9 +127,14 @@ class ChildWorker:
                 sys.stderr.flush()
 
     def _environment(self) -> dict[str, str]:
-        own = {name: value for name, value in os.environ.items() if not name.startswith(PREFIX)}
+        kept = PREFIX + KEY_START.upper()
+        own = {
+            name: value for name, value in os.environ.items() if name.startswith(kept) or not name.startswith(PREFIX)
+        }
         values = msgspec.structs.asdict(self._settings)
         own.update({f"{PREFIX}{name.upper()}": str(values[name]) for name in TOLD})
+        # Such a worker serves one person on one machine: requests may stay on it.
+        own[f"{PREFIX}ALLOW_NETWORKS"] = ",".join((*LOOPBACK, *names(self._settings.allow_networks)))
         own[PARENT] = str(os.getpid())
         if os.environ.get("TICKWORK_DEBUG"):
             own["TICKWORK_DEBUG"] = os.environ["TICKWORK_DEBUG"]

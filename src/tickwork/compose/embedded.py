@@ -14,10 +14,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+import msgspec
+
 from tickwork.compose.server import serving
 from tickwork.compose.settings import FOLDER, Settings
+from tickwork.compose.worker import http_executor_of
 from tickwork.core.errors import Refused
-from tickwork.executors.http import HttpExecutor
+from tickwork.executors.guard import LOOPBACK
 from tickwork.executors.shell import ShellExecutor
 from tickwork.ports.exchange import Call, Catalog, Profile, Reply
 from tickwork.ports.executor import Executor
@@ -69,7 +72,8 @@ class Embedded:
             print(client.result(run))
 
     Every task and workflow that is declared by then is served, or only `workflows` with what they call. `data` is the
-    folder that survives; the page of this engine is at `address`, its token in `token`.
+    folder that survives; the page of this engine is at `address`, its token in `token`. Requests of `tw.http` reach
+    public addresses and `allow_networks`.
     """
 
     def __init__(
@@ -82,10 +86,11 @@ class Embedded:
         queues: tuple[str, ...] = ("default",),
         labels: dict[str, str] | None = None,
         grace_s: float = GRACE_S,
+        allow_networks: Sequence[str] = LOOPBACK,
     ) -> None:
         self.token = SystemIds().token()
         self.address = ""
-        self._settings = Settings(data=str(data), port=port, token=self.token)
+        self._settings = Settings(data=str(data), port=port, token=self.token, allow_networks=",".join(allow_networks))
         self._workflows = workflows
         self._threads = threads
         self._profile = Profile(queues=queues, labels=labels or {}, host="embedded", pid=os.getpid())
@@ -120,7 +125,8 @@ class Embedded:
     def _agent(self, engine: Engine) -> Agent:
         chosen = self._workflows
         app = app_of(sys.modules["__main__"], list(DECLARED)) if chosen is None else app_with(*chosen)
-        executors: list[Executor] = [InlineExecutor(app, threads=self._threads), ShellExecutor(), HttpExecutor()]
+        http = http_executor_of(msgspec.structs.replace(self._settings, url=self.address))
+        executors: list[Executor] = [InlineExecutor(app, threads=self._threads), ShellExecutor(), http]
         name = f"embedded-{os.getpid()}"
         return Agent(
             DirectLink(engine), executors, clock=SystemClock(), ids=SystemIds(), name=name, profile=self._profile

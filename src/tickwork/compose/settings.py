@@ -21,6 +21,7 @@ FOLDER = ".tickwork"
 FILE = "tickwork.toml"
 # Variables with our prefix that are no settings: what tasks are told, and what helps to find a fault.
 OTHERS = frozenset(("attempt", "child", "debug", "idempotency_key", "node", "parent", "run_id"))
+KEY_START = "secret_"  # a name that starts so is a key for requests, and only the worker looks at it
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -37,6 +38,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     coroutines: int = 64  # asynchronous tasks at once
     grace_s: float = 30.0  # what running tasks get when a worker ends
     memory_mb: int = 0  # per child process; 0: no limit
+    allow_networks: str = ""  # that requests of http nodes may reach beside public addresses, comma-separated
+    allow_ports: str = ""  # that they may reach beside 80 and 443, comma-separated
+    secrets: str = ""  # folder with a file for each key that signs requests
     resolution_ms: int = 1  # of the logical clock; counts when a store is created
 
     @property
@@ -85,7 +89,7 @@ def _environment(env: Mapping[str, str], here: Path, *, strict: bool) -> dict[st
     names = {field.name for field in msgspec.structs.fields(Settings)}
     for key, value in env.items():
         name = key.removeprefix(PREFIX).lower()
-        if not key.startswith(PREFIX) or name in OTHERS:
+        if not key.startswith(PREFIX) or name in OTHERS or name.startswith(KEY_START):
             continue
         if name.endswith("_file") and name.removesuffix("_file") in names:
             found.setdefault(name.removesuffix("_file"), _secret(here / value, key))
@@ -142,3 +146,11 @@ def pairs(text: str, *, path: str) -> dict[str, str]:
 
 def names(text: str) -> tuple[str, ...]:
     return tuple(part.strip() for part in text.split(",") if part.strip())
+
+
+def ports(text: str, *, path: str) -> tuple[int, ...]:
+    """`8080,8443`."""
+    for part in names(text):
+        if not (part.isascii() and part.isdecimal() and 1 <= int(part) <= 65_535):
+            raise BadSettings("bad_setting", f"{path}: {part!r} is no port; use 1 to 65535", path=path)
+    return tuple(int(part) for part in names(text))

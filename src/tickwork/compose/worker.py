@@ -4,11 +4,16 @@ import asyncio
 import os
 import socket
 from collections.abc import Callable
+from pathlib import Path
 
-from tickwork.compose.settings import Settings, names, pairs
+from tickwork.compose.settings import BadSettings, Settings, names, pairs, ports
+from tickwork.core.errors import Refused
+from tickwork.executors.guard import Guard
 from tickwork.executors.http import HttpExecutor
 from tickwork.executors.limits import Limits
+from tickwork.executors.outbound import Outbound
 from tickwork.executors.process import ProcessExecutor
+from tickwork.executors.secrets import Secrets
 from tickwork.executors.shell import ShellExecutor
 from tickwork.ports.exchange import Profile
 from tickwork.ports.executor import Executor
@@ -38,7 +43,18 @@ def executors_of(settings: Settings, app: str) -> list[Executor]:
         coroutines=settings.coroutines,
         limits=limits,
     )
-    return [functions, ShellExecutor(), HttpExecutor()]
+    return [functions, ShellExecutor(), http_executor_of(settings)]
+
+
+def http_executor_of(settings: Settings) -> HttpExecutor:
+    """Reaches public addresses, and what the settings allow beside them."""
+    allowed, open_ports = names(settings.allow_networks), ports(settings.allow_ports, path="allow_ports")
+    try:
+        guard = Guard(networks=allowed, ports=open_ports, own=(settings.address,))
+    except Refused as refused:
+        raise BadSettings("bad_setting", str(refused), path="allow_networks") from None
+    folder = Path(settings.secrets) if settings.secrets else None
+    return HttpExecutor(outbound=Outbound(guard), secrets=Secrets(os.environ, folder=folder))
 
 
 async def work(settings: Settings, app: str, *, ready: Callable[[Agent], None]) -> None:

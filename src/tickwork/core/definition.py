@@ -14,6 +14,8 @@ import msgspec
 
 FORMAT = 1  # of the document; raised when a field changes its meaning
 PRIORITY_MIN, PRIORITY_DEFAULT, PRIORITY_MAX = 0, 5, 9
+HTTP_TIMEOUT_MS, ENDPOINT_TIMEOUT_MS_MAX = 30_000, 30 * 60_000  # of a request; for any http node, for an endpoint
+HTTP_BODY_BYTES, HTTP_BODY_BYTES_MAX = 100_000, 1_000_000  # kept of an answer
 
 
 class Trigger(StrEnum):
@@ -155,6 +157,8 @@ class HttpNode(WorkNode, frozen=True, kw_only=True, tag="http"):
     headers: dict[str, str] = {}
     body: Any = None
     success: str | None = None  # CEL over status and body; None: any 2xx
+    body_limit: int = HTTP_BODY_BYTES  # bytes of the answer that are kept
+    sign: str | None = None  # name of a secret of the worker; None: not signed
 
 
 class ShellNode(WorkNode, frozen=True, kw_only=True, tag="shell"):

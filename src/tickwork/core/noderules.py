@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import msgspec
 
 from tickwork.core.definition import (
+    HTTP_BODY_BYTES_MAX,
     PRIORITY_MAX,
     PRIORITY_MIN,
     ApprovalNode,
@@ -186,6 +187,8 @@ def _check_http(node: HttpNode, path: str, rules: Rules) -> None:
     rules.problems.length(f"{path}.url", node.url, high=8_192)
     rules.problems.one_of(f"{path}.method", node.method, METHODS)
     rules.condition(f"{path}.success", node.success)
+    rules.problems.between(f"{path}.body_limit", node.body_limit, low=1, high=HTTP_BODY_BYTES_MAX)
+    rules.name(f"{path}.sign", node.sign, "secret")
     if reason := _url_reason(node.url):
         rules.problems.add(f"{path}.url", "url", reason)
     for name, value in node.headers.items():

@@ -2,69 +2,81 @@
 
 Success is any 2xx, or what the node's own condition over `status` and `body` says. Arguments travel as the JSON
 body, or as the query of a request that has none, unless the node has a body of its own. Every request leaves
-through `_request`.
+through `Outbound`, and so past its guard.
 """
 
+import os
 import time
 from typing import Any
 
-import httpx2
 import msgspec
 
 from tickwork.core.conditions import HTTP_VARIABLES, Condition, ConditionFailed
-from tickwork.core.definition import HttpNode
+from tickwork.core.definition import HTTP_TIMEOUT_MS, HttpNode
+from tickwork.executors.guard import AddressRefused, Guard
+from tickwork.executors.outbound import Answer, NoAnswer, Outbound, Sign
+from tickwork.executors.secrets import SecretMissing, Secrets
+from tickwork.executors.signing import signed
 from tickwork.executors.turns import Failure, Turns
 from tickwork.ports.exchange import Spec, Work
 
-BODY_BYTES_MAX = 100_000  # of an answer; the rest is not read
 BODYLESS = ("GET", "HEAD", "DELETE", "OPTIONS")
-TIMEOUT_S = 60.0  # for a node without a limit of its own
+MESSAGE_CHARACTERS_MAX = 2_000  # of a failure, the answer's body included
 
 
 class HttpExecutor(Turns):
     kinds = frozenset({"http"})
-    isolation = "none is needed: the agent makes the requests and no code of users runs; its network is their reach"
+    isolation = "none is needed: the agent makes the requests and no code of users runs; its guard bounds their reach"
 
-    def __init__(self, *, at_once: int = 64, transport: httpx2.AsyncBaseTransport | None = None) -> None:
+    def __init__(self, *, at_once: int = 64, outbound: Outbound | None = None, secrets: Secrets | None = None) -> None:
         super().__init__(at_once=at_once)
-        self._transport = transport
-        self._client: httpx2.AsyncClient | None = None
+        self._outbound = outbound or Outbound(Guard())
+        self._secrets = secrets or Secrets(os.environ)
 
     def wall_ms(self) -> int:
         return time.time_ns() // 1_000_000
 
     async def attempt(self, work: Work, spec: Spec) -> bytes:
         node = msgspec.json.decode(spec.document, type=HttpNode)
-        status, body, cut = await self._request(node, work, spec)
-        if not _succeeded(node, status, body):
-            said = body if isinstance(body, str) else msgspec.json.encode(body).decode()
-            raise Failure("HttpStatus", f"{node.method} {node.url} answered {status}: {said[:500]}", exit_code=status)
-        return msgspec.msgpack.encode({"status": status, "body": body, "cut": cut})
+        answer = await self._answer(node, work, spec)
+        body = _body(answer)
+        if not _succeeded(node, answer.status, body):
+            message = f"{node.method} {node.url} answered {answer.status}: {_said(body)}"
+            raise Failure("HttpStatus", message[:MESSAGE_CHARACTERS_MAX], exit_code=answer.status)
+        return msgspec.msgpack.encode(
+            {"status": answer.status, "body": body, "cut": answer.cut, "duration_ms": answer.duration_ms}
+        )
 
     async def close(self, *, grace_s: float) -> None:
         await super().close(grace_s=grace_s)
-        if self._client is not None:
-            await self._client.aclose()
+        await self._outbound.close()
 
-    async def _request(self, node: HttpNode, work: Work, spec: Spec) -> tuple[int, Any, bool]:
-        """The only way out: whoever must forbid an address does it here."""
-        if self._client is None:
-            self._client = httpx2.AsyncClient(transport=self._transport, trust_env=False, follow_redirects=False)
-        timeout_s = spec.running_ms / 1000 if spec.running_ms else TIMEOUT_S
+    async def _answer(self, node: HttpNode, work: Work, spec: Spec) -> Answer:
         try:
-            async with self._client.stream(
-                node.method, node.url, timeout=timeout_s, **_content(node, work, spec)
-            ) as answer:
-                data, cut = await _bounded(answer)
-        except httpx2.TimeoutException as error:
-            raise Failure("TimeoutError", f"{node.method} {node.url} gave no answer in time") from error
-        except (httpx2.HTTPError, httpx2.InvalidURL, OSError) as error:
-            raise Failure(type(error).__name__, f"{node.method} {node.url}: {error}") from error
-        return answer.status_code, _body(answer.headers.get("content-type", ""), data, cut), cut
+            return await self._outbound.ask(
+                node.method,
+                node.url,
+                total_s=(spec.running_ms or HTTP_TIMEOUT_MS) / 1000,
+                body_bytes_max=node.body_limit,
+                sign=self._sign(node.sign),
+                **_content(node, work, spec),
+            )
+        except SecretMissing as error:
+            raise Failure("SecretMissing", f"{node.method} {node.url}: {error}", permanent=True) from error
+        except AddressRefused as error:
+            raise Failure("AddressRefused", f"{node.method} {node.url}: {error}", permanent=True) from error
+        except NoAnswer as error:
+            raise Failure(error.error, f"{node.method} {node.url}: {error}") from error
+
+    def _sign(self, name: str | None) -> Sign | None:
+        if name is None:
+            return None
+        key = self._secrets.get(name)
+        return lambda method, path, body: signed(key, at_s=self.wall_ms() // 1000, method=method, path=path, body=body)
 
 
 def _content(node: HttpNode, work: Work, spec: Spec) -> dict[str, Any]:
-    headers = {"user-agent": "tickwork", **node.headers}
+    headers = dict(node.headers)
     args = msgspec.msgpack.decode(work.args) if work.args else {}
     content: dict[str, Any] = {"headers": headers}
     if node.method in BODYLESS:
@@ -78,7 +90,8 @@ def _content(node: HttpNode, work: Work, spec: Spec) -> dict[str, Any]:
         content["content"] = body.encode()
     else:
         content["content"] = msgspec.json.encode(body)
-        headers.setdefault("content-type", "application/json")
+        if not any(name.lower() == "content-type" for name in headers):
+            headers["content-type"] = "application/json"
     return content
 
 
@@ -86,22 +99,18 @@ def _plain(value: Any) -> str:
     return value if isinstance(value, str) else msgspec.json.encode(value).decode()
 
 
-async def _bounded(answer: httpx2.Response) -> tuple[bytes, bool]:
-    data = bytearray()
-    async for piece in answer.aiter_bytes():
-        data += piece
-        if len(data) > BODY_BYTES_MAX:
-            return bytes(data[:BODY_BYTES_MAX]), True
-    return bytes(data), False
-
-
-def _body(content_type: str, data: bytes, cut: bool) -> Any:
-    if "json" in content_type and not cut:
+def _body(answer: Answer) -> Any:
+    """JSON as a value where it is whole, anything else as text; nothing is ever read as a page."""
+    if "json" in answer.content_type and not answer.cut:
         try:
-            return msgspec.json.decode(data)
+            return msgspec.json.decode(answer.body)
         except msgspec.DecodeError:
             pass  # it says so, but it is none
-    return data.decode(errors="replace")
+    return answer.body.decode(errors="replace")
+
+
+def _said(body: Any) -> str:
+    return body if isinstance(body, str) else msgspec.json.encode(body).decode()
 
 
 def _succeeded(node: HttpNode, status: int, body: Any) -> bool:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, TypeVar, cast, overload
 
+from tickwork.core.definition import HTTP_BODY_BYTES
 from tickwork.core.timetext import instant_ms
 from tickwork.sdk.build import Builder, Choice, Constant, Record, Scope, Side, building, make_captured
 from tickwork.sdk.options import duration, task_options
@@ -142,11 +143,14 @@ def http(
     headers: Mapping[str, str] | None = None,
     body: Any = None,
     success: str | None = None,
+    body_limit: int = HTTP_BODY_BYTES,
+    sign: str | None = None,
     args: Mapping[str, Any] | None = None,
     **options: Any,
 ) -> Any:
     """A call to a URL, made by a worker. `success` is CEL over `status` and `body`; without it any 2xx counts.
 
+    `body_limit` is how many bytes of the answer are kept. `sign` names a secret of the worker that signs the request.
     `args` are values to come that the call takes along. Options are those of `task`.
     """
     _constants_only(url=url, headers=headers, body=body)
@@ -156,6 +160,8 @@ def http(
         "headers": dict(headers or {}),
         "body": at_place(plain, body, what="body"),
         "success": success,
+        "body_limit": body_limit,
+        "sign": sign,
     }
     return _work("http", fields, args, options)
 

@@ -1,0 +1,80 @@
+"""What requests may reach by default, and how an operator changes it."""
+
+import asyncio
+import contextlib
+
+import pytest
+
+import tickwork as tw
+from executors.sites import plain, site
+from tickwork.compose.children import ChildWorker
+from tickwork.compose.settings import BadSettings, Settings, load
+from tickwork.compose.worker import http_executor_of
+from tickwork.core.errors import TickworkError
+from tickwork.executors.guard import AddressRefused
+
+
+async def asked(settings: Settings, url: str) -> int:
+    executor = http_executor_of(settings)
+    try:
+        answer = await executor._outbound.ask("GET", url, headers={}, total_s=5, body_bytes_max=100)
+    finally:
+        await executor._outbound.close()
+    return answer.status
+
+
+@pytest.mark.proves("S42", "B20")
+async def test_a_worker_reaches_no_inner_address_until_its_settings_say_so():
+    async with site(plain()) as there:
+        with pytest.raises(AddressRefused, match="allow_networks"):
+            await asked(Settings(), there.url)
+        assert there.requests == []
+
+        assert await asked(Settings(allow_networks="10.0.0.0/8, 127.0.0.0/8"), there.url) == 200
+
+
+@pytest.mark.proves("S40")
+async def test_ports_are_opened_by_a_setting():
+    with pytest.raises(AddressRefused, match="port 8080"):
+        await asked(Settings(allow_ports="8443"), "http://93.184.216.34:8080")
+    for text in ("http", "0", "65536", "8080 8443", "-1"):
+        with pytest.raises(BadSettings, match="is no port"):
+            http_executor_of(Settings(allow_ports=text))
+
+
+def test_a_setting_that_names_no_network_is_refused_at_the_start():
+    with pytest.raises(BadSettings, match=r"allow_networks: .*is no network"):
+        http_executor_of(Settings(allow_networks="127.0.0.0/8, office"))
+
+
+def test_keys_in_the_environment_are_no_settings(tmp_path):
+    found = load({}, env={"TICKWORK_SECRET_SHOP_KEY": "s3cret", "TICKWORK_SECRETS": "keys"}, here=tmp_path)
+
+    assert found.secrets == "keys" and "s3cret" not in repr(found)
+
+
+def test_a_worker_of_dev_may_reach_its_own_machine_and_gets_the_keys(monkeypatch):
+    monkeypatch.setenv("TICKWORK_SECRET_SHOP_KEY", "s3cret")
+    monkeypatch.setenv("TICKWORK_DATA", "elsewhere")
+    settings = Settings(allow_networks="10.1.0.0/16", allow_ports="8080", secrets="keys")
+    env = ChildWorker(settings, "app.py", url="http://127.0.0.1:1")._environment()
+
+    assert env["TICKWORK_ALLOW_NETWORKS"] == "127.0.0.0/8,::1/128,10.1.0.0/16"
+    assert (env["TICKWORK_ALLOW_PORTS"], env["TICKWORK_SECRETS"]) == ("8080", "keys")
+    assert env["TICKWORK_SECRET_SHOP_KEY"] == "s3cret" and "TICKWORK_DATA" not in env
+
+
+@pytest.mark.parametrize(("more", "reaches"), [({}, True), ({"allow_networks": ()}, False)])
+async def test_an_embedded_engine_reaches_loopback_unless_told_otherwise(tmp_path, more, reaches):
+    async with site(plain(b'{"depth": 3}')) as there:
+
+        @tw.workflow
+        def poll() -> dict:
+            return tw.http(f"{there.url}/stats", body_limit=1_000)
+
+        async with asyncio.timeout(30), tw.embedded(workflows=[poll], data=tmp_path, **more) as client:
+            run = await client.submit(poll)
+            with contextlib.nullcontext() if reaches else pytest.raises(TickworkError, match="AddressRefused"):
+                assert (await client.result(run))["body"] == {"depth": 3}
+
+    assert len(there.requests) == reaches
