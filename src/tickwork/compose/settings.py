@@ -88,7 +88,10 @@ def _environment(env: Mapping[str, str], here: Path, *, strict: bool) -> dict[st
         if not key.startswith(PREFIX) or name in OTHERS:
             continue
         if name.endswith("_file") and name.removesuffix("_file") in names:
-            found.setdefault(name.removesuffix("_file"), _secret(here / value, key))
+            if key.removesuffix("_FILE") in env:
+                message = f"{key} and {key.removesuffix('_FILE')} are both given; leave one of them out"
+                raise BadSettings("two_values", message, path=key)
+            found[name.removesuffix("_file")] = _secret(here / value, key)
         elif name in names or not strict:
             found[name] = value
         else:
