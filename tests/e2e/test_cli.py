@@ -269,6 +269,25 @@ def test_a_token_is_needed_where_the_server_has_one(terminal):
     assert terminal.run("runs", TICKWORK_TOKEN_FILE="token").returncode == 0
 
 
+@pytest.mark.slow
+def test_two_applications_on_one_queue_each_get_their_own_work(terminal):
+    """Whoever gets a task that it has no function for hands it on; no run fails of it."""
+    (terminal.folder / "other.py").write_text(
+        "import tickwork as tw\n\n@tw.task\ndef low(text: str) -> str:\n    return text.lower()\n\n"
+        "@tw.workflow\ndef lowers(text: str) -> str:\n    return low(text)\n"
+    )
+    terminal.start("server").until("tickwork server")
+    for app in ("app.py", "other.py"):
+        terminal.start("worker", app, "--url", terminal.url).until(f"serves {app}")
+    runs = [
+        terminal.run("run", name, "--input", f"{field}=Ann", "--detach").stdout.strip()
+        for name, field in [("greet", "name"), ("lowers", "text")] * 4
+    ]
+
+    outputs = [until_state(terminal, run, "completed")["output"] for run in runs]
+    assert outputs == ["HELLO ANN", "ann"] * 4
+
+
 # ---- asking and deciding
 
 

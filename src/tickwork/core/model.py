@@ -289,7 +289,7 @@ class Task(msgspec.Struct, gc=False, eq=False):
     silent_at: int = 0  # tick of the silence timer
     heard: int = 0  # tick of the last word from its attempt
     losses: int = 0  # attempts that ended with their worker
-    returns: int = 0  # attempts that their worker handed back unfinished
+    returns: int = 0  # attempts that their worker handed back unfinished, or had no function for
     checkpoint: Value = None
     parent: int = 0  # number of the map or repeat that it is a child of
     child: int = -1
