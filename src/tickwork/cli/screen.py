@@ -4,6 +4,7 @@ Names and messages come from users: they are escaped before they reach the scree
 """
 
 import os
+import re
 import sys
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
@@ -28,6 +29,7 @@ COLOURS = {
     "cancelled": "magenta",
     "skipped": "dim",
 }
+_INSTANT = re.compile(r"\b\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z")
 
 
 def console(*, stderr: bool = False) -> Console:
@@ -72,6 +74,11 @@ def when(at: str | None) -> str:
     local = found.astimezone()
     today = datetime.now(UTC).astimezone().date() == local.date()
     return local.strftime("%H:%M:%S" if today else "%Y-%m-%d %H:%M:%S")
+
+
+def in_words(text: str) -> str:
+    """A sentence of the server's, with the instants in it as `when` shows them."""
+    return _INSTANT.sub(lambda found: when(found[0]), text)
 
 
 def took(begin: str | None, end: str | None) -> str:

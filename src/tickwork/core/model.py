@@ -26,6 +26,7 @@ from tickwork.core.lanes import (
     Station,
 )
 from tickwork.core.plan import Plan, Step
+from tickwork.core.timetext import instant_text
 from tickwork.core.values import Value
 from tickwork.core.wheel import Wheel
 
@@ -398,6 +399,10 @@ class State(msgspec.Struct, eq=False):
     closed: list[Run] = msgspec.field(default_factory=list)  # runs that ended
     ended: list[Task] = msgspec.field(default_factory=list)  # tasks that ended, with their run or before it
     let_in: list[Run] = msgspec.field(default_factory=list)  # runs to which the end of another gave a place
+
+    def at(self, tick: int) -> str:
+        """The instant of a tick, for people."""
+        return instant_text(self.settings.clock.ms_of(tick))
 
 
 def dominant_units(slots: int, more: tuple[int, int, int], capacity: tuple[int, int, int, int]) -> int:
