@@ -254,7 +254,7 @@ def test_retries_tell_their_cause_their_delay_and_the_worker():
     story = told(driver, run_id)
 
     retrying = the(story, "retrying")
-    assert retrying.detail.startswith("ValueError: no good; again in 2000 ms at 1970-01-01T00:")
+    assert retrying.detail.startswith("ValueError: no good; again in 2000 ms at 2027-01-15T08:")
     assert (retrying.attempt, retrying.by) == (1, "worker:w1")
     assert [entry.attempt for entry in story.entries if entry.what == "dispatched"] == [1, 2]
     assert the(story, "failed_step").detail == "ValueError: no good, no attempt is left"
