@@ -15,6 +15,7 @@ from rich.markup import escape
 from rich.table import Table
 
 COLOURS = {
+    "backoff": "yellow",
     "pending": "dim",
     "ready": "cyan",
     "active": "cyan",
@@ -29,6 +30,7 @@ COLOURS = {
     "cancelled": "magenta",
     "skipped": "dim",
 }
+WORDS = {"backoff": "retrying"}  # where people say it otherwise than the API
 _INSTANT = re.compile(r"\b\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z")
 
 
@@ -47,7 +49,7 @@ def safe(text: Any) -> str:
 
 def tinted(state: str, *, width: int = 0) -> str:
     colour = COLOURS.get(state)
-    padded = f"{state:<{width}}"
+    padded = f"{WORDS.get(state, state):<{width}}"
     return f"[{colour}]{padded}[/]" if colour else padded
 
 
