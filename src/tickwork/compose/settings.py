@@ -20,7 +20,7 @@ PORT = 8440
 FOLDER = ".tickwork"
 FILE = "tickwork.toml"
 # Variables with our prefix that are no settings: what tasks are told, and what helps to find a fault.
-OTHERS = frozenset(("attempt", "child", "debug", "idempotency_key", "node", "parent", "run_id"))
+OTHERS = frozenset(("attempt", "by", "child", "debug", "idempotency_key", "node", "parent", "run_id"))
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
