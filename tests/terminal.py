@@ -140,8 +140,11 @@ class Terminal:
         return json.loads(done.stdout)
 
     def start(self, *args: str, **env: str) -> Program:
+        return self.start_as(self.command(*args), **env)
+
+    def start_as(self, command: list[str], **env: str) -> Program:
         log = self.folder / f"program-{len(self.programs)}.log"
-        program = Program(self.command(*args), cwd=self.folder, env=self.env | env, log=log)
+        program = Program(command, cwd=self.folder, env=self.env | env, log=log)
         self.programs.append(program)
         return program
 

@@ -24,7 +24,8 @@ the log. Colours and redrawing stop in pipes and with `NO_COLOR`. Errors are one
 
 Flags go before `TICKWORK_*` variables, then `.env`, `tickwork.toml`, `[tool.tickwork]` in `pyproject.toml`, defaults.
 A name that nobody knows and a value of the wrong kind are refused (78). The token is never an argument: it comes from
-`TICKWORK_TOKEN`, or from the file that `TICKWORK_TOKEN_FILE` names, which only its owner may read.
+`TICKWORK_TOKEN`, or from the file that `TICKWORK_TOKEN_FILE` names, which only its owner may read;
+one of the two, not both.
 
 ## Exit codes
 

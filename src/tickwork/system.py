@@ -1,16 +1,18 @@
 """The machine this runs on: its clocks, its chance, its folder of artifacts. Adapters of the ports."""
 
 import asyncio
+import errno
 import os
 import secrets
 import time
 import uuid
 from pathlib import Path
 
-from tickwork.core.errors import Corrupt
+from tickwork.core.errors import Corrupt, Unavailable
 from tickwork.ports.artifacts import digest_of
 from tickwork.ports.store import StoreFull
 
+_SCARCE = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)  # gone when something else ends, without anybody's doing
 _COUNTER_MAX = 0xFFF
 _COUNTERS = tuple(f"{number:03x}" for number in range(_COUNTER_MAX + 1))
 _VARIANTS = {digit: "89ab"[int(digit, 16) & 3] for digit in "0123456789abcdef"}
@@ -87,13 +89,16 @@ class FolderArtifacts:
             _sync_folder(path.parent)
         except OSError as error:
             draft.unlink(missing_ok=True)
-            raise StoreFull(f"an artifact could not be written: {error.strerror}", retry_after_ms=5_000) from error
+            kind = Unavailable if error.errno in _SCARCE else StoreFull
+            raise kind(f"an artifact could not be written: {error.strerror}", retry_after_ms=5_000) from error
 
     def _read(self, digest: str) -> bytes | None:
         try:
             return self._path(digest).read_bytes()
         except FileNotFoundError:
             return None
+        except OSError as error:
+            raise Unavailable(f"an artifact could not be read: {error.strerror}", retry_after_ms=1_000) from error
 
 
 def _sync_folder(folder: Path) -> None:

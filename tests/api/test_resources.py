@@ -147,6 +147,33 @@ async def test_an_approval_is_decided_by_whoever_may(http):
     assert (await http.get(f"/v1/runs/{run_id}")).json()["state"] == "completed"
 
 
+async def test_what_was_decided_before_is_a_conflict_that_says_what_it_is_now(http):
+    approval = {"kind": "approval", "id": "ok"}
+    await publish(http, flow("short", approval), flow("long", approval, task("hello", needs=["ok"], retry=1)))
+    short, long = await submit(http, "short"), await submit(http, "long")
+    for run in (short, long):
+        assert (await http.post(f"/v1/runs/{run}/approvals/ok", json={"approve": True})).status_code == 204
+
+    async def refusal(path, **body):
+        answer = await http.post(path, json=body)
+        return answer.status_code, answer.json()["code"], answer.json()["detail"]
+
+    status, code, detail = await refusal(f"/v1/runs/{short}/approvals/ok", approve=True)
+    assert (status, code) == (409, "run_ended") and "COMPLETED" in detail
+    status, code, detail = await refusal(f"/v1/runs/{long}/approvals/ok", approve=False)
+    assert (status, code) == (409, "already_decided") and "SUCCEEDED" in detail
+    status, code, detail = await refusal(f"/v1/runs/{long}/rerun")
+    assert (status, code) == (409, "illegal_move") and "goes on" in detail
+    worker = Worker(http)
+    [work] = await worker.work()
+    await worker.fail(work)
+    for path in (f"/v1/runs/{long}/retry", f"/v1/tasks/{work.task}/retry", f"/v1/runs/{short}/retry"):
+        if path.startswith(f"/v1/runs/{long}"):
+            assert (await http.post(path)).status_code == 204
+        assert (await refusal(path))[:2] == (409, "illegal_move"), path
+    assert (await refusal("/v1/runs/never/approvals/ok", approve=True))[:2] == (404, "unknown_run")
+
+
 async def test_an_event_reaches_the_run_that_waits(http):
     await publish(http, flow("greet", {"kind": "event", "id": "paid", "event": "order.paid"}))
     run_id = await submit(http)

@@ -4,6 +4,7 @@ import msgspec
 import pytest
 
 from api.helpers import MSGPACK, Worker, flow, publish, submit, task
+from tickwork.cli.screen import tinted
 
 
 @pytest.mark.proves("S001-114", "S001-32")
@@ -91,6 +92,19 @@ async def test_a_failed_run_is_retried_and_cancelled(http):
     again = await http.post(f"/v1/runs/{run_id}/cancel")
     assert (again.status_code, again.json()["code"]) == (409, "illegal_move")
     assert (await http.get("/v1/runs", params={"state": "cancelled"})).json()["runs"][0]["id"] == run_id
+
+
+async def test_a_child_of_a_map_that_is_tried_again_has_not_failed(http):
+    body = {"kind": "task", "handler": "work", "retry": {"attempts": 2, "delay_ms": 60_000}}
+    each = {"kind": "map", "id": "each", "over": "inputs.all", "body": body}
+    await publish(http, flow("greet", each, inputs={"all": {"type": "array"}}))
+    run_id = await submit(http, inputs={"all": [1]})
+    worker = Worker(http)
+    await worker.fail(*await worker.work(), permanent=False)
+
+    (child,) = [one for one in (await http.get(f"/v1/runs/{run_id}")).json()["tasks"] if one.get("child") == 0]
+    assert child["state"] == "backoff" and child["attempts"][0]["state"] == "failed" and child["due_at"]
+    assert "retrying" in tinted(child["state"])
 
 
 async def test_the_output_comes_whole_in_either_form(http):

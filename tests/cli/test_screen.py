@@ -7,7 +7,7 @@ import pytest
 from rich.console import Console
 
 from tickwork.cli.progress import name_of, remark, tasks_table
-from tickwork.cli.screen import duration, safe, table, took, when
+from tickwork.cli.screen import duration, in_words, safe, table, took, when
 from tickwork.ports import wire
 
 
@@ -33,6 +33,14 @@ def test_today_needs_no_date():
     assert len(when(now.isoformat())) == len("12:34:56")
     assert len(when((now - timedelta(days=3)).isoformat())) == len("2026-01-01 12:34:56")
     assert when(None) == took(None, None) == "-"
+
+
+def test_a_sentence_has_local_times_in_it():
+    later = datetime.now(UTC).replace(microsecond=0) + timedelta(days=400)
+    iso = later.isoformat().replace("+00:00", "Z")
+
+    assert in_words(f"it goes on at {iso}, or before") == f"it goes on at {when(iso)}, or before"
+    assert in_words("order-2026-01-02") == "order-2026-01-02"
 
 
 def test_what_users_wrote_reaches_the_screen_as_text():

@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -14,6 +15,7 @@ from tickwork.cli.menu import entries
 from tickwork.compose.settings import BadSettings
 from tickwork.core.errors import Conflict, Corrupt, Refused, ReplayDiffers, Unavailable
 from tickwork.ports.store import StoreFull, StoreInUse, StoreUnusable
+from tickwork.system import SystemClock
 
 
 @pytest.fixture(autouse=True)
@@ -114,6 +116,36 @@ def test_a_token_that_everybody_can_read_is_refused(tmp_path, monkeypatch, capsy
 
     assert main(["runs"]) == Exit.SETTINGS
     assert "secret" not in capsys.readouterr().err
+
+
+@pytest.mark.proves("B26")
+def test_a_setting_given_twice_is_refused(tmp_path, monkeypatch, capsys):
+    (tmp_path / "token").write_text("secret")
+    (tmp_path / "token").chmod(0o600)
+    monkeypatch.setenv("TICKWORK_TOKEN_FILE", "token")
+    monkeypatch.setenv("TICKWORK_TOKEN", "other")
+
+    assert main(["server"]) == Exit.SETTINGS
+    shown = capsys.readouterr().err
+    assert "TICKWORK_TOKEN_FILE and TICKWORK_TOKEN" in shown and "secret" not in shown and "other" not in shown
+
+
+@pytest.mark.proves("B26")
+def test_a_clock_from_before_the_program_refuses_the_start(monkeypatch, capsys):
+    monkeypatch.setattr(SystemClock, "wall_ms", lambda _: 1_000_000_000_000)
+
+    assert main(["server"]) == Exit.SETTINGS
+    shown = capsys.readouterr().err
+    assert "2001-09-09" in shown and len(shown.splitlines()) == 1
+    assert not Path(".tickwork").exists()
+
+
+@pytest.mark.proves("B25")
+def test_a_file_that_cannot_be_read_is_one_message(tmp_path, capsys):
+    """Whoever runs the tests may be allowed to read every file; nobody can read this one from its beginning."""
+    assert main(["run", "greet", "--inputs-json", "@/proc/self/mem"]) == Exit.USAGE
+    shown = capsys.readouterr().err
+    assert "/proc/self/mem" in shown and "Traceback" not in shown and len(shown.splitlines()) == 1
 
 
 @pytest.mark.proves("B25")

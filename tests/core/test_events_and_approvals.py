@@ -4,6 +4,7 @@ import pytest
 
 from driver import BY, Driver, T, task
 from tickwork.core import inputs as inp
+from tickwork.core.lifecycle import RunState
 from tickwork.core.values import pack
 
 HOUR_MS = 3_600_000
@@ -262,8 +263,18 @@ def test_a_second_answer_is_refused():
     run = driver.submit("flow")
     driver.expect(inp.Decide("bob", T, run, "ok", True))
 
-    assert driver.refusal(inp.Decide("eve", T, run, "ok", False)) == "not_waiting"
+    assert driver.refusal(inp.Decide("eve", T, run, "ok", False)) == "already_decided"
     assert driver.is_running(run, "a")
+
+
+def test_an_answer_to_a_run_that_has_ended_is_told_from_one_to_a_run_that_never_was():
+    driver = approving()
+    run = driver.submit("flow")
+    driver.expect(inp.Decide("bob", T, run, "ok", False))
+    assert driver.state_of(run) == "FAILED"
+
+    assert driver.refusal(inp.Decide("eve", T, run, "ok", True, left_as=RunState.FAILED)) == "run_ended"
+    assert driver.refusal(inp.Decide("eve", T, "never", "ok", True)) == "unknown_run"
 
 
 @pytest.mark.proves("I42")

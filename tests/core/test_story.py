@@ -197,8 +197,8 @@ def test_each_hold_tells_its_reason_and_how_long_it_was():
     assert credit.ms >= 300 and limit.ms >= 500
     assert story.queued_ms == credit.ms + limit.ms == the(story, "dispatched").tick - the(story, "ready").tick
     assert [entry.detail for entry in story.entries if entry.what == "held"] == [
-        f"no worker of queue:default has credit left, for {credit.ms} ms until tick {credit.until}",
-        f"the limit of queue:default is reached, for {limit.ms} ms until tick {limit.until}",
+        f"no worker of queue:default has credit left, for {credit.ms} ms until {driver.state.at(credit.until)}",
+        f"the limit of queue:default is reached, for {limit.ms} ms until {driver.state.at(limit.until)}",
     ]
 
 
@@ -255,7 +255,7 @@ def test_retries_tell_their_cause_their_delay_and_the_worker():
     story = told(driver, run_id)
 
     retrying = the(story, "retrying")
-    assert retrying.detail.startswith("ValueError: no good; again in 2000 ms at tick")
+    assert retrying.detail.startswith("ValueError: no good; again in 2000 ms at 2027-01-15T08:")
     assert (retrying.attempt, retrying.by) == (1, "worker:w1")
     assert [entry.attempt for entry in story.entries if entry.what == "dispatched"] == [1, 2]
     assert the(story, "failed_step").detail == "ValueError: no good, no attempt is left"

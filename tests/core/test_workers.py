@@ -6,6 +6,7 @@ from driver import BY, Driver, T, task
 from tickwork.core import inputs as inp
 from tickwork.core.effects import Dispatch
 from tickwork.core.events import LaneHeld, StaleReport, TaskFailed, TaskRequeued, WorkerOffered
+from tickwork.core.retry import ELSEWHERE, HANDLER_MISSING
 
 
 def driver_of(*offers, node=None, runs=0, **settings):
@@ -175,6 +176,44 @@ def test_poison_does_not_block_what_stands_behind_it():
     driver.finish_all()
 
     assert driver.state_of("r1") == "COMPLETED"
+
+
+def lacks(driver):
+    """The worker that has it says that its application has no such function."""
+    attempt = driver.attempt_of("r0", "a")
+    driver.send(inp.Failed(attempt.task, attempt.attempt, HANDLER_MISSING, "no handler 'work'", permanent=True))
+
+
+def test_a_task_whose_function_one_worker_lacks_goes_to_another_and_costs_no_retry():
+    driver = driver_of(node=task("a", retry={"attempts": 2, "delay_ms": 10}), runs=0)
+    submit(driver, 1)
+    driver.send(inp.Offer("lacks", 1))
+    for _ in range(3):
+        lacks(driver)
+        driver.advance(1_000)
+    driver.send(inp.WorkerLost("lacks", clean=True), inp.Offer("has", 1))
+
+    driver.fail("r0", "a")
+    driver.advance(20)
+    assert driver.is_running("r0", "a"), "its retry is still there"
+    driver.finish_all()
+    driver.quiet()
+    assert driver.state_of("r0") == "COMPLETED"
+
+
+def test_a_task_whose_function_nobody_has_fails_for_good_after_a_while():
+    driver = driver_of(runs=0)
+    submit(driver, 1)
+    driver.send(inp.Offer("lacks", 1))
+    tries = 0
+    while driver.state_of("r0") == "ACTIVE":
+        lacks(driver)
+        tries += 1
+        driver.advance(40_000)
+
+    assert tries == ELSEWHERE.attempts
+    assert [(event.code, event.dead) for event in driver.events(TaskFailed)] == [(HANDLER_MISSING, True)]
+    assert driver.state_of("r0") == "FAILED"
 
 
 @pytest.mark.parametrize("how", ["goodbye", "handed_back"])

@@ -1,10 +1,13 @@
 """The command line against real processes over loopback. Each program is ended by its pid, whatever happens."""
 
+import contextlib
 import json
 import os
 import re
 import signal
+import socket
 import subprocess
+import threading
 import time
 
 import httpx2
@@ -266,6 +269,25 @@ def test_a_token_is_needed_where_the_server_has_one(terminal):
     assert terminal.run("runs", TICKWORK_TOKEN_FILE="token").returncode == 0
 
 
+@pytest.mark.slow
+def test_two_applications_on_one_queue_each_get_their_own_work(terminal):
+    """Whoever gets a task that it has no function for hands it on; no run fails of it."""
+    (terminal.folder / "other.py").write_text(
+        "import tickwork as tw\n\n@tw.task\ndef low(text: str) -> str:\n    return text.lower()\n\n"
+        "@tw.workflow\ndef lowers(text: str) -> str:\n    return low(text)\n"
+    )
+    terminal.start("server").until("tickwork server")
+    for app in ("app.py", "other.py"):
+        terminal.start("worker", app, "--url", terminal.url).until(f"serves {app}")
+    runs = [
+        terminal.run("run", name, "--input", f"{field}=Ann", "--detach").stdout.strip()
+        for name, field in [("greet", "name"), ("lowers", "text")] * 4
+    ]
+
+    outputs = [until_state(terminal, run, "completed")["output"] for run in runs]
+    assert outputs == ["HELLO ANN", "ann"] * 4
+
+
 # ---- asking and deciding
 
 
@@ -347,6 +369,56 @@ def test_waiting_can_be_interrupted_and_the_run_goes_on(house):
     assert house.run("cancel", run).returncode == 0
 
 
+class Withholding(threading.Thread):
+    """Stands before the server and brings everything there, but no answer to a submission back."""
+
+    def __init__(self, port):
+        super().__init__(daemon=True)
+        self.port, self.listener, self.submitted = port, socket.create_server(("127.0.0.1", 0)), threading.Event()
+
+    def run(self):
+        with contextlib.suppress(OSError):
+            while True:
+                caller, _ = self.listener.accept()
+                threading.Thread(target=self.serve, args=(caller,), daemon=True).start()
+
+    def serve(self, caller):
+        with caller, contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port)) as server:
+            while data := caller.recv(65_536):
+                server.sendall(data)
+                answer = server.recv(65_536)
+                if b"POST /v1/runs" in data:
+                    self.submitted.set()
+                else:
+                    caller.sendall(answer)
+
+
+@pytest.mark.proves("B25")
+def test_whoever_interrupts_a_submission_learns_how_to_see_it_and_may_repeat_it(house):
+    between = Withholding(house.port)
+    between.start()
+    with between.listener:
+        url = f"http://127.0.0.1:{between.listener.getsockname()[1]}"
+        submitting = house.start("run", "greet", "--key", "cut off", "--detach", "--url", url)
+        assert between.submitted.wait(SECONDS)
+        submitting.signal(signal.SIGINT)
+
+        assert submitting.ended() == Exit.INTERRUPTED
+    run = submitting.text.partition("tickwork show ")[2].split()[0]
+    assert "Traceback" not in submitting.text
+    assert house.json("show", run)["id"] == run
+    assert house.run("run", "greet", "--key", "cut off", "--detach").stdout.strip() == run
+
+
+@pytest.mark.proves("B25")
+@pytest.mark.parametrize("given", [b"\xff\xfe\x00binary", b"", b"[1]"])
+def test_what_is_piped_in_and_is_no_document_is_wrong_usage(house, given):
+    done = house.run("run", "greet", "--inputs-json", "-", stdin=given)
+
+    assert done.returncode == Exit.USAGE
+    assert len(done.stderr.strip().splitlines()) == 1 and "Traceback" not in done.stderr
+
+
 def test_the_journal_is_decided_again(house, tmp_path):
     saved = tmp_path / "journal"
     assert house.run("replay", "--save", str(saved)).returncode == 0
@@ -361,6 +433,7 @@ def test_the_journal_is_decided_again(house, tmp_path):
     assert house.run("replay", "--data", ".tickwork").returncode == Exit.REFUSED
 
 
+@pytest.mark.proves("B25")
 @pytest.mark.parametrize("what", ["workflows", "schedules", "workers", "status", "doctor", "runs"])
 def test_everything_is_there_for_people_and_for_programs(house, what):
     shown = house.run(what, NO_COLOR="1")

@@ -5,6 +5,9 @@ The real server is not part of these tests; loopback.py stands for it.
 """
 
 import asyncio
+import getpass
+import os
+import socket
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -143,6 +146,9 @@ def test_every_call_has_a_key_and_the_token(ask, server):
 
     assert len({headers["idempotency-key"] for _, _, headers in server.seen}) == 2
     assert {headers["authorization"] for _, _, headers in server.seen} == {"Bearer hush"}
+    assert {headers["x-tickwork-by"] for _, _, headers in server.seen} == {
+        f"{getpass.getuser()}@{socket.gethostname()}"
+    }
 
 
 def test_waiting_goes_on_when_the_stream_breaks(ask, server):
@@ -291,15 +297,16 @@ def test_a_transport_can_be_given():
 
 
 def test_the_address_comes_from_arguments_then_the_environment(monkeypatch, tmp_path):
+    monkeypatch.setenv("TICKWORK_BY", "ann")
     for name in ("TICKWORK_URL", "TICKWORK_TOKEN", "TICKWORK_TOKEN_FILE"):
         monkeypatch.delenv(name, raising=False)
-    assert Address.of(None, None) == Address("http://127.0.0.1:8440", "")
+    assert Address.of(None, None) == Address("http://127.0.0.1:8440", "", "ann")
     (tmp_path / "token").write_text("from-file\n")
     monkeypatch.setenv("TICKWORK_TOKEN_FILE", str(tmp_path / "token"))
     monkeypatch.setenv("TICKWORK_URL", "https://x.example/")
-    assert Address.of(None, None) == Address("https://x.example", "from-file")
+    assert Address.of(None, None) == Address("https://x.example", "from-file", "ann")
     monkeypatch.setenv("TICKWORK_TOKEN", "from-env")
-    assert Address.of("http://y", None) == Address("http://y", "from-env")
+    assert Address.of("http://y", None) == Address("http://y", "from-env", "ann")
     assert Address.of("http://y", "mine").token == "mine"
     assert "from-env" not in repr(Address.of(None, None))
     with pytest.raises(Refused, match="no address"):
@@ -314,3 +321,12 @@ def test_patience_grows_and_ends():
     assert max(pauses[:3]) < min(pauses[6:])
     assert patience.pause_s(9.99) is None
     assert Patience(now_s=0, within_s=None).left_s(1e9) is None
+
+
+def test_whoever_asks_says_who_it_is(monkeypatch):
+    monkeypatch.setenv("TICKWORK_BY", " Zoë\n of accounts ")
+    assert Address.of(None, "").headers() == {"X-Tickwork-By": "Zo?? of accounts"}
+
+    monkeypatch.delenv("TICKWORK_BY")
+    monkeypatch.setattr(getpass, "getuser", lambda: {}["nobody"])
+    assert Address.of(None, "").by == f"uid{os.getuid()}@{socket.gethostname()}"

@@ -18,6 +18,7 @@ log = logging.getLogger("tickwork.api")
 
 DETAIL_CHARACTERS_MAX = 2_000
 STATUS_OF_CODE = {
+    "already_decided": 409,
     "already_submitted": 409,
     "four_eyes": 403,
     "illegal_move": 409,
@@ -29,6 +30,7 @@ STATUS_OF_CODE = {
     "not_waiting": 409,
     "overloaded": 429,
     "quarantined": 500,
+    "run_ended": 409,
     "too_many_events": 429,
 }
 NOT_FOUND_BY_BODY = frozenset(("unknown_field", "unknown_input", "unknown_parameter", "unknown_reference"))

@@ -17,13 +17,13 @@ import msgspec
 from tickwork.cli.exits import Exit
 from tickwork.cli.shared import To, settings
 from tickwork.core.errors import Refused, TickworkError, Unavailable
+from tickwork.version import BUILT_MS
 
 if TYPE_CHECKING:
     from tickwork.compose.settings import Settings
     from tickwork.sdk.client import Client
 
 FREE_MB_MIN = 200
-BUILT_MS = 1_767_225_600_000  # this program is younger than that: a clock before it is wrong
 PYTHON_MIN = (3, 11)
 
 

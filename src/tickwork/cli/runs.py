@@ -122,7 +122,7 @@ def why(run: str, /, *, to: To = TO) -> int:
     run
         Its id.
     """
-    from tickwork.cli.screen import console, print_json, safe, tinted, when
+    from tickwork.cli.screen import console, in_words, print_json, safe, tinted, when
 
     with to.client() as client:
         story = client.why(run)
@@ -132,10 +132,10 @@ def why(run: str, /, *, to: To = TO) -> int:
     screen = console()
     screen.print(f"[bold]{safe(story.run)}[/]  {tinted(story.state)}", soft_wrap=True)
     for step in story.steps:
-        text = step.text.replace("\n", "\n" + 24 * " ")
+        text = in_words(step.text).replace("\n", "\n" + 24 * " ")
         screen.print(f"  [dim]{when(step.at)} seq {step.seq:<6}[/] {safe(text)}", soft_wrap=True)
     for reason in story.waiting_for:
-        screen.print(f"  [yellow]now waits:[/] {safe(reason)}", soft_wrap=True)
+        screen.print(f"  [yellow]now waits:[/] {safe(in_words(reason))}", soft_wrap=True)
     return Exit.OK
 
 

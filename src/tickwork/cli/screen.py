@@ -4,6 +4,7 @@ Names and messages come from users: they are escaped before they reach the scree
 """
 
 import os
+import re
 import sys
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
@@ -14,6 +15,7 @@ from rich.markup import escape
 from rich.table import Table
 
 COLOURS = {
+    "backoff": "yellow",
     "pending": "dim",
     "ready": "cyan",
     "active": "cyan",
@@ -28,6 +30,8 @@ COLOURS = {
     "cancelled": "magenta",
     "skipped": "dim",
 }
+WORDS = {"backoff": "retrying"}  # where people say it otherwise than the API
+_INSTANT = re.compile(r"\b\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z")
 
 
 def console(*, stderr: bool = False) -> Console:
@@ -45,7 +49,7 @@ def safe(text: Any) -> str:
 
 def tinted(state: str, *, width: int = 0) -> str:
     colour = COLOURS.get(state)
-    padded = f"{state:<{width}}"
+    padded = f"{WORDS.get(state, state):<{width}}"
     return f"[{colour}]{padded}[/]" if colour else padded
 
 
@@ -72,6 +76,11 @@ def when(at: str | None) -> str:
     local = found.astimezone()
     today = datetime.now(UTC).astimezone().date() == local.date()
     return local.strftime("%H:%M:%S" if today else "%Y-%m-%d %H:%M:%S")
+
+
+def in_words(text: str) -> str:
+    """A sentence of the server's, with the instants in it as `when` shows them."""
+    return _INSTANT.sub(lambda found: when(found[0]), text)
 
 
 def took(begin: str | None, end: str | None) -> str:

@@ -5,17 +5,19 @@ import contextlib
 import os
 import signal
 import socket
+import time
 from collections.abc import AsyncIterator, Callable
 
 from tickwork.api.app import make_app
 from tickwork.api.server import HttpServer
-from tickwork.compose.settings import Settings
+from tickwork.compose.settings import BadSettings, Settings
 from tickwork.core.model import Clock as LogicalClock
 from tickwork.core.model import Settings as MachineSettings
 from tickwork.runtime.engine import Engine
 from tickwork.stores.sqlite.store import SqliteStore
 from tickwork.stores.sqlite.writing import Failpoints
 from tickwork.system import FolderArtifacts, SystemClock, SystemIds
+from tickwork.version import BUILT_MS
 
 DATABASE = "tickwork.db"
 
@@ -23,6 +25,9 @@ DATABASE = "tickwork.db"
 def make_engine(settings: Settings, *, own_process: bool, failpoints: Failpoints | None = None) -> Engine:
     """`failpoints` are for crash tests: what they name is called at each durable step."""
     clock = SystemClock()
+    if clock.wall_ms() < BUILT_MS:
+        shown = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(clock.wall_ms() / 1000))
+        raise BadSettings("clock", f"the clock says {shown}, before this program was made; set it, then start again")
     folder = settings.folder
     return Engine(
         store=SqliteStore(folder / DATABASE, failpoints=failpoints),

@@ -20,7 +20,7 @@ PORT = 8440
 FOLDER = ".tickwork"
 FILE = "tickwork.toml"
 # Variables with our prefix that are no settings: what tasks are told, and what helps to find a fault.
-OTHERS = frozenset(("attempt", "child", "debug", "idempotency_key", "node", "parent", "run_id"))
+OTHERS = frozenset(("attempt", "by", "child", "debug", "idempotency_key", "node", "parent", "run_id"))
 KEY_START = "secret_"  # a name that starts so is a key for requests, and only the worker looks at it
 
 
@@ -92,7 +92,10 @@ def _environment(env: Mapping[str, str], here: Path, *, strict: bool) -> dict[st
         if not key.startswith(PREFIX) or name in OTHERS or name.startswith(KEY_START):
             continue
         if name.endswith("_file") and name.removesuffix("_file") in names:
-            found.setdefault(name.removesuffix("_file"), _secret(here / value, key))
+            if key.removesuffix("_FILE") in env:
+                message = f"{key} and {key.removesuffix('_FILE')} are both given; leave one of them out"
+                raise BadSettings("two_values", message, path=key)
+            found[name.removesuffix("_file")] = _secret(here / value, key)
         elif name in names or not strict:
             found[name] = value
         else:

@@ -377,6 +377,9 @@ def _rerun(turn: Turn, place: int, asked: inputs.Rerun) -> None:
 
 def _decide(turn: Turn, place: int, asked: inputs.Decide) -> None:
     state = turn.state
+    if asked.left_as is not None and tenant_of(state, asked.tenant).runs.get(asked.run_id) is None:
+        message = f"run {asked.run_id[:128]} is {RunState(asked.left_as).name}: nothing in it waits for a decision"
+        raise Refused("run_ended", message, path="run_id")
     run = live_run(state, asked.tenant, asked.run_id)
     task = _waiting_task(state, run, asked.node, Kind.APPROVAL)
     _check_entitled(task.step.node, by=asked.by, requester=run.by)
@@ -398,6 +401,9 @@ def _check_entitled(node: Node, *, by: str, requester: str) -> None:
 def _waiting_task(state: State, run: Run, node: str, kind: Kind) -> Task:
     index = run.plan.index.get(node)
     task = state.tasks.get(run.number + index) if index is not None else None
+    phase = Phase(run.phases[index]) if index is not None and run.plan.steps[index].kind is kind else None
+    if phase in (Phase.SUCCEEDED, Phase.FAILED):
+        raise Refused("already_decided", f"{node[:128]!r} is {phase.name}: it was decided before", path="node")
     if task is None or task.step.kind is not kind or task.phase != Phase.WAITING:
         raise Refused("not_waiting", f"{node[:128]!r} does not wait for an answer", path="node")
     return task

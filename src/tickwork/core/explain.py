@@ -83,7 +83,7 @@ def _of_run(state: State, run: Run) -> list[Obstacle]:
 
 
 def _paused_run(state: State, run: Run) -> Obstacle:
-    end = f", until tick {run.resume_at}" if run.resume_at else ", until somebody resumes it"
+    end = f", until {state.at(run.resume_at)}" if run.resume_at else ", until somebody resumes it"
     return obstacle(
         state, Held.PAUSED, f"run:{run.id}", f"the run is paused ({run.pause_reason}){end}",
         f"Resume run {run.id}.", Need("resume", f"run:{run.id}", run.resume_at), until=run.resume_at,
@@ -94,11 +94,11 @@ def _paused_run(state: State, run: Run) -> Obstacle:
 def _delayed(state: State, run: Run) -> Obstacle:
     held = Held.DEBOUNCE if run.debounce and run.state == RunState.PENDING else Held.DELAY
     what = "it is brought back" if run.state == RunState.FAILED else "it starts"
-    text = f"{what} at tick {run.start_at}"
+    text = f"{what} at {state.at(run.start_at)}"
     if held is Held.DEBOUNCE:
         text += f", or later if {run.debounce!r} is submitted again before"
     return obstacle(
-        state, held, f"run:{run.id}", text, f"Wait until tick {run.start_at}.",
+        state, held, f"run:{run.id}", text, f"Wait until {state.at(run.start_at)}.",
         Need("time", f"run:{run.id}", run.start_at), since=run.submitted, until=run.start_at,
     )  # fmt: skip
 
@@ -236,14 +236,14 @@ def _running(state: State, task: Task) -> Obstacle:
 
 def _backoff(state: State, task: Task) -> Obstacle:
     tries, most = task.attempt - task.losses - task.returns, task.step.retry.attempts
-    text = f"attempt {tries} of {most} failed, the next one is due at tick {task.due}"
+    text = f"attempt {tries} of {most} failed, the next one is due at {state.at(task.due)}"
     dependency = task.step.requirement[4]
     budget = task.run.tenant.budgets.get(dependency) if dependency else None
     wait_ms = budget.next_ms(state.settings, state.now_ms) - state.now_ms if budget is not None else 0
     if wait_ms:
         text += f"; retries of {dependency} are spaced, and one more would have to wait {wait_ms} ms"
     return obstacle(
-        state, Held.BACKOFF, f"node:{_name(task)}", text, f"Wait until tick {task.due}.",
+        state, Held.BACKOFF, f"node:{_name(task)}", text, f"Wait until {state.at(task.due)}.",
         Need("time", f"task:{task.number}", task.due), until=task.due,
         attempt=tries, attempts=most, dependency=dependency, budget_wait_ms=wait_ms,
     )  # fmt: skip
@@ -280,8 +280,8 @@ def _since(state: State, task: Task, duration_ms: int | None) -> int:
 
 def _wait(state: State, task: Task, text: str, since: int) -> Obstacle:
     return obstacle(
-        state, Held.WAIT, f"node:{task.step.id}", f"{text}: it goes on at tick {task.due}",
-        f"Wait until tick {task.due}.", Need("time", f"task:{task.number}", task.due), since=since, until=task.due,
+        state, Held.WAIT, f"node:{task.step.id}", f"{text}: it goes on at {state.at(task.due)}",
+        f"Wait until {state.at(task.due)}.", Need("time", f"task:{task.number}", task.due), since=since, until=task.due,
     )  # fmt: skip
 
 
@@ -290,7 +290,7 @@ def _event(state: State, task: Task, node: EventNode) -> Obstacle:
     name, key = task.wait_key
     what = f"event {name}" + (f" with key {key!r}" if key else "")
     return obstacle(
-        state, Held.EVENT, f"event:{name}", f"it waits for {what}{_patience(task, node.on_timeout)}",
+        state, Held.EVENT, f"event:{name}", f"it waits for {what}{_patience(state, task, node.on_timeout)}",
         f"Send {what}.", Need("event", name), since=_since(state, task, node.timeout_ms), until=task.due,
         event=name, key=key, on_timeout=node.on_timeout,
     )  # fmt: skip
@@ -301,17 +301,17 @@ def _approval(state: State, task: Task, node: ApprovalNode) -> Obstacle:
     but = f", but not {task.run.by}, who asked for the run" if node.four_eyes else ""
     return obstacle(
         state, Held.APPROVAL, f"node:{node.id}",
-        f"it waits for the approval of {who}{but}{_patience(task, node.on_timeout)}",
+        f"it waits for the approval of {who}{but}{_patience(state, task, node.on_timeout)}",
         f"Ask {who} to approve {node.id}.", Need("approval", node.id),
         since=_since(state, task, node.timeout_ms), until=task.due,
         approvers=list(node.approvers), not_by=task.run.by if node.four_eyes else "", on_timeout=node.on_timeout,
     )  # fmt: skip
 
 
-def _patience(task: Task, on_timeout: str) -> str:
+def _patience(state: State, task: Task, on_timeout: str) -> str:
     if not task.due:
         return ""
-    return f", and {'goes on without' if on_timeout == 'continue' else 'fails'} at tick {task.due}"
+    return f", and {'goes on without' if on_timeout == 'continue' else 'fails'} at {state.at(task.due)}"
 
 
 def _fan(state: State, task: Task, own: tuple[Obstacle, ...]) -> tuple[Obstacle, ...]:

@@ -299,6 +299,7 @@ class Decide(_Input, frozen=True, tag=15):
     node: str
     approve: bool
     comment: str = ""
+    left_as: int | None = None  # as in `Pause`
 
 
 class Ingest(_Input, frozen=True, tag=16):

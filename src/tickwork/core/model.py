@@ -29,6 +29,7 @@ from tickwork.core.lanes import (
 from tickwork.core.plan import Plan, Step
 from tickwork.core.schedule import Advice, Governing, Late, Range
 from tickwork.core.schedule import Terms as ScheduleTerms
+from tickwork.core.timetext import instant_text
 from tickwork.core.values import Value
 from tickwork.core.wheel import Wheel
 from tickwork.core.when import Parts, When
@@ -299,7 +300,7 @@ class Task(msgspec.Struct, gc=False, eq=False):
     silent_at: int = 0  # tick of the silence timer
     heard: int = 0  # tick of the last word from its attempt
     losses: int = 0  # attempts that ended with their worker
-    returns: int = 0  # attempts that their worker handed back unfinished
+    returns: int = 0  # attempts that their worker handed back unfinished, or had no function for
     checkpoint: Value = None
     parent: int = 0  # number of the map or repeat that it is a child of
     child: int = -1
@@ -485,6 +486,10 @@ class State(msgspec.Struct, eq=False):
     let_in: list[Run] = msgspec.field(default_factory=list)  # runs to which the end of another gave a place
     spans: list[Range] = msgspec.field(default_factory=list)  # ranges of fates that will not grow any more
     left_backfills: list[Backfill] = msgspec.field(default_factory=list)  # those that ended
+
+    def at(self, tick: int) -> str:
+        """The instant of a tick, for people."""
+        return instant_text(self.settings.clock.ms_of(tick))
 
 
 def dominant_units(slots: int, more: tuple[int, int, int], capacity: tuple[int, int, int, int]) -> int:

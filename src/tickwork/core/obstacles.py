@@ -126,8 +126,8 @@ def _of_gauge(state: State, task: Task, lane: Lane, gauge: Gauge) -> list[Obstac
         found.append(
             _of_lane(
                 state, task, lane, Held.RATE, name,
-                f"{what} may start {gauge.rate_starts} per {gauge.rate_ms} ms, the next one at tick {at}",
-                f"Wait until tick {at}, or raise the rate of {what}.", Need("time", name, at),
+                f"{what} may start {gauge.rate_starts} per {gauge.rate_ms} ms, the next one at {state.at(at)}",
+                f"Wait until {state.at(at)}, or raise the rate of {what}.", Need("time", name, at),
                 rate_starts=gauge.rate_starts, rate_ms=gauge.rate_ms, burst=gauge.burst,
             )
         )  # fmt: skip

@@ -10,6 +10,9 @@ from tickwork.core.stablehash import spread
 
 SCHEDULE_JITTER_MS_MAX = 10_000
 SCHEDULE_JITTER_DIVISOR = 10  # a tenth of the sleep
+HANDLER_MISSING = "HandlerMissing"  # what a worker says of a task whose function its application does not have
+# Another worker of the queue may have it, or come with the next deployment: about two minutes are given for that.
+ELSEWHERE = Retry(attempts=12, delay_ms=100, factor=2, delay_ms_max=30_000)
 
 
 def backoff_ms(retry: Retry, attempt: int, *, seed: tuple[str | int, ...], error: str) -> int | None:

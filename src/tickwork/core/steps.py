@@ -45,7 +45,7 @@ from tickwork.core.model import Run, State, Task
 from tickwork.core.plan import Kind, Step
 from tickwork.core.policy import ask
 from tickwork.core.references import is_reference
-from tickwork.core.retry import backoff_ms
+from tickwork.core.retry import ELSEWHERE, HANDLER_MISSING, backoff_ms
 from tickwork.core.timetext import instant_ms
 from tickwork.core.turn import Turn
 from tickwork.core.values import unpack
@@ -506,8 +506,14 @@ def fail_or_retry(
 ) -> None:
     """Another attempt where the retry rules allow one, else the end of the task and a dead letter."""
     state = turn.state
-    tries = task.attempt - task.losses - task.returns
-    delay = None if permanent else backoff_ms(task.step.retry, tries, seed=(task.run.id, task.number), error=error)
+    seed = (task.run.id, task.number)
+    if permanent and error == HANDLER_MISSING:  # only with this worker: counted apart from its own retries
+        delay = backoff_ms(ELSEWHERE, task.returns + 1, seed=seed, error=error)
+    elif permanent:
+        delay = None
+    else:
+        tries = task.attempt - task.losses - task.returns
+        delay = backoff_ms(task.step.retry, tries, seed=seed, error=error)
     if delay is None:
         turn.emit(TaskFailed(task.number, error, message if place < 0 else "", place, True))
         run = task.run

@@ -341,7 +341,7 @@ class Teller:
         )  # fmt: skip
         self.holds.append(hold)
         told = self.entries[stay.entry]
-        ended = f", for {ms} ms until tick {until}" if over else f", for {ms} ms so far"
+        ended = f", for {ms} ms until {self.state.at(until)}" if over else f", for {ms} ms so far"
         self.entries[stay.entry] = msgspec.structs.replace(told, detail=told.detail + ended)
 
     def _ms(self, since: int) -> int:

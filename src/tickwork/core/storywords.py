@@ -63,7 +63,7 @@ def words_of(state: State, run: Run, task: Task | None, event: ev.Event) -> tupl
             )  # fmt: skip
         case ev.RunMoved():
             trigger = RunTrigger(event.trigger)
-            until = f", until tick {event.until}" if event.until else ""
+            until = f", until {state.at(event.until)}" if event.until else ""
             return MOVED[trigger], (event.reason or _MOVED_WORDS.get(trigger, "")) + until
         case ev.InputRefused() | ev.StaleReport() | ev.Duplicate():
             return _without_effect(state, event)
@@ -77,7 +77,7 @@ def words_of(state: State, run: Run, task: Task | None, event: ev.Event) -> tupl
         case ev.SlaReached():
             return "sla", f"point {event.point} of its service level, {'late' if event.late else 'in time'}"
         case ev.TaskReady() | ev.TaskChecking() | ev.TaskWaiting() | ev.CacheMissed():
-            return _reached(event)
+            return _reached(state, event)
         case _:
             assert task is not None
             return _task(state, task, event)
@@ -90,20 +90,20 @@ def _asked(state: State, event: Any) -> Any:
 def _arrival(state: State, run: Run, event: Any) -> tuple[str, str]:
     match event:
         case ev.RunSubmitted():
-            later = f", to start at tick {event.start_at}" if event.start_at else ""
+            later = f", to start at {state.at(event.start_at)}" if event.start_at else ""
             return "submitted", f"submitted by {run.by}{later}"
         case ev.RunScheduled():
             return "scheduled", f"schedule {run.schedule} was due at {instant_text(event.due_ms)}"
         case ev.RunRerun():
             return "rerun", f"{run.source}, asked for by {run.by}"
         case ev.RunDebounced():
-            return "debounced", f"submitted again: it starts at tick {event.start_at}, with the new inputs"
+            return "debounced", f"submitted again: it starts at {state.at(event.start_at)}, with the new inputs"
         case ev.RunDue():
             return "due", "the time has come at which it starts"
         case _:
             asked = _asked(state, event)
             if event.start_at:
-                return "redriven", f"redriven by {asked.by} ({asked.reason}), to go on at tick {event.start_at}"
+                return "redriven", f"redriven by {asked.by} ({asked.reason}), to go on at {state.at(event.start_at)}"
             return "brought_back", f"resolved by {asked.by}: {asked.reason}"
 
 
@@ -129,7 +129,7 @@ def _step(state: State, event: ev.StepEnded | ev.StepReset | ev.StepAccepted) ->
             return deed, f"{deed} by {_asked(state, event).by}"
 
 
-def _reached(event: ev.TaskReady | ev.TaskChecking | ev.TaskWaiting | ev.CacheMissed) -> tuple[str, str]:
+def _reached(state: State, event: ev.TaskReady | ev.TaskChecking | ev.TaskWaiting | ev.CacheMissed) -> tuple[str, str]:
     match event:
         case ev.TaskReady():
             return "ready", "its parents, conditions and policies let it start"
@@ -139,7 +139,7 @@ def _reached(event: ev.TaskReady | ev.TaskChecking | ev.TaskWaiting | ev.CacheMi
             return "checking", f"an earlier result is looked up under {event.key}"
         case _:
             parts = [
-                f"until tick {event.until}" if event.until else "",
+                f"until {state.at(event.until)}" if event.until else "",
                 f"key {event.key!r}" if event.key else "",
                 f"{event.total} children" if event.total else "",
             ]
@@ -159,7 +159,7 @@ def _task(state: State, task: Task, event: ev.Event) -> tuple[str, str]:
             held = ", later than its backoff: the retries of its dependency are spent" if event.held else ""
             return (
                 "retrying",
-                f"{event.cause}{_message(state, event.input)}; again in {ms} ms at tick {event.due}{held}",
+                f"{event.cause}{_message(state, event.input)}; again in {ms} ms at {state.at(event.due)}{held}",
             )
         case ev.TaskDue():
             return "ready", "its backoff is over"
@@ -177,7 +177,7 @@ def _task(state: State, task: Task, event: ev.Event) -> tuple[str, str]:
         case ev.ChildBegun():
             return "ready", "its next turn begins"
         case ev.TurnDelayed():
-            return "rests", f"until tick {event.due}"
+            return "rests", f"until {state.at(event.due)}"
         case ev.FanEnded():
             assert task.fan is not None
             return "succeeded", f"{task.fan.succeeded} children succeeded, {task.fan.failed} failed"

@@ -63,6 +63,15 @@ class Child:
 
     def _start(self, queue: socket.socket, settings: Settings) -> subprocess.Popen[bytes]:
         self.sock, theirs = socket.socketpair()
+        try:
+            return self._started(queue, theirs, settings)
+        except OSError:
+            self.sock.close()
+            raise
+        finally:
+            theirs.close()
+
+    def _started(self, queue: socket.socket, theirs: socket.socket, settings: Settings) -> subprocess.Popen[bytes]:
         marks = _shared(SLOT_BYTES * self.width)
         try:
             self._memory = mmap.mmap(marks, SLOT_BYTES * self.width)
@@ -80,7 +89,6 @@ class Child:
                 start_new_session=True,
             )
         finally:
-            theirs.close()
             os.close(marks)
         assert process.stdout is not None and process.stderr is not None
         self.sock.setblocking(False)
@@ -183,5 +191,8 @@ def _shared(size: int) -> int:
 
 
 def _pidfd(pid: int) -> int | None:
+    """None: not made for this system, or no descriptor is left; then somebody looks now and then."""
     opener: Callable[[int], int] | None = getattr(os, "pidfd_open", None)
-    return opener(pid) if opener is not None else None
+    with contextlib.suppress(OSError):
+        return opener(pid) if opener is not None else None
+    return None

@@ -386,13 +386,23 @@ class Pool:
             if self._failures >= UNFIT_MAX or child.unfit:
                 self._refuse_queue(error, message)
             self._owner.unfit(self.mode, error, message)
+        self._restart_later()
+
+    def _restart_later(self) -> None:
         if self._restart is None:
             delay = BACKOFF_S[min(self._failures, len(BACKOFF_S) - 1)]
             self._restart = asyncio.get_running_loop().call_later(delay, self._restarted)
 
     def _restarted(self) -> None:
+        """Where the system gives no process or descriptor now, it may later: what waits here goes on waiting."""
         self._restart = None
-        self.start()
+        try:
+            self.start()
+        except OSError as error:
+            if not self._failures:
+                log.error("no child can be started now, another try follows: %s", error)
+            self._failures += 1
+            self._restart_later()
 
     def _refuse_queue(self, error: str, message: str) -> None:
         """Nobody will take these, as long as the application does not load."""

@@ -23,7 +23,7 @@ from tickwork.executors.child import Key, Settings
 from tickwork.executors.limits import Limits, hide_agent, isolation
 from tickwork.executors.pool import Pool
 from tickwork.ports.exchange import Broke, Catalog, Done, Report, Returned, Saved, Spec, Work
-from tickwork.ports.executor import Sink
+from tickwork.ports.executor import Sink, lacking
 from tickwork.ports.host import PACKET_BYTES_MAX, Job, Ready, Spilled, head, large_job, plain_job
 from tickwork.ports.loglines import Flow
 
@@ -119,7 +119,7 @@ class ProcessExecutor:
     def run(self, work: Work, spec: Spec) -> None:
         mode = self._modes.get(spec.handler)
         if mode is None:
-            self._report(Broke(work.task, work.attempt, "HandlerMissing", self._missing(spec.handler), permanent=True))
+            self._report(lacking(work, self._missing(spec.handler)))
             return
         known = self._heads.get(spec.id)
         if known is None or known[0] is not spec:
@@ -167,7 +167,7 @@ class ProcessExecutor:
 
     def _missing(self, handler: str) -> str:
         known = ", ".join(sorted(self._modes)[:20]) or "none at all"
-        return f"this worker's application has no handler {handler!r}; it has {known}. Start a worker that has it"
+        return f"this worker's application has no handler {handler!r}; it has {known}"
 
     # ---- what pools say
 

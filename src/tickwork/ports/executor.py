@@ -6,7 +6,14 @@ decides. Whatever happens to the code it runs, the agent that calls it goes on b
 
 from typing import Protocol
 
-from tickwork.ports.exchange import Catalog, Report, Spec, Work
+from tickwork.core.retry import HANDLER_MISSING
+from tickwork.ports.exchange import Broke, Catalog, Report, Spec, Work
+
+
+def lacking(work: Work, message: str) -> Report:
+    """A task that this worker cannot run, whatever it does. Another may: the server tries some, then gives up."""
+    advice = "start a worker that has it, and give applications that differ queues of their own"
+    return Broke(work.task, work.attempt, HANDLER_MISSING, f"{message}; {advice}", permanent=True)
 
 
 class Sink(Protocol):

@@ -166,9 +166,11 @@ class Commands(Ground):
     async def rerun(self, run_id: str, wanted: wire.RerunRequest, *, by: str, tenant: str = TENANT) -> str:
         row = await self._ended_row(tenant, run_id)
         if row is None:
-            live = self._tenant(tenant).runs.get(run_id)
-            why = "it has not ended yet" if live is not None else "there is no such run"
-            raise Refused("unknown_run", f"run {run_id[:128]!r} cannot be repeated: {why}", path="run_id")
+            if self._tenant(tenant).runs.get(run_id) is not None:
+                raise Refused(
+                    "illegal_move", f"run {run_id[:128]} goes on: only an ended run is repeated", path="run_id"
+                )
+            raise Refused("unknown_run", f"there is no run {run_id[:128]!r}", path="run_id")
         payloads: list[Payload] = []
         inputs: Value = None
         if wanted.inputs is not None:
@@ -191,7 +193,7 @@ class Commands(Ground):
     async def decide(
         self, run_id: str, node: str, *, approve: bool, by: str, comment: str = "", tenant: str = TENANT
     ) -> None:
-        await self._command(ask.Decide(by, tenant, run_id, node, approve, comment))
+        await self._command(ask.Decide(by, tenant, run_id, node, approve, comment), facts=True)
 
     async def signal(self, signal: wire.Signal, *, by: str, tenant: str = TENANT) -> str:
         payload = small(signal.payload, "payload") if signal.payload is not None else None

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import msgspec
 
 from tickwork.core.evolve import record_of_run
-from tickwork.core.inputs import Cancel, Input, Known, Pause, Resolve, Resume, RunRecord, Submit, Terms
+from tickwork.core.inputs import Cancel, Decide, Input, Known, Pause, Resolve, Resume, RunRecord, Submit, Terms
 from tickwork.ports.store import RunRow, Store
 from tickwork.runtime.books import Books
 from tickwork.runtime.inbox import Part
@@ -76,7 +76,7 @@ def _wants(asked: Input) -> tuple[str, str, str]:
     match asked:
         case Submit():
             return asked.tenant, asked.run_id, asked.terms.key if asked.terms is not None else ""
-        case Cancel() | Resolve():
+        case Cancel() | Resolve() | Decide():
             return asked.tenant, asked.run_id, ""
         case Pause() | Resume():
             return asked.tenant, asked.name if asked.scope == "run" else "", ""
@@ -91,7 +91,7 @@ def _with_fact(asked: Input, record: RunRecord) -> Input:
             return msgspec.structs.replace(
                 asked, terms=msgspec.structs.replace(asked.terms, known=known) if asked.terms else Terms(known=known)
             )
-        case Cancel() | Pause() | Resume():
+        case Cancel() | Pause() | Resume() | Decide():
             return msgspec.structs.replace(asked, left_as=record.state)
         case Resolve():
             return msgspec.structs.replace(asked, record=record)

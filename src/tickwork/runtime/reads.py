@@ -97,7 +97,12 @@ def live_draft(state: State, books: Books, run: Run, stored: Iterable[Attempt]) 
         if task is not None:
             _add_live(view, task, clock)
         tasks.append((view, (run.results or {}).get(step.index)))
-        tasks += [(child, None) for child in _children(run.number, step, attempts, progress)]
+        for child in _children(run.number, step, attempts, progress):
+            living = state.tasks.get(int(child["id"]))
+            if living is not None:  # one whose last attempt failed may be due again
+                child["state"] = TASK_STATES[living.phase]
+                _add_live(child, living, clock)
+            tasks.append((child, None))
     return Draft(_head(run, clock), run.inputs, None, tasks)
 
 

@@ -3,8 +3,10 @@
 Nothing here waits or sends, so both clients share it, and time is an argument.
 """
 
+import getpass
 import os
 import random
+import socket
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,15 +17,17 @@ from tickwork.core.errors import Conflict, InvalidDefinition, Problem, Refused, 
 from tickwork.ports import wire
 
 DEFAULT_URL = "http://127.0.0.1:8440"
+BY_CHARACTERS_MAX = 128
 STREAM_SILENCE_S = 60.0  # a stream that says nothing for so long is opened again
 
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where the server is, and what lets us in."""
+    """Where the server is, what lets us in, and who we say we are."""
 
     url: str
     token: str = field(default="", repr=False)
+    by: str = ""  # as the journal remembers it; "": the server has a word of its own
 
     @staticmethod
     def of(url: str | None, token: str | None) -> "Address":
@@ -31,7 +35,7 @@ class Address:
         found = (url or os.environ.get("TICKWORK_URL") or DEFAULT_URL).rstrip("/")
         if not found.startswith(("http://", "https://")):
             raise Refused("bad_url", f"{found!r} is no address of a server; write it like {DEFAULT_URL}")
-        return Address(found, _token() if token is None else token)
+        return Address(found, _token() if token is None else token, _by())
 
     @property
     def local(self) -> bool:
@@ -39,7 +43,8 @@ class Address:
         return host.startswith(("127.", "localhost", "[::1]"))
 
     def headers(self) -> dict[str, str]:
-        return {"Authorization": f"Bearer {self.token}"} if self.token else {}
+        told = {"X-Tickwork-By": self.by} if self.by else {}
+        return told | ({"Authorization": f"Bearer {self.token}"} if self.token else {})
 
 
 class Patience:
@@ -149,6 +154,18 @@ def unreachable(address: Address, error: Exception) -> Unavailable:
         f"no answer from {address.url}: {reason}; is the server running (tickwork dev), and is TICKWORK_URL right?"
     )
     return Unavailable(message, retry_after_ms=1_000)
+
+
+def _by() -> str:
+    """TICKWORK_BY, or user@host. It is what people say of themselves, not what lets them in."""
+    said = os.environ.get("TICKWORK_BY", "").strip()
+    if not said:
+        try:
+            user = getpass.getuser()
+        except (KeyError, OSError):  # a number that has no name here, as in many containers
+            user = f"uid{os.getuid()}"
+        said = f"{user}@{socket.gethostname()}"
+    return "".join(sign if sign.isascii() and sign.isprintable() else "?" for sign in said)[:BY_CHARACTERS_MAX]
 
 
 def _token() -> str:

@@ -34,7 +34,7 @@ from tickwork.ports.exchange import (
     Spec,
     Work,
 )
-from tickwork.ports.executor import Sink
+from tickwork.ports.executor import Sink, lacking
 from tickwork.ports.host import Job, Lines, filled
 from tickwork.sdk.attempt import AttemptContext, failed, items_in
 from tickwork.sdk.context import running
@@ -92,7 +92,7 @@ class InlineExecutor:
         if handler is None:
             known = ", ".join(sorted(self._app.handlers)[:20]) or "none at all"
             message = f"this application has no handler {spec.handler!r}; it has {known}"
-            self._sink.report(Broke(work.task, work.attempt, "HandlerMissing", message, permanent=True))
+            self._sink.report(lacking(work, message))
             return
         self._line.append((work, spec))
         self._next()

@@ -28,7 +28,7 @@ from tickwork.ports.exchange import (
     Spec,
     Work,
 )
-from tickwork.ports.executor import Executor
+from tickwork.ports.executor import Executor, lacking
 from tickwork.ports.ids import Ids
 from tickwork.worker.credit import Credit
 from tickwork.worker.logs import Logs
@@ -396,8 +396,8 @@ class Agent:
         if executor is None:
             self._held[key] = Held(work, spec, self._executors[0])
             known = ", ".join(sorted(self._by_kind)) or "none"
-            message = f"this worker runs no {spec.kind} nodes, only {known}; start one that does"
-            self.report(Broke(*key, "HandlerMissing", message, permanent=True))
+            message = f"this worker runs no {spec.kind} nodes, only {known}"
+            self.report(lacking(work, message))
             return
         self._held[key] = Held(work, spec, executor)
         if self._draining:

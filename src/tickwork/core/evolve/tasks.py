@@ -16,10 +16,11 @@ from tickwork.core.evolve.upkeep import (
     set_timer,
     want,
 )
-from tickwork.core.inputs import Ingest, Resolve
+from tickwork.core.inputs import Failed, Ingest, Resolve
 from tickwork.core.lifecycle import TASK_NEXT, Cause, Phase, RunState, move_task
 from tickwork.core.model import BLOCK_BITS, Budget, Fan, Heard, Run, State, Task, Timer
 from tickwork.core.plan import Kind, Step
+from tickwork.core.retry import HANDLER_MISSING
 from tickwork.core.values import Ref, Value
 
 PENDING, READY, RUNNING = int(Phase.PENDING), int(Phase.READY), int(Phase.RUNNING)
@@ -191,7 +192,10 @@ def _earn_retries(state: State, task: Task) -> None:
 def _on_retrying(state: State, event: ev.TaskRetrying) -> None:
     task = state.tasks[event.task]
     dependency = task.step.requirement[4]
-    if dependency:
+    report = state.inputs[event.input] if event.input >= 0 else None
+    if event.cause == HANDLER_MISSING and isinstance(report, Failed) and report.permanent:
+        task.returns += 1  # its worker could do nothing with it
+    elif dependency:
         task.run.tenant.budgets.setdefault(dependency, Budget()).book(state.settings, state.now_ms)
     if task.phase == RUNNING:
         end_attempt(state, task)
