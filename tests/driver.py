@@ -31,9 +31,7 @@ def document(name: str, *nodes: dict[str, Any], **fields: Any) -> bytes:
 
 
 class Driver:
-    def __init__(
-        self, *, set_up: bool = True, credit: int = 1_000, zones: Zones = UTC_ONLY, **settings: Any
-    ) -> None:
+    def __init__(self, *, set_up: bool = True, credit: int = 1_000, zones: Zones = UTC_ONLY, **settings: Any) -> None:
         clock = settings.pop("clock", Clock(origin_ms=1_800_000_000_000))
         self.settings = Settings(clock=clock, **settings)
         self.machine = Machine(settings=self.settings, zones=zones)

@@ -166,7 +166,7 @@ class History:
         self.deeds: list[tuple[int, Callable[[], list[inp.Input]]]] = [
             (30, self.submit), (34, self.report), (8, self.offer), (3, self.lose), (4, self.pause), (5, self.resume),
             (4, self.cancel), (4, self.bring_back), (5, self.ingest), (4, self.decide), (2, self.limit),
-            (3, self.schedule), (1, self.redefine), (3, self.stale), (2, self.hostile), (1, self.gap),
+            (8, self.schedule), (1, self.redefine), (3, self.stale), (2, self.hostile), (1, self.gap),
         ]  # fmt: skip
 
     def run(self, steps: int) -> "History":
@@ -177,7 +177,8 @@ class History:
                 asked += self.choose()()
             asked += [inp.CacheAnswered(x.task, x.key in self.driver.cache, self.driver.cache.get(x.key))
                       for x in self.driver.lookups]  # fmt: skip
-            self.driver.lookups = []
+            asked += [inp.RunsKnown(x.backfill, self.driver.ran(x)) for x in self.driver.searches]
+            self.driver.lookups, self.driver.searches = [], []
             self.pass_time()
             self.send(asked)
         return self
@@ -375,7 +376,8 @@ class History:
         if rng.random() < 0.5:
             return [rng.choice(self.schedule_deeds(tenant, name))]
         when = rng.choice(
-            [When(cron="* * * * *"), When(cron="*/7 * * * * *"), When(every_ms=1_000), When(every_ms=3_000), When()]
+            [When(cron="* * * * *"), When(cron="*/7 * * * * *"), When(every_ms=1_000), When(every_ms=3_000), When(),
+             When(cron="*/9 * * * * *", holidays=("feasts",))]  # fmt: skip
         )
         overlap, catch_up = rng.choice(OVERLAPS), rng.choice(CATCH_UPS)
         terms = Terms(
@@ -388,19 +390,27 @@ class History:
         governing = Governing(*rng.choice([(None, None), (2_000, 9_000)])) if rng.random() < 0.3 else None
         return [inp.PutSchedule(BY, tenant, name, rng.choice(["one", "fan"]), when, terms, governing=governing)]
 
+    def some_backfill(self, tenant: str) -> tuple[str, str, int]:
+        walks = [(BY, one.schedule.tenant.id, one.number) for one in self.driver.state.backfills.values()]
+        return self.rng.choice([*walks, *walks, (BY, tenant, 7)])
+
+    def some_governed(self, tenant: str, name: str) -> tuple[str, str, str]:
+        found = [(BY, one.tenant.id, one.name) for one in self.driver.state.schedules.values() if one.governing]
+        return self.rng.choice([*found, *found, (BY, tenant, name)])
+
     def schedule_deeds(self, tenant: str, name: str) -> list[inp.Input]:
         rng, now_ms = self.rng, self.driver.now_ms
         return [
             inp.Trigger(BY, tenant, name, rng.random() < 0.3),
             inp.Backfill(
-                BY, tenant, name, now_ms - rng.choice([5_000, 400_000]), now_ms + rng.choice([-1_000, 9_000]),
+                BY, tenant, name, now_ms - rng.choice([5_000, 60_000]), now_ms + rng.choice([-1_000, 9_000]),
                 rng.choice([1, 5]), rng.choice([None, 2]), rng.random() < 0.5, rng.random() < 0.3,
             ),
             inp.SteerBackfill(
-                BY, tenant, rng.choice([*self.driver.state.backfills, 7]), rng.choice(["pause", "resume", "cancel"])
+                *self.some_backfill(tenant), rng.choice(["pause", "pause", "resume", "resume", "cancel"])
             ),
-            inp.Advise(BY, tenant, name, rng.choice([None, 1_500]), rng.choice([None, now_ms + 700]), 4_000, "load"),
-            inp.Advise(BY, tenant, name, clear=True),
+            inp.Advise(*self.some_governed(tenant, name), rng.choice([None, 1_500]), rng.choice([None, now_ms + 700]), 4_000, "load"),
+            inp.Advise(*self.some_governed(tenant, name), clear=True),
             inp.Pause(BY, "schedule", tenant, name, "rest", rng.choice([None, now_ms + 5_000])),
             inp.Resume(BY, "schedule", tenant, name),
             inp.Pause(BY, "group", tenant, "g"),
@@ -410,7 +420,7 @@ class History:
                 inp.PutSchedule(BY, tenant, f"a{number}", "one", When(every_ms=2_000), owner="app")
                 for number in range(rng.randrange(3))
             ]),
-            inp.PutHolidays(BY, tenant, "feasts", ("2027-01-15",)),
+            inp.PutHolidays(BY, tenant, "feasts", rng.choice([("2027-01-15",), ("2027-01-16",), None])),
             inp.NewZones("2099z"),
         ]  # fmt: skip
 

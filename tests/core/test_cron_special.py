@@ -10,12 +10,12 @@ from croniter import croniter
 from cronsim import CronSim
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from when_oracle import zone_info
 
 from tickwork.core.cron import Cron
 from tickwork.core.cronfields import InvalidCron
 from tickwork.core.when import When, compile_when
 from tickwork.zonedata import load_zones
-from when_oracle import zone_info
 
 DAY = 86_400
 
@@ -104,7 +104,9 @@ def test_days_are_those_that_a_walk_over_days_finds(days, weekdays, start):
 
 
 @pytest.mark.proves("B9")
-@pytest.mark.parametrize("text", ["0 0 L * *", "30 6 LW * *", "0 0 * * 5L", "0 0 * * 5#3", "0 0 * * 1#5,3", "0 0 L 2 *"])
+@pytest.mark.parametrize(
+    "text", ["0 0 L * *", "30 6 LW * *", "0 0 * * 5L", "0 0 * * 5#3", "0 0 * * 1#5,3", "0 0 L 2 *"]
+)
 def test_cronsim_finds_the_same(text):
     start = datetime(2024, 1, 1, tzinfo=UTC)
     simulated = [int(one.timestamp()) for one in islice(CronSim(text, start), 60)]
@@ -213,7 +215,8 @@ def test_a_faulty_special_character_is_refused_where_it_stands(text, field, posi
 )
 def test_h_is_one_place_for_a_seed_and_all_places_for_all_seeds(text, minutes):
     found = Counter(
-        tuple(at // 60_000 for at in cron(text, seed=f"tenant/{number}").between(0, 3_600_000)) for number in range(3_000)
+        tuple(at // 60_000 for at in cron(text, seed=f"tenant/{number}").between(0, 3_600_000))
+        for number in range(3_000)
     )
 
     assert sorted(found) == minutes

@@ -11,14 +11,17 @@ from tickwork.core.errors import ReplayDiffers
 from tickwork.core.events import Event
 from tickwork.core.inputs import Input
 from tickwork.core.invariants import violations
-from tickwork.core.machine import MACHINE, RULES, Machine
+from tickwork.core.machine import MACHINE, Machine, rules_of
 from tickwork.core.snapshot import digest
+from tickwork.core.zones import UTC_ONLY
 from tickwork.journal.replay import fold, replay
 
 HERE = Path(__file__).parent
 sys.path.append(str(HERE.parent.parent / "tools"))
 
 import golden  # noqa: E402  a tool, so not on the path
+
+RULES = rules_of(UTC_ONLY)
 
 FILES = sorted(HERE.glob("golden-v*.journal"))
 CHANGED = """

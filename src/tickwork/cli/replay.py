@@ -81,8 +81,9 @@ class Judge:
         from tickwork.cli.screen import console
         from tickwork.core.machine import Machine
         from tickwork.journal.record import GENESIS
+        from tickwork.zonedata import load_zones
 
-        self._machine = Machine(settings=settings)
+        self._machine = Machine(settings=settings, zones=load_zones())
         self._head, self._seq, self._rows = GENESIS, 0, 0
         self._difference = ""
         screen = console(stderr=True)

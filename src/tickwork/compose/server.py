@@ -18,6 +18,7 @@ from tickwork.stores.sqlite.store import SqliteStore
 from tickwork.stores.sqlite.writing import Failpoints
 from tickwork.system import FolderArtifacts, SystemClock, SystemIds
 from tickwork.version import BUILT_MS
+from tickwork.zonedata import load_zones
 
 DATABASE = "tickwork.db"
 
@@ -37,6 +38,7 @@ def make_engine(settings: Settings, *, own_process: bool, failpoints: Failpoints
         owner=f"{socket.gethostname()}-{os.getpid()}",
         settings=MachineSettings(clock=LogicalClock(clock.wall_ms(), settings.resolution_ms)),
         own_process=own_process,
+        zones=load_zones(),
     )
 
 

@@ -27,7 +27,7 @@ from tickwork.core.timers import fire
 from tickwork.core.turn import Turn
 from tickwork.core.zones import UTC_ONLY, Zones
 
-MACHINE = 2  # raised with every change of a rule
+MACHINE = 1  # raised with every change of a rule
 
 _RULES: dict[type[Any], Callable[[Turn, int, Any], None]] = {**COMMANDS, **REPORTS}
 

@@ -105,7 +105,15 @@ class Names(Generic[T]):
         del self.of(name)[name]
 
     def items(self) -> Iterator[tuple[str, T]]:
-        yield from sorted(pair for shard in self.shards for pair in shard.items())
+        yield from sorted((pair for shard in self.shards for pair in shard.items()), key=_name)
+
+    def values(self) -> list[T]:
+        """All of them by name. For questions and checks, never for a tick."""
+        return [thing for _, thing in self.items()]
+
+
+def _name(pair: tuple[str, object]) -> str:
+    return pair[0]
 
 
 class Timer(IntEnum):

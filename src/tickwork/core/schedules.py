@@ -4,7 +4,7 @@ As in `commands`, a rule raises `Refused` before it emits anything. A schedule i
 that was due under its old terms has its fate: so no edit can lose an occurrence.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
@@ -40,6 +40,7 @@ from tickwork.core.lookup import answer, check_room, tenant_of
 from tickwork.core.model import Schedule, State
 from tickwork.core.names import check_name
 from tickwork.core.occurrences import book_pause, govern, start_delay_ms, take_one
+from tickwork.core.plan import Plan
 from tickwork.core.schedule import CATCH_UPS, OVERLAPS, Fate, Terms
 from tickwork.core.steps import end_run
 from tickwork.core.turn import Turn
@@ -63,7 +64,7 @@ def schedule_of(state: State, tenant: str, name: str) -> Schedule:
 
 
 def _put(turn: Turn, place: int, asked: ask.PutSchedule) -> None:
-    rhythm = _check_put(turn.state, asked)
+    rhythm = check_put(turn.state, asked)
     _emit_put(turn, place, asked, rhythm)
 
 
@@ -75,7 +76,7 @@ def _apply(turn: Turn, place: int, asked: ask.ApplySchedules) -> None:
         raise Refused("bad_schedule", "a set names each schedule once", path="schedules")
     if any(put.tenant != asked.tenant or put.owner != asked.owner for put in asked.puts):
         raise Refused("bad_schedule", "a set has one tenant and one owner", path="schedules")
-    rhythms = [_check_put(state, put) for put in asked.puts]
+    rhythms = [check_put(state, put) for put in asked.puts]
     kept = frozenset(names)
     gone = [
         schedule for _, schedule in tenant.schedules.items()
@@ -84,12 +85,12 @@ def _apply(turn: Turn, place: int, asked: ask.ApplySchedules) -> None:
     for schedule in gone:
         _emit_removed(turn, place, schedule)
     for item, (put, rhythm) in enumerate(zip(asked.puts, rhythms, strict=True)):
-        if not _same(tenant.schedules.get(put.schedule), put):
+        if not is_same(tenant.schedules.get(put.schedule), put):
             _emit_put(turn, place, put, rhythm, item)
     answer(turn, place, "")
 
 
-def _same(schedule: Schedule | None, put: ask.PutSchedule) -> bool:
+def is_same(schedule: Schedule | None, put: ask.PutSchedule) -> bool:
     """Applying an unchanged set again must not move its schedules."""
     return schedule is not None and (
         schedule.workflow == put.workflow
@@ -103,15 +104,22 @@ def _same(schedule: Schedule | None, put: ask.PutSchedule) -> bool:
     )
 
 
-def _check_put(state: State, asked: ask.PutSchedule) -> Rhythm:
+def check_put(
+    state: State,
+    asked: ask.PutSchedule,
+    *,
+    plans: Mapping[str, Plan] | None = None,
+    queues: frozenset[str] = frozenset(),
+) -> Rhythm:
+    """Raises `Refused` for what cannot be put. Whoever publishes more at once says what else there will be."""
     tenant = tenant_of(state, asked.tenant)
     check_name(asked.schedule, path="schedule", kind="schedule")
-    plan = tenant.plans.get(asked.workflow)
+    plan = (tenant.plans if plans is None else plans).get(asked.workflow)
     if plan is None:
         raise Refused("unknown_workflow", f"there is no workflow {asked.workflow[:128]!r}", path="workflow")
     if len(asked.description) > TEXT_CHARACTERS_MAX:
         raise Refused("too_long", f"a description has at most {TEXT_CHARACTERS_MAX} characters", path="description")
-    _check_terms(state, asked.terms)
+    _check_terms(state, asked.terms, queues)
     old = tenant.schedules.get(asked.schedule)
     rhythm = rhythm_of(state, tenant, asked.schedule, anchored(asked.when, old, state.now_ms))
     if asked.governing is not None:
@@ -119,13 +127,13 @@ def _check_put(state: State, asked: ask.PutSchedule) -> Rhythm:
             raise Refused("bad_schedule", "a governed schedule has a cron expression or an interval", path="when")
         check_course(first_course(asked.when, asked.governing), path="governing")
     require_inputs(plan.definition, asked.inputs, scheduled=(asked.terms, asked.context))
-    if old is not None and not _same(old, asked):
+    if old is not None and not is_same(old, asked):
         _check_settled(state, old)
     return rhythm
 
 
-def _check_terms(state: State, terms: Terms) -> None:
-    if terms.queue and terms.queue not in state.queues:
+def _check_terms(state: State, terms: Terms, queues: frozenset[str]) -> None:
+    if terms.queue and terms.queue not in state.queues and terms.queue not in queues:
         raise Refused("unknown_queue", f"there is no queue {terms.queue[:128]!r}; declare it first", path="queue")
     if terms.overlap not in OVERLAPS:
         raise Refused("bad_overlap", f"overlap is one of {', '.join(OVERLAPS)}", path="overlap")

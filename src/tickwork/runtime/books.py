@@ -16,6 +16,8 @@ from tickwork.core.inputs import Input
 from tickwork.core.lifecycle import AttemptState, Phase, RunState
 from tickwork.core.model import Run, State
 from tickwork.core.plan import Kind
+from tickwork.core.schedule import Range
+from tickwork.core.schedulerows import backfill_row
 from tickwork.core.snapshot import encode_header
 from tickwork.core.touched import Touched
 from tickwork.core.values import Value
@@ -273,6 +275,11 @@ class Books:
             walk.span for walk in self.state.backfills.values() if walk.schedule is one and walk.span is not None
         ]
         return [span for span in closed if (span.tenant, span.name) == (tenant, schedule)] + growing
+
+    def left_backfills(self, tenant: str) -> list[BackfillRow]:
+        """Those that ended and are not stored yet, newest first."""
+        windows = (self.writing, self.window) if self.writing is not None else (self.window,)
+        return [row for window in windows for row in window.backfills if row.tenant == tenant][::-1]
 
     def find_cached(self, key: str) -> CacheRow | None:
         for window in (self.window, self.writing):

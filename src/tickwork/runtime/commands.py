@@ -25,14 +25,14 @@ from tickwork.ports.store import Payload
 from tickwork.runtime import reads
 from tickwork.runtime.checks import check_terms, check_writable, packed, small
 from tickwork.runtime.facts import record_of
-from tickwork.runtime.ground import TENANT, Ground
-from tickwork.runtime.schedules import puts_of
+from tickwork.runtime.ground import TENANT
+from tickwork.runtime.schedules import Schedules, new_ones
 from tickwork.runtime.words import instant
 
 INPUT_BYTES_MAX = 16 * 1024 * 1024
 
 
-class Commands(Ground):
+class Commands(Schedules):
     async def submit(
         self, submissions: Sequence[wire.Submission], *, by: str, tenant: str = TENANT
     ) -> list[wire.Submitted | wire.Rejected]:
@@ -118,8 +118,11 @@ class Commands(Ground):
             if latest is None or latest.hash != plan.hash:
                 asked.append(ask.PutDefinition(by, tenant, document))
         known = owner.plans | {plan.name: plan for plan in plans}
-        now_ms, decided_ms = self._clock.wall_ms(), self.state.now_ms
-        asked += puts_of(publication.schedules, owner, known, by=by, now_ms=now_ms, decided_ms=decided_ms)
+        if publication.application or publication.schedules:
+            whole = self._set_of(
+                publication.application, publication.schedules, known, by=by, tenant=tenant, queues=frozenset(queues)
+            )
+            asked += [whole] if publication.application else new_ones(owner, whole)
         for one in asked:
             check_writable(one)
         if asked:

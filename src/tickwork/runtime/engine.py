@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from tickwork.core import inputs as ask
-from tickwork.core.effects import Alert, Keep, LookUp, Stop
+from tickwork.core.effects import Alert, FindRuns, Keep, LookUp, Stop
 from tickwork.core.errors import TickworkError
 from tickwork.core.events import RunSpawned
 from tickwork.core.lifecycle import Phase
@@ -30,21 +30,20 @@ from tickwork.runtime.partition import Decided, Partition
 from tickwork.runtime.patience import patiently
 from tickwork.runtime.questions import Questions
 from tickwork.runtime.recovery import recover
-from tickwork.runtime.schedules import Schedules
 from tickwork.runtime.timekeeper import Timekeeper
 from tickwork.runtime.vault import ARGUMENTS_STEP, decode_value
 
 TIDY_S = 5.0
 
 
-class Engine(Commands, Schedules, Questions):
+class Engine(Commands, Questions):
     async def start(self) -> None:
         """Own the partition, rebuild its machine, and begin to tick."""
         await self._store.open()
         fresh = Settings(clock=LogicalClock(origin_ms=self._clock.wall_ms()))
         settings = msgspec.msgpack.encode(self._settings or fresh)
         head = await self._store.claim(PARTITION, owner=self._owner, settings=settings)
-        machine, books, watermark_head = await recover(self._store, PARTITION)
+        machine, books, watermark_head = await recover(self._store, PARTITION, self._zones)
         logical = machine.state.settings.clock
         self._assigner = Assigner(self.vault, logical)
         self.partition = Partition(
@@ -59,7 +58,7 @@ class Engine(Commands, Schedules, Questions):
             facts=Facts(self._store, books),
             on_durable=self._on_durable,
             on_alarm=self._alarm,
-            rebuild=lambda: recover(self._store, PARTITION),
+            rebuild=lambda: recover(self._store, PARTITION, self._zones),
             own_process=self._own_process,
         )
         self.vault.unwritten_children = lambda run, step: self._live.books.children_of(run, step)
@@ -94,6 +93,10 @@ class Engine(Commands, Schedules, Questions):
             if task.phase == Phase.CHECKING:
                 cache = getattr(task.step.node, "cache", None)
                 self._spawn(self._look_up(LookUp(task.number, task.cache_key, cache.ttl_ms if cache else None)))
+        for walk in self.state.backfills.values():
+            if walk.asked:
+                schedule = walk.schedule
+                self._spawn(self._find_runs(FindRuns(walk.number, schedule.tenant.id, schedule.name, walk.asked)))
         for run in self.state.runs.values():
             if isinstance(run.inputs, Ref) and run.inputs.place == "arguments":
                 self._keep_arguments(run.parent, run.child)
@@ -120,6 +123,8 @@ class Engine(Commands, Schedules, Questions):
                     self.floor.stop(effect)
                 case LookUp():
                     self._spawn(self._look_up(effect))
+                case FindRuns():
+                    self._spawn(self._find_runs(effect))
                 case Keep():
                     asked: Any = decided.inputs[effect.input]
                     self._live.books.keep_cached(effect.key, asked.value, self._clock.wall_ms())
@@ -141,6 +146,11 @@ class Engine(Commands, Schedules, Questions):
         answer = ask.CacheAnswered(effect.task, fresh, decode_value(row.value) if row is not None and fresh else None)
         with contextlib.suppress(TickworkError):
             await self._live.ask([answer]).done
+
+    async def _find_runs(self, effect: FindRuns) -> None:
+        known = await self.find_known(effect)
+        with contextlib.suppress(TickworkError):
+            await self._live.ask([known]).done
 
     def _keep_arguments(self, task: int, child: int) -> None:
         """A child run whose inputs are its parent's large arguments: they are kept apart, for its tasks and readers."""

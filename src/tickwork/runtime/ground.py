@@ -16,6 +16,7 @@ from tickwork.core.effects import Answer
 from tickwork.core.errors import Refused, Unavailable
 from tickwork.core.model import Settings, State, Tenant
 from tickwork.core.plan import Plan
+from tickwork.core.zones import UTC_ONLY, Zones
 from tickwork.ports.artifacts import Artifacts
 from tickwork.ports.clock import Clock
 from tickwork.ports.ids import Ids
@@ -52,6 +53,7 @@ class Ground:
         owner: str,
         settings: Settings | None = None,
         own_process: bool = False,
+        zones: Zones = UTC_ONLY,
         lost_after_ms: int = LOST_AFTER_MS,  # how long a worker may be silent
     ) -> None:
         self._store = store
@@ -60,6 +62,7 @@ class Ground:
         self._owner = owner
         self._settings = settings
         self._own_process = own_process
+        self._zones = zones
         self._lost_after_ms = lost_after_ms
         self._jobs: set[asyncio.Task[None]] = set()
         self._watchers: dict[tuple[str, str], list[asyncio.Event]] = {}

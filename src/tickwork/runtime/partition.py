@@ -101,7 +101,7 @@ class Partition:
         self._store = store
         self._facts = facts
         self._assigner = assigner
-        self._recorder = Recorder(seq=head.seq, head=head.hash)
+        self._recorder = Recorder(seq=head.seq, head=head.hash, rules=machine.rules)
         self._inbox = Inbox()
         self._on_durable = on_durable
         self._on_alarm = on_alarm

@@ -118,7 +118,7 @@ class Questions(Ground):
     async def why(self, run_id: str, *, tenant: str = TENANT) -> Story | None:
         """The chain of decisions, folded from the journal in small portions so that ticks go on."""
         await self._durable()
-        machine = Machine(settings=self.state.settings)
+        machine = Machine(settings=self.state.settings, zones=self._zones)
         teller = Teller(machine.state, tenant, run_id)
         head, seq, last = GENESIS, 0, self._live.durable_seq
         while seq < last:

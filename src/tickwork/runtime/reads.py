@@ -10,13 +10,11 @@ from typing import Any
 
 import msgspec
 
-from tickwork.core.calendar import Interval
 from tickwork.core.definition import WorkNode
 from tickwork.core.inputs import RunRecord
 from tickwork.core.lifecycle import AttemptState, Phase, RunState
 from tickwork.core.model import Clock, Run, State, Task
 from tickwork.core.plan import Plan, Step
-from tickwork.core.timetext import duration_text
 from tickwork.core.values import Ref, Value
 from tickwork.ports import wire
 from tickwork.ports.store import RunFilter, RunRow
@@ -262,26 +260,6 @@ def workflows(state: State, tenant: str) -> list[wire.Workflow]:
         )
         for name, plan in sorted(owner.plans.items())
     ]
-
-
-def schedules(state: State, tenant: str) -> list[wire.Schedule]:
-    owner = state.tenants.get(tenant)
-    return [
-        wire.Schedule(
-            name=name,
-            workflow=schedule.workflow,
-            expression=schedule.expression or _every(schedule.every),
-            paused=schedule.paused,
-            next_at=instant_or_none(schedule.next_ms),
-            last_fired_at=instant_or_none(schedule.last_fired_ms),
-            fired=schedule.fired,
-        )
-        for name, schedule in sorted(owner.schedules.items() if owner is not None else ())
-    ]
-
-
-def _every(every: object) -> str:
-    return f"every {duration_text(every.every_ms)}" if isinstance(every, Interval) else ""
 
 
 def queues(state: State) -> list[wire.Queue]:

@@ -14,6 +14,7 @@ from tickwork.core.errors import Corrupt
 from tickwork.core.machine import MACHINE, Machine
 from tickwork.core.model import Settings
 from tickwork.core.snapshot import restore
+from tickwork.core.zones import UTC_ONLY, Zones
 from tickwork.journal.record import GENESIS, unseal
 from tickwork.ports.store import Loaded, Store
 from tickwork.runtime.books import Books
@@ -28,9 +29,9 @@ class Recovered(NamedTuple):
     watermark_head: bytes  # hash of the row as of which the stored rows are true
 
 
-async def recover(store: Store, partition: int) -> Recovered:
+async def recover(store: Store, partition: int, zones: Zones = UTC_ONLY) -> Recovered:
     loaded = await store.load(partition)
-    machine = _at_watermark(loaded)
+    machine = _at_watermark(loaded, zones)
     books = Books(machine.state)
     seq, head = loaded.head.watermark, loaded.watermark_hash if loaded.header else GENESIS
     for place, sealed in enumerate(loaded.tail):
@@ -48,10 +49,11 @@ async def recover(store: Store, partition: int) -> Recovered:
     return Recovered(machine, books, loaded.watermark_hash)
 
 
-def _at_watermark(loaded: Loaded) -> Machine:
+def _at_watermark(loaded: Loaded, zones: Zones) -> Machine:
     if not loaded.header:
-        return Machine(settings=settings_of(loaded.settings))
-    return Machine(restore(loaded.header, loaded.documents, loaded.live_runs, loaded.live_tasks))
+        return Machine(settings=settings_of(loaded.settings), zones=zones)
+    rows = (loaded.documents, loaded.live_runs, loaded.live_tasks, loaded.schedules)
+    return Machine(restore(loaded.header, *rows, zones=zones))
 
 
 def settings_of(data: bytes) -> Settings:

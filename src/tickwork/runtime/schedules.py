@@ -1,85 +1,291 @@
-"""Schedules: what is asked about them, and what a request for one means to the machine.
+"""Schedules: what is asked of them and about them.
 
-A published application brings its schedules along. They are checked before anything is posted, so that an
-application is accepted whole or not at all, and one that did not change is not posted, so that it does not move.
+What is put is checked before anything is posted, so that an application is accepted whole or not at all; the machine
+checks again, because it decides. Views are read from the state, fates also from what the store keeps of them.
 """
 
 from collections.abc import Mapping
+from itertools import islice
+
+import msgspec
 
 from tickwork.core import inputs as ask
+from tickwork.core import preview as told
+from tickwork.core.backfills import window_end_ms
+from tickwork.core.effects import FindRuns
 from tickwork.core.errors import Refused
-from tickwork.core.evolve.setup import time_of
-from tickwork.core.inputfields import require_inputs
-from tickwork.core.model import Tenant
-from tickwork.core.names import check_name
+from tickwork.core.evolve.schedules import anchored, is_held, rhythm_of
+from tickwork.core.model import Schedule, Tenant
+from tickwork.core.occurrences import catch_up, occurrence_id
 from tickwork.core.plan import Plan
-from tickwork.core.timetext import duration_ms
+from tickwork.core.schedule import CATCH_UPS, Fate, Range
+from tickwork.core.schedulerows import LiveBackfill
+from tickwork.core.schedules import check_put, is_same, schedule_of
+from tickwork.core.timetext import duration_text, instant_ms
 from tickwork.ports import wire
-from tickwork.runtime import reads
-from tickwork.runtime.checks import packed
+from tickwork.runtime import scheduleviews as views
 from tickwork.runtime.ground import TENANT, Ground
+from tickwork.runtime.patience import patiently
+from tickwork.runtime.schedulewords import put_of, when_of
+from tickwork.runtime.words import instant
+
+PAGE_MAX = 1_000
+TIMES_SHOWN = 10
+IDS_SHOWN = 10_000
+LATE_COUNTED = 1_000_000
+FATES_READ = 10_000
+
+_decode_backfill = msgspec.msgpack.Decoder(LiveBackfill).decode
 
 
 class Schedules(Ground):
-    async def put_schedule(self, name: str, wanted: wire.ScheduleRequest, *, by: str, tenant: str = TENANT) -> None:
-        await self._command(_put_of(name, wanted, by=by, tenant=tenant))
+    # ---- what changes something
+
+    async def put_schedule(
+        self, name: str, wanted: wire.ScheduleRequest, *, by: str, tenant: str = TENANT
+    ) -> wire.SchedulePreview:
+        put = put_of(name, wanted, by=by, tenant=tenant)
+        check_put(self.state, put)
+        await self._command(put)
+        return self.preview_schedule(name, wanted, tenant=tenant)
+
+    async def apply_schedules(self, wanted: wire.ScheduleSet, *, by: str, tenant: str = TENANT) -> list[wire.Schedule]:
+        asked = self._set_of(wanted.owner, wanted.schedules, self._tenant(tenant).plans, by=by, tenant=tenant)
+        await self._command(asked)
+        names = frozenset(wanted.schedules)
+        return [one for one in self.schedules(tenant=tenant).schedules if one.name in names]
+
+    def _set_of(
+        self,
+        owner: str,
+        wanted: Mapping[str, wire.ScheduleRequest],
+        plans: Mapping[str, Plan],
+        *,
+        by: str,
+        tenant: str,
+        queues: frozenset[str] = frozenset(),
+    ) -> ask.ApplySchedules:
+        """A whole set, checked as the machine will check it."""
+        puts = []
+        for name, one in sorted(wanted.items()):
+            path = f"schedules.{name}"
+            put = put_of(name, one, by=by, tenant=tenant, owner=owner, path=path)
+            try:
+                check_put(self.state, put, plans=plans, queues=queues)
+            except Refused as refused:
+                raise Refused(refused.code, refused.message, path=f"{path}.{refused.path}".rstrip(".")) from None
+            puts.append(put)
+        return ask.ApplySchedules(by, tenant, owner, puts)
 
     async def remove_schedule(self, name: str, *, by: str, tenant: str = TENANT) -> None:
         await self._command(ask.RemoveSchedule(by, tenant, name))
 
-    def schedules(self, *, tenant: str = TENANT) -> list[wire.Schedule]:
-        return reads.schedules(self.state, tenant)
+    async def steer_schedule(self, name: str, deed: str, *, by: str, tenant: str = TENANT) -> None:
+        await self._command(ask.SteerSchedule(by, tenant, name, deed))
 
+    async def advise(self, name: str, wanted: wire.HintRequest, *, by: str, tenant: str = TENANT) -> wire.Schedule:
+        interval_ms = views.length_ms(wanted.interval, "interval")
+        at_ms = instant_ms(wanted.at, path="at") if wanted.at else None
+        ttl_ms = views.length_ms(wanted.ttl, "ttl") or 0
+        await self._command(ask.Advise(by, tenant, name, interval_ms, at_ms, ttl_ms, wanted.reason, wanted.cost))
+        return self.schedule(name, tenant=tenant)
 
-def puts_of(
-    wanted: Mapping[str, wire.ScheduleRequest], owner: Tenant, plans: Mapping[str, Plan],
-    *, by: str, now_ms: int, decided_ms: int,
-) -> list[ask.PutSchedule]:  # fmt: skip
-    """What an application's schedules ask for, all checked. Publishing it unchanged again must not move them."""
-    puts: list[ask.PutSchedule] = []
-    for name, one in sorted(wanted.items()):
-        put = _put_of(name, one, by=by, tenant=owner.id)
-        _check(put, plans, now_ms=now_ms, decided_ms=decided_ms)
-        if not _is_there(owner, put):
-            puts.append(put)
-    return puts
+    async def clear_hints(self, name: str, *, by: str, tenant: str = TENANT) -> wire.Schedule:
+        await self._command(ask.Advise(by, tenant, name, clear=True))
+        return self.schedule(name, tenant=tenant)
 
+    async def trigger(self, name: str, *, by: str, test: bool = False, tenant: str = TENANT) -> str:
+        """Begin one run now; its id."""
+        return (await self._command(ask.Trigger(by, tenant, name, test))).run_id
 
-def _put_of(name: str, wanted: wire.ScheduleRequest, *, by: str, tenant: str) -> ask.PutSchedule:
-    if wanted.timezone not in ("UTC", "Etc/UTC"):
-        raise Refused(
-            "timezone", "schedules run in UTC so far; write the time in UTC, or leave the zone out", path="timezone"
+    async def put_holidays(self, name: str, dates: tuple[str, ...] | None, *, by: str, tenant: str = TENANT) -> None:
+        await self._command(ask.PutHolidays(by, tenant, name, dates))
+
+    # ---- backfill
+
+    async def backfill(
+        self, name: str, wanted: wire.BackfillRequest, *, by: str, tenant: str = TENANT
+    ) -> wire.Backfill:
+        schedule = schedule_of(self.state, tenant, name)
+        from_ms, to_ms = instant_ms(wanted.start, path="start"), instant_ms(wanted.end, path="end")
+        plan = self._backfill_plan(schedule, wanted, from_ms, to_ms)
+        if wanted.preview:
+            return plan
+        answer = await self._command(
+            ask.Backfill(
+                by, tenant, name, from_ms, to_ms, wanted.concurrency, wanted.priority, wanted.newest_first,
+                wanted.forced,
+            )
+        )  # fmt: skip
+        again = f"-again-{answer.run_id}" if wanted.forced else ""
+        ids = tuple(run_id + again for run_id in plan.run_ids)
+        return msgspec.structs.replace(plan, number=int(answer.run_id), state="active", by=by, run_ids=ids)
+
+    def _backfill_plan(
+        self, schedule: Schedule, wanted: wire.BackfillRequest, from_ms: int, to_ms: int
+    ) -> wire.Backfill:
+        if schedule.rhythm is None or schedule.governing is not None:
+            raise Refused("not_backfillable", schedule.broken or "an endpoint has no fixed times", path="schedule")
+        end_ms = window_end_ms(schedule, to_ms, self.state.now_ms)
+        if is_held(schedule):
+            end_ms = min(to_ms, self.state.now_ms + 1)
+        times = list(islice(schedule.rhythm.between(from_ms, end_ms), LATE_COUNTED))
+        if wanted.newest_first:
+            times.reverse()
+        return wire.Backfill(
+            number=0,
+            schedule=schedule.name,
+            state="preview",
+            start=instant(from_ms),
+            end=instant(max(end_ms, from_ms)),
+            forced=wanted.forced,
+            newest_first=wanted.newest_first,
+            concurrency=wanted.concurrency,
+            run_ids=tuple(occurrence_id(schedule.name, due_ms) for due_ms in times[:IDS_SHOWN]),
+            count=len(times),
         )
-    if wanted.cron and wanted.every:
-        raise Refused("bad_schedule", "give a cron expression or an interval, one of them", path="cron")
-    return ask.PutSchedule(
-        by,
-        tenant,
-        name,
-        wanted.workflow,
-        wanted.cron or None,
-        duration_ms(wanted.every, path="every") if wanted.every else None,
-        None,
-        packed(wanted.inputs, "inputs") if wanted.inputs else None,
-    )
+
+    async def steer_backfill(self, number: int, deed: str, *, by: str, tenant: str = TENANT) -> None:
+        await self._command(ask.SteerBackfill(by, tenant, number, deed))
+
+    async def backfills(self, *, tenant: str = TENANT, limit: int = 50) -> list[wire.Backfill]:
+        """Those under way, then those that ended, newest first."""
+        state = self.state
+        live = [
+            views.backfill(one.schedule.name, views.row_of(one))
+            for _, one in sorted(state.backfills.items(), reverse=True)
+            if one.schedule.tenant.id == tenant
+        ]
+        unwritten = self._live.books.left_backfills(tenant)
+        stored = await self._store.list_backfills(tenant, limit=limit)
+        known = frozenset(row.number for row in unwritten)
+        ended = [*unwritten, *(row for row in stored if row.number not in known)]
+        return (live + [views.backfill(row.schedule, _decode_backfill(row.data)) for row in ended])[:limit]
+
+    async def find_known(self, effect: FindRuns) -> ask.RunsKnown:
+        """Of the occurrences of a backfill's portion, those that have run: by their run, or by their fate."""
+        tenant, name, books = effect.tenant, effect.schedule, self._live.books
+        ids = {occurrence_id(name, due_ms): due_ms for due_ms in effect.dues_ms}
+        known = {due_ms for run_id, due_ms in ids.items() if books.find_left(tenant, run_id) is not None}
+        rows = await patiently(lambda: self._store.find_runs(tenant, ids=list(ids)))
+        known.update(ids[row.id] for row in rows)
+        first_ms, last_ms = min(effect.dues_ms), max(effect.dues_ms)
+        spans = await patiently(
+            lambda: self._store.read_fates(tenant, name, from_ms=first_ms, to_ms=last_ms + 1, limit=FATES_READ)
+        )
+        backfill = self.state.backfills.get(effect.backfill)
+        version = (backfill.schedule.number, backfill.schedule.version) if backfill is not None else (0, 0)
+        for span in [*spans, *books.fates_of(tenant, name)]:
+            # A range of an earlier version tells only of its ends: what lies between were other times.
+            whole = (span.schedule, span.version) == version
+            if span.fate == Fate.RAN:
+                known.update(
+                    due_ms
+                    for due_ms in effect.dues_ms
+                    if due_ms in (span.from_ms, span.to_ms) or (whole and span.from_ms < due_ms < span.to_ms)
+                )
+        return ask.RunsKnown(effect.backfill, tuple(due_ms for due_ms in effect.dues_ms if due_ms in known))
+
+    # ---- what is read
+
+    def schedule(self, name: str, *, tenant: str = TENANT) -> wire.Schedule:
+        return views.schedule(schedule_of(self.state, tenant, name))
+
+    def schedules(
+        self, *, tenant: str = TENANT, after: str = "", limit: int = PAGE_MAX, group: str = "", archived: bool = False
+    ) -> wire.Schedules:
+        """A page by name, those after `after`."""
+        owner = self.state.tenants.get(tenant)
+        found = [
+            one for name, one in (owner.schedules.items() if owner is not None else ())
+            if name > after and one.archived is archived and group in ("", one.terms.group)
+        ][: limit + 1]  # fmt: skip
+        shown = tuple(views.schedule(one) for one in found[:limit])
+        return wire.Schedules(schedules=shown, next=found[limit - 1].name if len(found) > limit else None)
+
+    def preview_schedule(
+        self, name: str, wanted: wire.ScheduleRequest, *, tenant: str = TENANT
+    ) -> wire.SchedulePreview:
+        """What this schedule would do, without putting it."""
+        state, owner = self.state, self._tenant(tenant)
+        when = anchored(when_of(wanted), owner.schedules.get(name), state.now_ms)
+        rhythm = rhythm_of(state, owner, name, when)
+        now_ms, zone = self._clock.wall_ms(), state.zones.get(when.zone)
+        times = told.next_times(rhythm, zone, now_ms, TIMES_SHOWN)
+        found = told.warnings(when, rhythm, state.zones, now_ms)
+        return wire.SchedulePreview(
+            says=told.describe(when, seed=f"{tenant}/{name}"),
+            next=tuple(wire.Time(utc=instant(at_ms), local=local) for at_ms, local in times),
+            warnings=tuple(wire.ScheduleWarning(code=one.code, text=one.text) for one in found),
+            tzdata=state.zones.version,
+        )
+
+    def next_occurrences(
+        self, *, days: int, tenant: str = TENANT, name: str = "", limit: int = 10_000
+    ) -> list[tuple[str, int]]:
+        """What is expected within so many days, as (schedule, time), by time. Held schedules expect nothing."""
+        now_ms, owner = self._clock.wall_ms(), self._tenant(tenant)
+        end_ms = now_ms + days * 86_400_000
+        found: list[tuple[int, str]] = []
+        for one_name, one in owner.schedules.items():
+            if is_held(one) or name not in ("", one_name):
+                continue
+            if one.governing is not None or one.rhythm is None:
+                times = [one.next_ms] if now_ms <= one.next_ms < end_ms else []
+            else:
+                times = list(islice(one.rhythm.between(max(now_ms, one.next_ms), end_ms), limit)) if one.next_ms else []
+            found += [(at_ms, one_name) for at_ms in times]
+        return [(one_name, at_ms) for at_ms, one_name in sorted(found)[:limit]]
+
+    async def fates(
+        self, name: str, *, start: str = "", end: str = "", tenant: str = TENANT, limit: int = 1_000
+    ) -> list[wire.Occurrence]:
+        """What became of a schedule's occurrences, oldest first; also of one that was removed."""
+        await self._durable()
+        from_ms = instant_ms(start, path="start") if start else 0
+        to_ms = instant_ms(end, path="end") if end else self._clock.wall_ms() + 1
+        fresh = self._live.books.fates_of(tenant, name)
+        stored = await self._store.read_fates(tenant, name, from_ms=from_ms, to_ms=to_ms, limit=limit)
+        spans: dict[tuple[int, int, int], Range] = {}
+        for span in [*stored, *fresh]:  # what is fresh is as the store has it, or longer
+            if span.from_ms < to_ms and span.to_ms >= from_ms:
+                spans[span.from_ms, span.schedule, span.backfill] = span
+        return [views.occurrence(spans[place]) for place in sorted(spans)][:limit]
+
+    def catch_ups(self, *, policy: str = "", tenant: str = TENANT) -> list[wire.CatchUp]:
+        """What is late now, and what would become of it under the schedules' own policies, or under another."""
+        if policy and policy not in CATCH_UPS:
+            raise Refused("bad_catch_up", f"a policy is one of {', '.join(CATCH_UPS)}", path="policy")
+        now_ms = self._clock.wall_ms()
+        found = []
+        for name, one in self._tenant(tenant).schedules.items():
+            if one.governing is not None or one.rhythm is None or not one.next_ms or one.next_ms > now_ms:
+                continue
+            if is_held(one) and not one.terms.automatic_backfill:
+                continue
+            plan = catch_up(one, one.rhythm, now_ms, policy)
+            late = sum(1 for _ in islice(one.rhythm.between(one.next_ms, plan.to_ms + 1), LATE_COUNTED))
+            runs = sum(1 for _ in islice(one.rhythm.between(plan.run_from_ms, plan.to_ms + 1), LATE_COUNTED))
+            found.append(
+                wire.CatchUp(
+                    schedule=name,
+                    policy=policy or ("all" if one.terms.automatic_backfill else one.terms.catch_up),
+                    late_since=instant(one.next_ms),
+                    late=late,
+                    runs=runs,
+                    passed=late - runs,
+                    fate=views.FATES[plan.fate],
+                    cause=plan.cause,
+                    first_run_at=instant(plan.run_from_ms) if runs else None,
+                    spread=duration_text(plan.spread_ms) if plan.spread_ms else "",
+                )
+            )
+        return found
+
+    def holidays(self, *, tenant: str = TENANT) -> dict[str, tuple[str, ...]]:
+        return {name: tuple(sorted(dates)) for name, dates in sorted(self._tenant(tenant).holidays.items())}
 
 
-def _check(put: ask.PutSchedule, plans: Mapping[str, Plan], *, now_ms: int, decided_ms: int) -> None:
-    """What the machine will ask, asked before anything is posted: all or none."""
-    path = f"schedules.{check_name(put.schedule, path='schedules', kind='schedule')}"
-    plan = plans.get(put.workflow)
-    if plan is None:
-        raise Refused("unknown_workflow", f"there is no workflow {put.workflow[:128]!a}", path=f"{path}.workflow")
-    if (put.cron is None) == (put.every_ms is None):
-        raise Refused("bad_schedule", "give a cron expression or an interval, one of them", path=f"{path}.cron")
-    require_inputs(plan.definition, put.inputs, at_ms=now_ms)
-    time_of(put, decided_ms)
-
-
-def _is_there(owner: Tenant, put: ask.PutSchedule) -> bool:
-    now = owner.schedules.get(put.schedule)
-    if now is None or (now.workflow, now.inputs) != (put.workflow, put.inputs):
-        return False
-    return now.expression == (put.cron if put.cron is not None else now.expression) and (
-        put.every_ms is None or getattr(now.every, "every_ms", None) == put.every_ms
-    )
+def new_ones(owner: Tenant, whole: ask.ApplySchedules) -> list[ask.Input]:
+    """Of schedules that belong to no application, those that are not there just so: putting one again moves it."""
+    return [put for put in whole.puts if not is_same(owner.schedules.get(put.schedule), put)]

@@ -32,6 +32,7 @@ from tickwork.stores.memory import MemoryDisk, MemoryStore
 from tickwork.testing.local import Book, DirectLink, LocalExecutor, TestLoop
 from tickwork.testing.runs import Run
 from tickwork.worker.agent import Agent
+from tickwork.zonedata import load_zones
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 BY = "test"
@@ -93,6 +94,7 @@ class World:
             ids=CountedIds(),
             owner="world",
             lost_after_ms=NEVER_MS,
+            zones=load_zones(),
         )
         self._do(self._engine.start())
         self._serve("default", {})

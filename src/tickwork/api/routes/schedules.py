@@ -10,7 +10,7 @@ _PATH = "/v1/schedules/{schedule}"
 
 
 async def list_schedules(asked: Asked) -> Answer:
-    return as_json(wire.Schedules(schedules=tuple(asked.engine.schedules())))
+    return as_json(asked.engine.schedules())
 
 
 async def put(asked: Asked) -> Answer:

@@ -1,0 +1,125 @@
+"""Schedules, fates and backfills as the models of the API."""
+
+from tickwork.core.evolve.schedules import is_held
+from tickwork.core.model import BackfillState, Schedule
+from tickwork.core.preview import describe
+from tickwork.core.schedule import Fate, Range
+from tickwork.core.schedulerows import LiveBackfill, backfill_row
+from tickwork.core.timetext import duration_ms, duration_text
+from tickwork.core.when import When
+from tickwork.ports import wire
+from tickwork.runtime.words import instant, instant_or_none
+
+FATES = {int(fate): fate.name.lower() for fate in Fate}
+BACKFILL_STATES = {int(state): state.name.lower() for state in BackfillState}
+
+row_of = backfill_row
+
+
+def length_ms(text: str, path: str) -> int | None:
+    return duration_ms(text, path=path) if text else None
+
+
+def schedule(one: Schedule) -> wire.Schedule:
+    terms, next_ms = one.terms, 0 if is_held(one) else one.next_ms
+    return wire.Schedule(
+        name=one.name,
+        workflow=one.workflow,
+        expression=expression(one.when),
+        timezone=one.when.zone,
+        says="" if one.rhythm is None else describe(one.when, seed=f"{one.tenant.id}/{one.name}"),
+        description=one.description,
+        owner=one.owner,
+        queue=terms.queue,
+        overlap=terms.overlap,
+        catch_up=terms.catch_up,
+        automatic_backfill=terms.automatic_backfill,
+        jitter=terms.jitter,
+        group=terms.group,
+        paused=one.paused or is_held(one),
+        archived=one.archived,
+        pause_reason=one.pause_reason or _group_reason(one),
+        paused_until=instant_or_none(one.paused_until_ms),
+        next_at=instant_or_none(next_ms),
+        starts_at=instant_or_none(next_ms and one.wait_ms and next_ms + one.wait_ms),
+        last_fired_at=instant_or_none(one.last_fired_ms),
+        last_success_at=instant_or_none(one.last_success_ms),
+        fired=one.fired,
+        failures=one.failures,
+        active=len(one.active),
+        buffered=len(one.buffer),
+        fates=wire.Fates(**dict(zip((FATES[fate] for fate in sorted(FATES)), one.fates, strict=True))),
+        governed=_governed(one),
+        broken=one.broken,
+    )
+
+
+def expression(when: When) -> str:
+    if when.cron is not None:
+        return when.cron
+    if when.every_ms is not None:
+        return f"every {duration_text(when.every_ms)}"
+    return instant(when.at_ms) if when.at_ms is not None else when.rrule or ""
+
+
+def _group_reason(one: Schedule) -> str:
+    group = one.tenant.groups.get(one.terms.group) if one.terms.group else None
+    if group is None or not group.paused:
+        return ""
+    return f"group {group.name} is paused" + (f": {group.reason}" if group.reason else "")
+
+
+def _governed(one: Schedule) -> wire.Governed | None:
+    if one.governing is None:
+        return None
+    decision, course, advice = one.decision, one.course, one.advice
+    hints = None
+    if course is not None and course.hint_expires_ms:
+        hints = wire.Hints(
+            interval=duration_text(course.hint_interval_ms) if course.hint_interval_ms is not None else "",
+            at=instant(course.hint_at_ms) if course.hint_at_ms is not None else None,
+            expires_at=instant(course.hint_expires_ms),
+            reason=advice.reason if advice is not None else "",
+            by=advice.by if advice is not None else "",
+            cost=advice.cost if advice is not None else 0,
+        )
+    return wire.Governed(
+        source=str(decision.source) if decision is not None else "",
+        candidates=tuple((str(each.source), instant(each.at_ms)) for each in decision.candidates) if decision else (),
+        min=duration_text(one.governing.min_ms) if one.governing.min_ms is not None else "",
+        max=duration_text(one.governing.max_ms) if one.governing.max_ms is not None else "",
+        failures=one.failures,
+        hints=hints,
+    )
+
+
+def occurrence(span: Range) -> wire.Occurrence:
+    return wire.Occurrence(
+        schedule=span.name,
+        from_at=instant(span.from_ms),
+        to_at=instant(span.to_ms),
+        count=span.count,
+        fate=FATES[span.fate],
+        cause=span.cause,
+        backfill=span.backfill or None,
+    )
+
+
+def backfill(schedule_name: str, row: LiveBackfill) -> wire.Backfill:
+    return wire.Backfill(
+        number=row.number,
+        schedule=schedule_name,
+        state=BACKFILL_STATES[row.state],
+        start=instant(row.from_ms),
+        end=instant(row.to_ms),
+        by=row.by,
+        forced=row.forced,
+        newest_first=row.newest_first,
+        concurrency=row.concurrency,
+        started=row.started,
+        running=len(row.running),
+        succeeded=row.succeeded,
+        failed=row.failed,
+        known=row.known,
+        position=instant_or_none(row.cursor_ms),
+    )
