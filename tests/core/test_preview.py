@@ -71,7 +71,6 @@ def test_the_words_name_the_place_that_a_seed_gives():
     assert describe(when, seed="acme/x") == f"at {due // 60:02}:{due % 60:02}, UTC"
 
 
-@pytest.mark.proves("S004-82")
 def test_next_times_are_shown_in_the_zone():
     zone = ZONES.get("Europe/Berlin")
     rhythm = compile_when(When(cron="30 2 * * *", zone="Europe/Berlin"), ZONES)
