@@ -168,7 +168,7 @@ def test_utc_is_there_without_any_data():
         UTC_ONLY.get("Europe/Berlin")
 
 
-@pytest.mark.proves("S004-84", "I21")
+@pytest.mark.proves("I21")
 def test_the_data_carries_its_version_and_is_read_once():
     import tzdata
 

@@ -22,7 +22,7 @@ from tickwork.core.zones import UTC, Zone, Zones
 AHEAD_MS = 2 * 366 * DAY_S * 1000  # how far ahead a gap is looked for
 PILE_UP_HOURS = (0, 1, 2, 3, 6, 8, 9, 12, 18)  # at which everybody starts something
 GAP_CHANGES_MAX = 12
-_HASHED = re.compile(r"(?<![A-Z])H")  # and not the one of THU
+_HASHED = re.compile(r"(?<![A-Z@])H(?![A-Z])")  # not the one of THU or @hourly
 
 
 class Warning(msgspec.Struct, frozen=True):  # noqa: A001 - the word for it; the built-in one is for programmers
@@ -105,7 +105,7 @@ def _numbers(unit: str, values: list[int], count: int) -> str:
 
 def _dates(dates: tuple[str, ...]) -> str:
     shown = joined(list(dates[:3]))
-    return shown if len(dates) <= 3 else f"{', '.join(dates[:3])} and {len(dates) - 3} other dates"
+    return shown if len(dates) <= 3 else f"{', '.join(dates[:3])} and {len(dates) - 3} more"
 
 
 def zone_words(name: str) -> str:

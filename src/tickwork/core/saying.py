@@ -28,7 +28,8 @@ def _days_of_month(days: Days) -> str:
     found = days.day
     if found.plain == EVERY_DAY:
         return ""
-    words = [f"day {run}" for run in runs(members(found.plain), str)] if found.plain else []
+    plain = members(found.plain)
+    words = [f"day{'s' * (len(plain) > 1)} {joined(runs(plain, str))}"] if plain else []
     words += [_from_end(before) for before in members(found.from_end)]
     words += [f"the working day nearest to day {day}" for day in members(found.nearest)]
     words += ["the last working day of the month"] if found.last_workday else []

@@ -17,6 +17,7 @@ import msgspec
 
 from tickwork.core.calendar import Calendar, Interval, Once, OnDates, OnDatesIn, Pattern, Rhythm, Within
 from tickwork.core.cron import Cron
+from tickwork.core.cronfields import parse_field, split_fields
 from tickwork.core.dates import MS_END, MS_START, parse_date
 from tickwork.core.errors import Refused
 from tickwork.core.rrule import parse_rrule
@@ -88,11 +89,12 @@ def compile_when(
     if when.at_ms is not None:
         return Once(when.at_ms)
     calendar = _calendar(when, holidays, at, parts) if when.has_calendar else None
-    if when.every_ms is not None:
+    if when.cron is not None:
+        rhythm = _cron(when, calendar, zone, seed, at, parts)
+    elif when.every_ms is not None:
         rhythm = _interval(when, calendar, zone, at)
     else:
-        pattern = _cron(when, calendar, seed, at, parts) if when.cron is not None else _rule(when, calendar, zone, at)
-        rhythm = _zoned(when, pattern, zone, parts)
+        rhythm = _zoned(when, _rule(when, calendar, zone, at), zone)
     if when.start_ms is None and when.end_ms is None:
         return rhythm
     start_ms = MS_START if when.start_ms is None else when.start_ms
@@ -164,18 +166,22 @@ def _interval(when: When, calendar: Calendar | None, zone: Zone, at: str) -> Rhy
     return rhythm
 
 
-def _cron(when: When, calendar: Calendar | None, seed: str, at: str, parts: Parts) -> Pattern:
-    text = when.cron
+def _cron(when: When, calendar: Calendar | None, zone: Zone, seed: str, at: str, parts: Parts) -> Rhythm:
+    """Shared by text, and by what its fields with an H stand for: only those are read again for every seed."""
+    text, path = when.cron, f"{at}cron"
     assert text is not None
+    words = parts.keep(("words", text), lambda: split_fields(text, path=path))
+    hashed = tuple(parse_field(word, seed=seed, path=path).plain for word in words if "H" in word.text.upper())
+    cron = parts.keep(("cron", text, hashed), lambda: _parsed(text, seed, path, parts))
+    if calendar is not None:
+        cron = parts.keep(("counted", text, hashed, calendar), lambda: _counted(cron, calendar, at))
+    key = ("zoned", text, hashed, calendar, zone, when.gap, when.overlap)
+    return cron if zone is UTC else parts.keep(key, lambda: _zoned(when, cron, zone))
 
-    def make() -> Cron:
-        cron = Cron.parse(text, path=f"{at}cron", seed=seed)
-        cron = replace(cron, days=parts.keep(cron.days, lambda: cron.days))
-        return parts.keep(cron, lambda: cron)
 
-    # What an H stands for differs from seed to seed.
-    cron = make() if "H" in text.upper() else parts.keep(("cron", text), make)
-    return cron if calendar is None else parts.keep((cron, calendar), lambda: _counted(cron, calendar, at))
+def _parsed(text: str, seed: str, path: str, parts: Parts) -> Cron:
+    cron = Cron.parse(text, path=path, seed=seed)
+    return replace(cron, days=parts.keep(cron.days, lambda: cron.days))
 
 
 def _counted(cron: Cron, calendar: Calendar, at: str) -> Cron:
@@ -197,9 +203,8 @@ def _rule(when: When, calendar: Calendar | None, zone: Zone, at: str) -> Pattern
     return pattern
 
 
-def _zoned(when: When, pattern: Pattern, zone: Zone, parts: Parts) -> Rhythm:
+def _zoned(when: When, pattern: Pattern, zone: Zone) -> Rhythm:
     if zone is UTC:
         return pattern
     gap, overlap = policies(when, steady=pattern.steady)
-    zoned = Zoned(pattern=pattern, zone=zone, gap=gap, overlap=overlap)
-    return zoned if when.cron is None else parts.keep(zoned, lambda: zoned)
+    return Zoned(pattern=pattern, zone=zone, gap=gap, overlap=overlap)

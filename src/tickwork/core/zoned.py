@@ -9,7 +9,7 @@ time, the second time, or both. No instant is due twice, however many readings l
 from dataclasses import dataclass
 
 from tickwork.core.calendar import Pattern, Rhythm
-from tickwork.core.dates import DAY_S, S_END, S_START
+from tickwork.core.dates import DAY_S, MS_END, MS_START, S_END, S_START
 from tickwork.core.zones import FOREVER_S, Period, Zone
 
 FAR_S = 2 * DAY_S  # more than clocks were ever changed at once: Samoa left out a day
@@ -23,22 +23,22 @@ class Zoned(Rhythm):
     overlap: str
 
     def next_ms(self, after_ms: int) -> int | None:
-        after_s = after_ms // 1000
+        after_s = max(after_ms // 1000, S_START - 1)
         start_s, end_s, offset_s, before_s, next_s = self.zone.period(after_s)
         if after_s >= start_s + abs(offset_s - before_s):
             found = self.pattern.next_s(after_s + offset_s)
-            if found is not None and S_START <= found - offset_s < end_s - max(offset_s - next_s, 0):
-                return (found - offset_s) * 1000
-        return self._next_near_changes(max(after_s, S_START - 1))
+            if found is not None and found - offset_s < end_s - max(offset_s - next_s, 0):
+                return _counting((found - offset_s) * 1000)
+        return self._next_near_changes(after_s)
 
     def prev_ms(self, before_ms: int) -> int | None:
-        before_s = -(-before_ms // 1000)
+        before_s = min(-(-before_ms // 1000), S_END)
         start_s, end_s, offset_s, earlier_s, next_s = self.zone.period(before_s)
         if before_s < end_s - max(offset_s - next_s, 0):
             found = self.pattern.prev_s(before_s + offset_s)
-            if found is not None and start_s + abs(offset_s - earlier_s) <= found - offset_s < S_END:
-                return (found - offset_s) * 1000
-        return self._prev_near_changes(min(before_s, S_END))
+            if found is not None and start_s + abs(offset_s - earlier_s) <= found - offset_s:
+                return _counting((found - offset_s) * 1000)
+        return self._prev_near_changes(before_s)
 
     def _next_near_changes(self, after_s: int) -> int | None:
         from_s = after_s
@@ -46,7 +46,7 @@ class Zoned(Rhythm):
             period = self.zone.period(from_s)
             found, reading = self._first_in(period, after_s)
             if found is not None:
-                return found * 1000 if found < S_END else None
+                return _counting(found * 1000)
             if reading is None or period.end_s == FOREVER_S:
                 return None
             from_s = max(period.end_s, reading - period.offset_s - FAR_S)
@@ -58,7 +58,7 @@ class Zoned(Rhythm):
             period = self.zone.period(until_s)
             found, reading = self._last_in(period, before_s)
             if found is not None:
-                return found * 1000 if found >= S_START else None
+                return _counting(found * 1000)
             if reading is None or period.start_s == -FOREVER_S:
                 return None
             until_s = min(period.start_s - 1, reading - period.offset_s + FAR_S)
@@ -112,3 +112,8 @@ class Zoned(Rhythm):
         if reading is None or reading < start_s + earlier_s:
             return []
         return [reading - earlier_s if self.gap == "shift" else start_s]
+
+
+def _counting(at_ms: int) -> int | None:
+    """Years are counted from 1 to 9999 in UTC, whatever the zone's clock shows then."""
+    return at_ms if MS_START <= at_ms < MS_END else None

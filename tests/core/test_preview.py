@@ -1,0 +1,152 @@
+"""A schedule in words, its next times, what is doubtful about it, and how two sets of times differ."""
+
+from datetime import UTC, datetime
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tickwork.core.preview import Difference, describe, difference, in_zone, next_times, warnings
+from tickwork.core.when import When, compile_when
+from tickwork.zonedata import load_zones
+
+ZONES = load_zones()
+LISTS = {"bank": frozenset({"2026-12-25"})}
+
+
+def at(text):
+    return int(datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp() * 1000)
+
+
+NOW = at("2026-07-01")
+
+
+def codes(**fields):
+    return [one.code for one in found(**fields)]
+
+
+def found(**fields):
+    when = When(**fields)
+    return warnings(when, compile_when(when, ZONES, LISTS, "acme/x"), ZONES, NOW)
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"cron": "0 9 * * 1-5", "zone": "America/New_York"}, "at 09:00 on Monday to Friday, New York time"),
+        ({"cron": "*/5 * * * *"}, "every 5 minutes, UTC"),
+        ({"cron": "* * * * *"}, "every minute, UTC"),
+        ({"cron": "*/15 * * * * *"}, "every 15 seconds, UTC"),
+        ({"cron": "7 * * * *"}, "every hour at 7 minutes, UTC"),
+        ({"cron": "30 0 9 * * *"}, "at 09:00:30, UTC"),
+        ({"cron": "0 0 13 * FRI"}, "at 00:00 on day 13 or on Friday, UTC"),
+        ({"cron": "0 0 */10 * FRI"}, "at 00:00 on days 1, 11, 21 and 31 that is also Friday, UTC"),
+        ({"cron": "0 0 L * *"}, "at 00:00 on the last day of the month, UTC"),
+        ({"cron": "0 0 L-3,LW * *"},
+         "at 00:00 on day 3 before the last of the month and the last working day of the month, UTC"),
+        ({"cron": "0 9 15W 1,6 ?"}, "at 09:00 on the working day nearest to day 15 in January and June, UTC"),
+        ({"cron": "0 9 * * 5#3,1L"}, "at 09:00 on the last Monday of the month and the third Friday of the month, UTC"),
+        ({"cron": "0 9 * * 0,6"}, "at 09:00 on Saturday and Sunday, UTC"),
+        ({"cron": "0,30 8-18 1-5 * *"}, "minutes 0 and 30 in hours 8 to 18 on days 1 to 5, UTC"),
+        ({"cron": "@daily"}, "at 00:00, UTC"),
+        ({"every_ms": 5_400_000}, "every 1h30m"),
+        ({"every_ms": 60_000, "anchor_ms": 0}, "every 1m, counted from 1970-01-01T00:00:00Z"),
+        ({"at_ms": 0}, "once at 1970-01-01T00:00:00Z"),
+        ({"rrule": "DTSTART:20260101T090000\nRRULE:FREQ=DAILY", "zone": "Europe/Berlin"},
+         "by the rule FREQ=DAILY, Berlin time"),
+        ({"cron": "0 9 * * *", "business_days": True, "holidays": ("bank",), "exclude": ("2026-01-01",),
+          "include": ("2026-02-01", "2026-02-02", "2026-02-03", "2026-02-04"), "start_ms": 0, "end_ms": 1_000},
+         ("at 09:00, business days only, not on holidays of bank, never on 2026-01-01, in any case on 2026-02-01, "
+          "2026-02-02, 2026-02-03 and 1 more, from 1970-01-01T00:00:00Z, until 1970-01-01T00:00:01Z, UTC")),
+    ],
+)  # fmt: skip
+def test_a_schedule_in_words(fields, words):
+    assert describe(When(**fields)) == words
+
+
+def test_the_words_name_the_place_that_a_seed_gives():
+    when = When(cron="H H * * *")
+    due = compile_when(when, ZONES, {}, "acme/x").next_ms(0) // 60_000
+
+    assert describe(when, seed="acme/x") == f"at {due // 60:02}:{due % 60:02}, UTC"
+
+
+def test_next_times_are_shown_in_the_zone():
+    zone = ZONES.get("Europe/Berlin")
+    rhythm = compile_when(When(cron="30 2 * * *", zone="Europe/Berlin"), ZONES)
+
+    assert next_times(rhythm, zone, at("2026-03-28"), 3) == [
+        (at("2026-03-28T01:30"), "2026-03-28T02:30:00+01:00"),
+        (at("2026-03-29T01:30"), "2026-03-29T03:30:00+02:00"),
+        (at("2026-03-30T00:30"), "2026-03-30T02:30:00+02:00"),
+    ]
+    assert next_times(compile_when(When(at_ms=5), ZONES), zone, 5, 10) == []
+    assert in_zone(ZONES.get("UTC"), 1_500) == "1970-01-01T00:00:01.500Z"
+    assert in_zone(ZONES.get("America/St_Johns"), NOW) == "2026-06-30T21:30:00-02:30"
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({"cron": "17 4 * * *"}, []),
+        ({"cron": "*/5 * * * *", "zone": "Europe/Berlin"}, []),
+        ({"at_ms": NOW}, ["never_due"]),
+        ({"at_ms": NOW + 1}, []),
+        ({"cron": "17 4 * * *", "end_ms": NOW}, ["never_due"]),
+        ({"cron": "17 4 * * *", "start_ms": NOW + 9, "end_ms": NOW + 9}, ["end_before_start"]),
+        ({"rrule": "DTSTART:20260101T090000\nRRULE:FREQ=DAILY;COUNT=3"}, ["never_due"]),
+        ({"cron": "30 2 * * *", "zone": "Europe/Berlin"}, ["in_gap"]),
+        ({"cron": "30 2 * * *", "zone": "Asia/Tokyo"}, []),
+        ({"cron": "30 2 * * *", "zone": "Europe/Berlin", "end_ms": at("2027-01-01")}, []),
+        ({"cron": "30 2 * * *", "zone": "Europe/Berlin", "business_days": True}, []),  # clocks change on a Sunday
+        ({"cron": "30 * * * *", "zone": "Europe/Berlin", "gap": "shift"}, ["in_gap"]),
+        ({"rrule": "DTSTART:20260101T023000\nRRULE:FREQ=DAILY", "zone": "Europe/Berlin"}, ["in_gap"]),
+        ({"cron": "9 * * * *"}, ["minute_and_hour"]),
+        ({"cron": "15 * * * *"}, []),
+        ({"cron": "* 9 * * *"}, ["minute_and_hour"]),
+        ({"cron": "* 9-17 * * *"}, ["minute_and_hour"]),
+        ({"cron": "* * * * *"}, []),
+        ({"cron": "30 4 1 * MON"}, ["either_day"]),
+        ({"cron": "30 4 1 * */2"}, []),
+        ({"cron": "0 9 * * THU"}, ["pile_up"]),
+        ({"cron": "@daily"}, ["pile_up"]),
+        ({"cron": "@hourly"}, ["pile_up"]),
+        ({"cron": "H 9 * * *"}, []),
+        ({"cron": "0 5 * * *"}, []),
+    ],
+)
+def test_what_is_doubtful_is_said(fields, expected):
+    assert codes(**fields) == expected
+
+
+@pytest.mark.parametrize(
+    ("gap", "words"),
+    [
+        ("auto", "02:30 does not exist on 2027-03-28, when clocks are changed; it becomes 03:30"),
+        ("skip", "02:30 does not exist on 2027-03-28, when clocks are changed; it is left out"),
+        ("end", "02:30 does not exist on 2027-03-28, when clocks are changed; it becomes 03:00"),
+    ],
+)
+def test_a_time_in_a_gap_is_named_with_what_becomes_of_it(gap, words):
+    assert [one.text for one in found(cron="30 2 * * *", zone="Europe/Berlin", gap=gap)] == [words]
+
+
+entries = st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 20)), unique=True, max_size=20)
+
+
+@given(entries, entries)
+def test_the_difference_is_what_only_one_side_has(first, second):
+    ordered = [sorted(side, key=lambda one: (one[1], one[0])) for side in (first, second)]
+    differences = list(difference(*ordered))
+
+    assert {(one.key, one.at_ms) for one in differences if one.sign == "-"} == set(first) - set(second)
+    assert {(one.key, one.at_ms) for one in differences if one.sign == "+"} == set(second) - set(first)
+    assert len(differences) == len(set(first) ^ set(second))
+    assert [one.at_ms for one in differences] == sorted(one.at_ms for one in differences)
+
+
+def test_a_moved_time_is_one_that_went_and_one_that_came():
+    assert list(difference([("a", 1), ("b", 2)], [("a", 1), ("b", 3)])) == [
+        Difference("-", "b", 2),
+        Difference("+", "b", 3),
+    ]
