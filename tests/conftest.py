@@ -1,6 +1,8 @@
 """Fixed seeds for every run; `HYPOTHESIS_PROFILE=fresh` draws new ones."""
 
 import os
+import tempfile
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import settings
@@ -28,6 +30,16 @@ SLOW_PLACES = (
 
 
 SEEDS_IN_CHECK = 5  # of each test over random histories; all of them in `make test`
+
+
+@pytest.fixture(autouse=True, scope="session")
+def scratch(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """What this process and its children put into the temporary folder goes where pytest tidies up."""
+    folder = str(tmp_path_factory.mktemp("scratch"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TMPDIR", folder)
+        patch.setattr(tempfile, "tempdir", folder)
+        yield
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

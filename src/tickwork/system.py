@@ -10,6 +10,7 @@ from pathlib import Path
 
 from tickwork.core.errors import Corrupt, Unavailable
 from tickwork.ports.artifacts import digest_of
+from tickwork.ports.places import private_file, private_folder
 from tickwork.ports.store import StoreFull
 
 _SCARCE = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)  # gone when something else ends, without anybody's doing
@@ -80,8 +81,8 @@ class FolderArtifacts:
             return
         draft = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with draft.open("wb") as file:
+            private_folder(path.parent)
+            with open(private_file(draft), "wb") as file:
                 file.write(data)
                 file.flush()
                 os.fsync(file.fileno())

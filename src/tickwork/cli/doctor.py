@@ -71,7 +71,7 @@ def _all(data: str | None, to: To) -> Iterator[Check]:
         yield Check(name="settings", result="fail", detail=str(refused), advice="correct it; see docs/cli.md")
         return
     yield Check(name="settings", result="ok", detail=f"data in {found.data}, server at {found.address}")
-    for check in (_exposure, _folder, _file_system, _schema):
+    for check in (_exposure, _folder, _rights, _file_system, _schema):
         yield check(found)
     yield from _server(found)
 
@@ -120,6 +120,21 @@ def _folder(found: "Settings") -> Check:
     if free_mb < FREE_MB_MIN:
         return Check(name="folder", result="warn", detail=f"{folder} has {free_mb} MB left", advice="free some space")
     return Check(name="folder", result="ok", detail=f"{folder} can be written, {free_mb} MB are free")
+
+
+def _rights(found: "Settings") -> Check:
+    """Who else may read what users gave and got."""
+    from tickwork.compose.server import ARTIFACTS, DATABASE
+    from tickwork.ports.places import open_to_others
+
+    folder = found.folder
+    there = [path for path in (folder, folder / DATABASE, folder / ARTIFACTS) if path.exists()]
+    wide = [path for path in there if open_to_others(path)]
+    # Within a folder that nobody else may enter, the rights of what lies in it do not matter.
+    if not wide or folder not in wide:
+        return Check(name="rights", result="ok", detail="only its owner" if there else "nothing is there yet")
+    detail = f"others may look into {', '.join(map(str, wide))}"
+    return Check(name="rights", result="warn", detail=detail, advice=f"chmod -R go= {folder}")
 
 
 def _file_system(found: "Settings") -> Check:

@@ -19,11 +19,11 @@ import msgspec
 from tickwork.compose.server import serving
 from tickwork.compose.settings import FOLDER, Settings
 from tickwork.compose.worker import http_executor_of
-from tickwork.core.errors import Refused
 from tickwork.executors.guard import LOOPBACK
 from tickwork.executors.shell import ShellExecutor
-from tickwork.ports.exchange import Call, Catalog, Profile, Reply
+from tickwork.ports.exchange import Catalog, Profile
 from tickwork.ports.executor import Executor
+from tickwork.runtime.direct import DirectLink
 from tickwork.runtime.engine import Engine
 from tickwork.sdk.async_client import AsyncClient
 from tickwork.sdk.client import Client
@@ -39,26 +39,8 @@ GRACE_S = 10.0
 START_S = 60.0
 
 
-class DirectLink:
-    """The way to an engine in the same process."""
-
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
-
-    async def call(self, call: Call) -> Reply:
-        return await self._engine.exchange(call, "embedded")
-
-    async def fetch(self, digest: str) -> bytes:
-        data = await self._engine.artifacts.get(digest)
-        if data is None:
-            raise Refused("unknown_artifact", f"there is no artifact {digest}")
-        return data
-
-    async def store(self, data: bytes) -> str:
-        return await self._engine.artifacts.put(data)
-
-    async def log(self, task: int, attempt: int, chunk: int, first: int, lines: bytes) -> None:
-        await self._engine.logs.append(task, attempt, chunk=chunk, first=first, data=lines)
+class EmbeddedLink(DirectLink):
+    """The application's worker brings its definitions along."""
 
     async def publish(self, catalog: Catalog) -> None:
         await self._engine.publish(publication(catalog), by="embedded")
@@ -129,7 +111,7 @@ class Embedded:
         executors: list[Executor] = [InlineExecutor(app, threads=self._threads), ShellExecutor(), http]
         name = f"embedded-{os.getpid()}"
         return Agent(
-            DirectLink(engine), executors, clock=SystemClock(), ids=SystemIds(), name=name, profile=self._profile
+            EmbeddedLink(engine), executors, clock=SystemClock(), ids=SystemIds(), name=name, profile=self._profile
         )
 
     async def _drain(self, agent: Agent, running: "asyncio.Task[None]") -> None:

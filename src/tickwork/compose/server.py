@@ -21,6 +21,7 @@ from tickwork.version import BUILT_MS
 from tickwork.zonedata import load_zones
 
 DATABASE = "tickwork.db"
+ARTIFACTS = "artifacts"
 
 
 def make_engine(settings: Settings, *, own_process: bool, failpoints: Failpoints | None = None) -> Engine:
@@ -32,7 +33,7 @@ def make_engine(settings: Settings, *, own_process: bool, failpoints: Failpoints
     folder = settings.folder
     return Engine(
         store=SqliteStore(folder / DATABASE, failpoints=failpoints),
-        artifacts=FolderArtifacts(folder / "artifacts"),
+        artifacts=FolderArtifacts(folder / ARTIFACTS),
         clock=clock,
         ids=SystemIds(),
         owner=f"{socket.gethostname()}-{os.getpid()}",

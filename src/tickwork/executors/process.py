@@ -10,7 +10,6 @@ import contextlib
 import os
 import shutil
 import sys
-import tempfile
 import time
 from collections.abc import Coroutine
 from pathlib import Path
@@ -26,6 +25,7 @@ from tickwork.ports.exchange import Broke, Catalog, Done, Report, Returned, Save
 from tickwork.ports.executor import Sink, lacking
 from tickwork.ports.host import PACKET_BYTES_MAX, Job, Ready, Spilled, head, large_job, plain_job
 from tickwork.ports.loglines import Flow
+from tickwork.ports.places import Scratch
 
 HOST = (sys.executable, "-m", "tickwork.sdk.host")
 SWEEP_S = 0.1
@@ -53,8 +53,8 @@ class ProcessExecutor:
     ) -> None:
         self._processes = processes or max(2, os.cpu_count() or 2)
         self._widths = {"process": 1, "thread": threads, "async": coroutines}
-        self._own_folder = folder is None
-        self._folder = folder or tempfile.mkdtemp(prefix="tickwork-")
+        self._scratch: Scratch | None = None
+        self._folder = folder or ""  # "": one of its own, from `start` to `close`
         self._settings = Settings(app, folder=self._folder, cwd=cwd, limits=limits, env=env, command=command)
         self._mark = f"{os.getpid()}-{time.time_ns():x}"
         self._pools: dict[str, Pool] = {}
@@ -84,6 +84,9 @@ class ProcessExecutor:
     async def start(self, sink: Sink) -> Catalog:
         """Raises `Refused` with the user's line where the application cannot be loaded."""
         hide_agent()
+        if not self._folder:
+            self._scratch = Scratch()
+            self._folder = self._settings.folder = self._scratch.path
         self._sink, self._report = sink, sink.report
         self._loaded = asyncio.get_running_loop().create_future()
         first = self._pool("process", processes=1)
@@ -162,8 +165,8 @@ class ProcessExecutor:
             self._sweeping.cancel()
         for key in list(self._folders):
             self._clean(key)
-        if self._own_folder:
-            shutil.rmtree(self._folder, ignore_errors=True)
+        if self._scratch is not None:
+            self._scratch.remove()
 
     def _missing(self, handler: str) -> str:
         known = ", ".join(sorted(self._modes)[:20]) or "none at all"

@@ -23,6 +23,7 @@ from tickwork.executors.limits import Limits, confined, environment, isolation
 from tickwork.executors.turns import Failure, Turns
 from tickwork.ports.exchange import Spec, Work
 from tickwork.ports.loglines import Cutter, Flow
+from tickwork.ports.places import Scratch
 
 TAIL_BYTES = 16 * 1024  # of standard output, in the result
 GRACE_S = 2.0
@@ -51,11 +52,11 @@ class ShellExecutor(Turns):
         if shutil.which(node.argv[0], path=env.get("PATH")) is None:
             message = f"there is no program {node.argv[0]!r} on this worker; install it, or write its whole path"
             raise Failure("ProgramMissing", message, permanent=True)
-        folder = tempfile.mkdtemp(prefix="tickwork-shell-")
+        scratch = Scratch()
         try:
-            return await self._program(work, node, env, folder, mark)
+            return await self._program(work, node, env, scratch.path, mark)
         finally:
-            shutil.rmtree(folder, ignore_errors=True)
+            scratch.remove()
 
     async def _program(self, work: Work, node: ShellNode, env: dict[str, str], folder: str, mark: str) -> bytes:
         program = Program(confined(self._limits, list(node.argv)), env, folder, mark, given=_given(work))

@@ -8,13 +8,11 @@ its context, and is no longer waited for.
 
 import asyncio
 import contextlib
-import shutil
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Coroutine
 from pathlib import Path
-from tempfile import mkdtemp
 from typing import Any
 
 import msgspec
@@ -36,6 +34,7 @@ from tickwork.ports.exchange import (
 )
 from tickwork.ports.executor import Sink, lacking
 from tickwork.ports.host import Job, Lines, filled
+from tickwork.ports.places import Scratch
 from tickwork.sdk.attempt import AttemptContext, failed, items_in
 from tickwork.sdk.context import running
 from tickwork.sdk.output import Output
@@ -72,7 +71,7 @@ class InlineExecutor:
         self._turns: dict[Key, Turn] = {}
         self._stores: dict[asyncio.Task[None], None] = {}
         self._output = Output(self._said) if capture else None
-        self._folder = ""
+        self._scratch: Scratch | None = None
         self._sweeping: asyncio.TimerHandle | None = None
 
     @property
@@ -130,8 +129,9 @@ class InlineExecutor:
         if self._output is not None:
             self._output.flush()
             self._output.release()
-        if self._folder:
-            shutil.rmtree(self._folder, ignore_errors=True)
+        if self._scratch is not None:
+            self._scratch.remove()
+            self._scratch = None
 
     # ---- running
 
@@ -311,8 +311,8 @@ class InlineExecutor:
         return self._threads > 0
 
     def folder(self, key: Key) -> Path:
-        self._folder = self._folder or mkdtemp(prefix="tickwork-")
-        place = Path(self._folder, f"{key[0]}-{key[1]}")
+        self._scratch = self._scratch or Scratch()
+        place = Path(self._scratch.path, f"{key[0]}-{key[1]}")
         place.mkdir(exist_ok=True)
         return place
 

@@ -16,9 +16,8 @@ import msgspec
 from tickwork.core.errors import Refused
 from tickwork.core.values import Ref
 from tickwork.ports.clock import Clock
-from tickwork.ports.exchange import VALUE_BYTES_MAX, Broke, Call, Catalog, Done, Progressed, Reply, Saved, Spec, Work
+from tickwork.ports.exchange import VALUE_BYTES_MAX, Broke, Catalog, Done, Progressed, Saved, Spec, Work
 from tickwork.ports.executor import Sink
-from tickwork.runtime.engine import Engine
 from tickwork.sdk.attempt import AttemptContext, failed, items_in
 from tickwork.sdk.context import running
 from tickwork.sdk.plain import NULL, encode
@@ -244,28 +243,3 @@ def _stand_in(stand_in: Any, given: dict[str, Any], handler: Handler | None, her
     except TypeError:
         bound = signature.bind(*given.values())
     return stand_in(*bound.args, **bound.kwargs)
-
-
-class DirectLink:
-    """`ports.exchange.Link` to an engine in the same process."""
-
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
-
-    async def call(self, call: Call) -> Reply:
-        return await self._engine.exchange(call, call.worker)
-
-    async def fetch(self, digest: str) -> bytes:
-        data = await self._engine.artifacts.get(digest)
-        if data is None:
-            raise Refused("unknown_artifact", f"there is no artifact {digest}")
-        return data
-
-    async def store(self, data: bytes) -> str:
-        return await self._engine.artifacts.put(data)
-
-    async def log(self, task: int, attempt: int, chunk: int, first: int, lines: bytes) -> None:
-        await self._engine.logs.append(task, attempt, chunk=chunk, first=first, data=lines)
-
-    async def publish(self, catalog: Catalog) -> None:
-        """The world publishes by itself."""

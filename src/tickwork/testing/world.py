@@ -20,6 +20,7 @@ from tickwork.core.obstacles import Held
 from tickwork.core.timetext import instant_text
 from tickwork.ports import wire
 from tickwork.ports.exchange import Profile
+from tickwork.runtime.direct import DirectLink
 from tickwork.runtime.engine import Engine
 from tickwork.runtime.ground import TENANT
 from tickwork.sdk.plain import plain
@@ -29,7 +30,7 @@ from tickwork.sdk.workflows import Workflow
 from tickwork.sim.loop import OutOfTime
 from tickwork.sim.net import MemoryArtifacts
 from tickwork.stores.memory import MemoryDisk, MemoryStore
-from tickwork.testing.local import Book, DirectLink, LocalExecutor, TestLoop
+from tickwork.testing.local import Book, LocalExecutor, TestLoop
 from tickwork.testing.runs import Run
 from tickwork.worker.agent import Agent
 from tickwork.zonedata import load_zones

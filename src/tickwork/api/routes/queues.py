@@ -2,7 +2,8 @@
 
 from tickwork.api.asked import Asked
 from tickwork.api.messages import Answer, as_json, nothing
-from tickwork.api.routes.runs import DONE, REASON, said
+from tickwork.api.routes.pausing import pausing
+from tickwork.api.routes.runs import DONE
 from tickwork.api.table import Body, Gives, Route
 from tickwork.ports import wire
 
@@ -16,18 +17,6 @@ async def list_queues(asked: Asked) -> Answer:
 async def put(asked: Asked) -> Answer:
     name = asked.name("queue")
     await asked.engine.put_queue(name, await asked.body(wire.QueueRequest), by=asked.by)
-    return nothing()
-
-
-async def pause(asked: Asked) -> Answer:
-    reason = said((await asked.body(wire.Reason)).reason)
-    await asked.engine.pause("queue", asked.name("queue"), by=asked.by, reason=reason)
-    return nothing()
-
-
-async def resume(asked: Asked) -> Answer:
-    await asked.body(wire.Reason)
-    await asked.engine.resume("queue", asked.name("queue"), by=asked.by)
     return nothing()
 
 
@@ -49,24 +38,5 @@ ROUTES = (
         body=Body(wire.QueueRequest, optional=True, bytes_max=64 * 1024),
         gives=DONE,
     ),
-    Route(
-        method="POST",
-        path=f"{_PATH}/pause",
-        does=pause,
-        says="Let no task of this queue start.",
-        tag="queues",
-        body=REASON,
-        gives=DONE,
-        refusals=(404, 409),
-    ),
-    Route(
-        method="POST",
-        path=f"{_PATH}/resume",
-        does=resume,
-        says="Let its tasks start again.",
-        tag="queues",
-        body=REASON,
-        gives=DONE,
-        refusals=(404, 409),
-    ),
+    *pausing("queue", pause="Let no task of this queue start.", resume="Let its tasks start again."),
 )

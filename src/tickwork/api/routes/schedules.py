@@ -2,7 +2,8 @@
 
 from tickwork.api.asked import Asked
 from tickwork.api.messages import Answer, as_json, nothing
-from tickwork.api.routes.runs import DONE, REASON, said
+from tickwork.api.routes.pausing import pausing
+from tickwork.api.routes.runs import DONE
 from tickwork.api.table import Body, Gives, Route
 from tickwork.ports import wire
 
@@ -21,18 +22,6 @@ async def put(asked: Asked) -> Answer:
 
 async def remove(asked: Asked) -> Answer:
     await asked.engine.remove_schedule(asked.name("schedule"), by=asked.by)
-    return nothing()
-
-
-async def pause(asked: Asked) -> Answer:
-    reason = said((await asked.body(wire.Reason)).reason)
-    await asked.engine.pause("schedule", asked.name("schedule"), by=asked.by, reason=reason)
-    return nothing()
-
-
-async def resume(asked: Asked) -> Answer:
-    await asked.body(wire.Reason)
-    await asked.engine.resume("schedule", asked.name("schedule"), by=asked.by)
     return nothing()
 
 
@@ -64,24 +53,5 @@ ROUTES = (
         gives=DONE,
         refusals=(404,),
     ),
-    Route(
-        method="POST",
-        path=f"{_PATH}/pause",
-        does=pause,
-        says="Let a schedule begin nothing.",
-        tag="schedules",
-        body=REASON,
-        gives=DONE,
-        refusals=(404, 409),
-    ),
-    Route(
-        method="POST",
-        path=f"{_PATH}/resume",
-        does=resume,
-        says="Let a paused schedule go on, from now.",
-        tag="schedules",
-        body=REASON,
-        gives=DONE,
-        refusals=(404, 409),
-    ),
+    *pausing("schedule", pause="Let a schedule begin nothing.", resume="Let a paused schedule go on, from now."),
 )

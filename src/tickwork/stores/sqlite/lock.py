@@ -10,6 +10,7 @@ import weakref
 from pathlib import Path
 from typing import Self
 
+from tickwork.ports.places import FILE_MODE
 from tickwork.ports.store import StoreInUse
 
 _held: "weakref.WeakSet[FileLock]" = weakref.WeakSet()
@@ -23,7 +24,7 @@ class FileLock:
 
     @classmethod
     def take(cls, path: Path) -> Self:
-        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             os.ftruncate(handle, 0)

@@ -4,12 +4,14 @@ Nothing is repaired here: a file that is damaged, foreign, newer than this progr
 lock is left as it is, for a person to look at.
 """
 
+import contextlib
 import os
 from pathlib import Path
 from typing import Any
 
 import apsw
 
+from tickwork.ports.places import private_file, private_folder
 from tickwork.ports.store import StoreUnusable
 from tickwork.stores.sqlite.lock import FileLock
 from tickwork.stores.sqlite.statements import migrations, schema
@@ -39,10 +41,12 @@ def require_version(number: int = apsw.SQLITE_VERSION_NUMBER) -> None:
 def prepare_place(path: Path, *, network_allowed: bool) -> FileLock:
     """A folder that can hold the file, nothing else under its name, and nobody else in it."""
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        private_folder(path.parent)
         if path.exists() and not path.is_file():
             raise StoreUnusable(f"{path} is not a file: name a file for the database")
         _refuse_network(path, allowed=network_allowed)
+        with contextlib.suppress(FileExistsError):
+            os.close(private_file(path))  # empty; what SQLite puts beside it gets the same rights
         return FileLock.take(path.with_name(f"{path.name}.lock"))
     except OSError as error:
         raise StoreUnusable(

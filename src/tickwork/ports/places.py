@@ -1,0 +1,91 @@
+"""Folders and files that only their owner may look into: inputs, results and logs of users lie in them.
+
+What is made here has these rights whatever the umask says. What is there already keeps the rights that somebody gave
+it; `tickwork doctor` tells where they are wider. What is only for as long as a process lives is in `Scratch`.
+"""
+
+import contextlib
+import fcntl
+import os
+import shutil
+import tempfile
+import time
+from pathlib import Path
+
+FOLDER_MODE = 0o700
+FILE_MODE = 0o600
+OTHERS = 0o077
+SCRATCH = "tickwork-scratch-"
+MOVING_IN_S = 60
+
+
+def private_folder(folder: Path) -> None:
+    """This folder, and those above it that are missing."""
+    missing = []
+    while not folder.exists():
+        missing.append(folder)
+        folder = folder.parent
+    for one in reversed(missing):
+        try:
+            one.mkdir(mode=FOLDER_MODE)
+        except FileExistsError:  # somebody else was first
+            continue
+        one.chmod(FOLDER_MODE)
+    if not folder.is_dir():
+        raise NotADirectoryError(20, "Not a directory", str(folder))
+
+
+def private_file(path: Path) -> int:
+    """A new file, open for writing. Raises `FileExistsError`."""
+    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE_MODE)
+    os.fchmod(handle, FILE_MODE)
+    return handle
+
+
+def open_to_others(path: Path) -> bool:
+    """Whether anybody but its owner may do something with it."""
+    return bool(path.stat().st_mode & OTHERS)
+
+
+class Scratch:
+    """A folder of this process in the system's temporary one, until `remove`.
+
+    A lock on it says that somebody lives there; the system lets go of it however the process ends. So what a killed
+    process left behind is known, also across containers that share the folder, and the next one removes it.
+    """
+
+    _swept = False
+
+    def __init__(self) -> None:
+        if not Scratch._swept:
+            Scratch._swept = True
+            _remove_left(Path(tempfile.gettempdir()))
+        self.path = tempfile.mkdtemp(prefix=SCRATCH)
+        self._handle = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        with contextlib.suppress(OSError):  # where there are no locks, nobody can take it for left behind either
+            fcntl.flock(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+    def remove(self) -> None:
+        if self._handle >= 0:
+            shutil.rmtree(self.path, ignore_errors=True)
+            os.close(self._handle)
+            self._handle = -1
+
+
+def _remove_left(parent: Path) -> None:
+    """Those of this user in which nobody lives. A young one may belong to somebody who is just moving in."""
+    for folder in parent.glob(f"{SCRATCH}*"):
+        try:
+            found = folder.lstat()
+            if found.st_uid != os.getuid() or time.time() - found.st_mtime < MOVING_IN_S:
+                continue
+            handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except OSError:
+            continue
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(folder, ignore_errors=True)
+        except OSError:
+            continue
+        finally:
+            os.close(handle)

@@ -1,0 +1,28 @@
+"""The way from a worker to an engine in the same process: `ports.exchange.Link` without a network."""
+
+from tickwork.core.errors import Refused
+from tickwork.ports.exchange import Call, Catalog, Reply
+from tickwork.runtime.engine import Engine
+
+
+class DirectLink:
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    async def call(self, call: Call) -> Reply:
+        return await self._engine.exchange(call, call.worker)
+
+    async def fetch(self, digest: str) -> bytes:
+        data = await self._engine.artifacts.get(digest)
+        if data is None:
+            raise Refused("unknown_artifact", f"there is no artifact {digest}")
+        return data
+
+    async def store(self, data: bytes) -> str:
+        return await self._engine.artifacts.put(data)
+
+    async def log(self, task: int, attempt: int, chunk: int, first: int, lines: bytes) -> None:
+        await self._engine.logs.append(task, attempt, chunk=chunk, first=first, data=lines)
+
+    async def publish(self, catalog: Catalog) -> None:
+        """Whoever has the engine publishes by itself."""
