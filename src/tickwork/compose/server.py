@@ -25,7 +25,7 @@ def make_engine(settings: Settings, *, own_process: bool, failpoints: Failpoints
     clock = SystemClock()
     folder = settings.folder
     return Engine(
-        store=SqliteStore(folder / DATABASE, failpoints=failpoints),
+        store=SqliteStore(folder / DATABASE, failpoints=failpoints, apart=own_process and not failpoints),
         artifacts=FolderArtifacts(folder / "artifacts"),
         clock=clock,
         ids=SystemIds(),
