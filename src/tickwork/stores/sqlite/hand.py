@@ -58,6 +58,7 @@ class Hand:
             connection.close()
             raise explained(error) from error
         self.writer, self._checkpointer = writer, Checkpointer(copying, writer.hit)
+        opening.reserve_log(self._path)
         connection.set_wal_hook(self._committed)
 
     def put_down(self, whole: bool) -> None:
