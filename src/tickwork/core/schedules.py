@@ -121,6 +121,8 @@ def check_put(
         raise Refused("too_long", f"a description has at most {TEXT_CHARACTERS_MAX} characters", path="description")
     _check_terms(state, asked.terms, queues)
     old = tenant.schedules.get(asked.schedule)
+    if old is not None and asked.new:
+        raise Refused("exists", f"there is a schedule {asked.schedule} already", path="schedule")
     rhythm = rhythm_of(state, tenant, asked.schedule, anchored(asked.when, old, state.now_ms))
     if asked.governing is not None:
         if asked.when.cron is None and asked.when.every_ms is None:

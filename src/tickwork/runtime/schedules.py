@@ -26,7 +26,7 @@ from tickwork.ports import wire
 from tickwork.runtime import scheduleviews as views
 from tickwork.runtime.ground import TENANT, Ground
 from tickwork.runtime.patience import patiently
-from tickwork.runtime.schedulewords import put_of, when_of
+from tickwork.runtime.schedulewords import in_words, put_of, when_of
 from tickwork.runtime.words import instant
 
 PAGE_MAX = 1_000
@@ -42,10 +42,12 @@ class Schedules(Ground):
     # ---- what changes something
 
     async def put_schedule(
-        self, name: str, wanted: wire.ScheduleRequest, *, by: str, tenant: str = TENANT
+        self, name: str, wanted: wire.ScheduleRequest, *, by: str, new: bool = False, tenant: str = TENANT
     ) -> wire.SchedulePreview:
-        put = put_of(name, wanted, by=by, tenant=tenant)
-        check_put(self.state, put)
+        """Create or replace one; with `new`, only create it."""
+        put = put_of(name, wanted, by=by, tenant=tenant, new=new)
+        with in_words():
+            check_put(self.state, put)
         await self._command(put)
         return self.preview_schedule(name, wanted, tenant=tenant)
 
@@ -70,10 +72,8 @@ class Schedules(Ground):
         for name, one in sorted(wanted.items()):
             path = f"schedules.{name}"
             put = put_of(name, one, by=by, tenant=tenant, owner=owner, path=path)
-            try:
+            with in_words(path):
                 check_put(self.state, put, plans=plans, queues=queues)
-            except Refused as refused:
-                raise Refused(refused.code, refused.message, path=f"{path}.{refused.path}".rstrip(".")) from None
             puts.append(put)
         return ask.ApplySchedules(by, tenant, owner, puts)
 
@@ -209,7 +209,8 @@ class Schedules(Ground):
         """What this schedule would do, without putting it."""
         state, owner = self.state, self._tenant(tenant)
         when = anchored(when_of(wanted), owner.schedules.get(name), state.now_ms)
-        rhythm = rhythm_of(state, owner, name, when)
+        with in_words():
+            rhythm = rhythm_of(state, owner, name, when)
         now_ms, zone = self._clock.wall_ms(), state.zones.get(when.zone)
         times = told.next_times(rhythm, zone, now_ms, TIMES_SHOWN)
         found = told.warnings(when, rhythm, state.zones, now_ms)
@@ -222,8 +223,8 @@ class Schedules(Ground):
 
     def next_occurrences(
         self, *, days: int, tenant: str = TENANT, name: str = "", limit: int = 10_000
-    ) -> list[tuple[str, int]]:
-        """What is expected within so many days, as (schedule, time), by time. Held schedules expect nothing."""
+    ) -> list[wire.Due]:
+        """What is expected within so many days, by time. Held schedules expect nothing."""
         now_ms, owner = self._clock.wall_ms(), self._tenant(tenant)
         end_ms = now_ms + days * 86_400_000
         found: list[tuple[int, str]] = []
@@ -235,7 +236,11 @@ class Schedules(Ground):
             else:
                 times = list(islice(one.rhythm.between(max(now_ms, one.next_ms), end_ms), limit)) if one.next_ms else []
             found += [(at_ms, one_name) for at_ms in times]
-        return [(one_name, at_ms) for at_ms, one_name in sorted(found)[:limit]]
+        return [self._due(schedule_of(self.state, tenant, one_name), at_ms) for at_ms, one_name in sorted(found)[:limit]]
+
+    def _due(self, schedule: Schedule, at_ms: int) -> wire.Due:
+        zone = self.state.zones.get(schedule.when.zone)
+        return wire.Due(schedule=schedule.name, utc=instant(at_ms), local=told.in_zone(zone, at_ms))
 
     async def fates(
         self, name: str, *, start: str = "", end: str = "", tenant: str = TENANT, limit: int = 1_000
@@ -281,6 +286,9 @@ class Schedules(Ground):
                 )
             )
         return found
+
+    def zone_names(self) -> wire.ZoneNames:
+        return wire.ZoneNames(zones=tuple(self.state.zones.names), tzdata=self.state.zones.version)
 
     def holidays(self, *, tenant: str = TENANT) -> dict[str, tuple[str, ...]]:
         return {name: tuple(sorted(dates)) for name, dates in sorted(self._tenant(tenant).holidays.items())}

@@ -1,4 +1,7 @@
-"""A request for a schedule, as the machine says it."""
+"""A request for a schedule, as the machine says it; and what the machine refuses, in the words of the request."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from tickwork.core import inputs as ask
 from tickwork.core.errors import Refused
@@ -8,11 +11,50 @@ from tickwork.core.when import When
 from tickwork.ports import wire
 from tickwork.runtime.checks import packed
 
+RESERVED = frozenset(("preview",))
+_WORDS = {
+    "buffer_max": "buffer",
+    "catch_up_ms": "catch_up_window",
+    "governing.interval_ms": "every",
+    "governing.max_ms": "governor.max",
+    "governing.min_ms": "governor.min",
+    "grace_ms": "grace",
+    "runs_max": "max_runs",
+    "when": "cron",
+    "when.anchor_ms": "anchor",
+    "when.at_ms": "at",
+    "when.end_ms": "end",
+    "when.every_ms": "every",
+    "when.gap": "dst_gap",
+    "when.overlap": "dst_overlap",
+    "when.start_ms": "start",
+    "when.zone": "timezone",
+}
+
+
+@contextmanager
+def in_words(at: str = "") -> Iterator[None]:
+    """A refusal inside names the field as the request has it; `at` is where the request itself is."""
+    try:
+        yield
+    except Refused as refused:
+        path = _WORDS.get(refused.path, refused.path.removeprefix("when."))
+        raise Refused(refused.code, refused.message, path=f"{at}.{path}".strip(".")) from None
+
 
 def put_of(
-    name: str, wanted: wire.ScheduleRequest, *, by: str, tenant: str, owner: str = "", path: str = ""
+    name: str,
+    wanted: wire.ScheduleRequest,
+    *,
+    by: str,
+    tenant: str,
+    owner: str = "",
+    path: str = "",
+    new: bool = False,
 ) -> ask.PutSchedule:
     at = f"{path}." if path else ""
+    if name in RESERVED:
+        raise Refused("reserved_name", f"no schedule is named {name!r}: the API has that path", path=path or "schedule")
     governor = wanted.governor
     return ask.PutSchedule(
         by,
@@ -23,9 +65,10 @@ def put_of(
         _terms(wanted, at),
         packed(wanted.inputs, f"{at}inputs") if wanted.inputs else None,
         packed(wanted.context, f"{at}context") if wanted.context is not None else None,
-        None if governor is None else Governing(_length(governor.min, f"{at}min"), _length(governor.max, f"{at}max")),
+        None if governor is None else Governing(_length(governor.min, f"{at}governor.min"), _length(governor.max, f"{at}governor.max")),
         owner,
         wanted.description,
+        new,
     )
 
 
