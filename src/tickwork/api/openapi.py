@@ -28,7 +28,11 @@ PARTS: dict[str, tuple[str, dict[str, Any]]] = {
     "worker": ("The name of the worker.", _NAME),
     "workflow": ("The name of the workflow.", _NAME),
 }
-HEADERS = {"X-Tickwork-By": {"minLength": 1, "maxLength": 128}, "Idempotency-Key": {"maxLength": 255}, "If-None-Match": {"enum": ["*"]}}
+HEADERS: dict[str, dict[str, Any]] = {
+    "Idempotency-Key": {"maxLength": 255},
+    "If-None-Match": {"enum": ["*"]},
+    "X-Tickwork-By": {"minLength": 1, "maxLength": 128},
+}
 REFUSALS = {
     400: "The request is malformed.",
     401: "A token is needed, or this is not it.",

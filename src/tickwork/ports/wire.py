@@ -518,6 +518,8 @@ class HintRequest(_Request, frozen=True, kw_only=True):
 
 
 class BackfillRequest(_Request, frozen=True, kw_only=True):
+    """From `start` up to `end`: instants, or dates and times on the clock of the schedule's zone."""
+
     start: str
     end: str
     concurrency: int = 10

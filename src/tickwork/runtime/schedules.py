@@ -16,6 +16,7 @@ from tickwork.core.effects import FindRuns
 from tickwork.core.errors import Refused
 from tickwork.core.evolve.schedules import anchored, is_held, rhythm_of
 from tickwork.core.model import Schedule, Tenant
+from tickwork.core.names import check_name
 from tickwork.core.occurrences import catch_up, occurrence_id
 from tickwork.core.plan import Plan
 from tickwork.core.schedule import CATCH_UPS, Fate, Range
@@ -23,10 +24,11 @@ from tickwork.core.schedulerows import LiveBackfill
 from tickwork.core.schedules import check_put, is_same, schedule_of
 from tickwork.core.timetext import duration_text, instant_ms
 from tickwork.ports import wire
+from tickwork.ports.schedulewords import in_words, length_ms, reading_ms, when_of
 from tickwork.runtime import scheduleviews as views
 from tickwork.runtime.ground import TENANT, Ground
 from tickwork.runtime.patience import patiently
-from tickwork.runtime.schedulewords import in_words, put_of, when_of
+from tickwork.runtime.schedulewords import put_of
 from tickwork.runtime.words import instant
 
 PAGE_MAX = 1_000
@@ -52,6 +54,7 @@ class Schedules(Ground):
         return self.preview_schedule(name, wanted, tenant=tenant)
 
     async def apply_schedules(self, wanted: wire.ScheduleSet, *, by: str, tenant: str = TENANT) -> list[wire.Schedule]:
+        check_name(wanted.owner, path="owner", kind="owner")
         asked = self._set_of(wanted.owner, wanted.schedules, self._tenant(tenant).plans, by=by, tenant=tenant)
         await self._command(asked)
         names = frozenset(wanted.schedules)
@@ -84,9 +87,9 @@ class Schedules(Ground):
         await self._command(ask.SteerSchedule(by, tenant, name, deed))
 
     async def advise(self, name: str, wanted: wire.HintRequest, *, by: str, tenant: str = TENANT) -> wire.Schedule:
-        interval_ms = views.length_ms(wanted.interval, "interval")
+        interval_ms = length_ms(wanted.interval, "interval")
         at_ms = instant_ms(wanted.at, path="at") if wanted.at else None
-        ttl_ms = views.length_ms(wanted.ttl, "ttl") or 0
+        ttl_ms = length_ms(wanted.ttl, "ttl") or 0
         await self._command(ask.Advise(by, tenant, name, interval_ms, at_ms, ttl_ms, wanted.reason, wanted.cost))
         return self.schedule(name, tenant=tenant)
 
@@ -107,7 +110,8 @@ class Schedules(Ground):
         self, name: str, wanted: wire.BackfillRequest, *, by: str, tenant: str = TENANT
     ) -> wire.Backfill:
         schedule = schedule_of(self.state, tenant, name)
-        from_ms, to_ms = instant_ms(wanted.start, path="start"), instant_ms(wanted.end, path="end")
+        zone = self.state.zones.get(schedule.when.zone)
+        from_ms, to_ms = (reading_ms(getattr(wanted, end), zone, path=end) for end in ("start", "end"))
         plan = self._backfill_plan(schedule, wanted, from_ms, to_ms)
         if wanted.preview:
             return plan
@@ -236,11 +240,11 @@ class Schedules(Ground):
             else:
                 times = list(islice(one.rhythm.between(max(now_ms, one.next_ms), end_ms), limit)) if one.next_ms else []
             found += [(at_ms, one_name) for at_ms in times]
-        return [self._due(schedule_of(self.state, tenant, one_name), at_ms) for at_ms, one_name in sorted(found)[:limit]]
+        return [self._due(tenant, one_name, at_ms) for at_ms, one_name in sorted(found)[:limit]]
 
-    def _due(self, schedule: Schedule, at_ms: int) -> wire.Due:
-        zone = self.state.zones.get(schedule.when.zone)
-        return wire.Due(schedule=schedule.name, utc=instant(at_ms), local=told.in_zone(zone, at_ms))
+    def _due(self, tenant: str, name: str, at_ms: int) -> wire.Due:
+        zone = self.state.zones.get(schedule_of(self.state, tenant, name).when.zone)
+        return wire.Due(schedule=name, utc=instant(at_ms), local=told.in_zone(zone, at_ms))
 
     async def fates(
         self, name: str, *, start: str = "", end: str = "", tenant: str = TENANT, limit: int = 1_000

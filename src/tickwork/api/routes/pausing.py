@@ -8,7 +8,6 @@ from tickwork.api.routes.runs import DONE, REASON, said
 from tickwork.api.table import Body, Route
 from tickwork.ports import wire
 
-
 UNTIL = Body(wire.PauseRequest, optional=True, bytes_max=64 * 1024)
 
 
