@@ -12,7 +12,6 @@ import msgspec
 from tickwork.core import inputs as ask
 from tickwork.core.calendar import Rhythm
 from tickwork.core.dates import parse_date
-from tickwork.core.definition import PRIORITY_MAX, PRIORITY_MIN
 from tickwork.core.errors import Refused
 from tickwork.core.events import (
     Advised,
@@ -41,13 +40,11 @@ from tickwork.core.model import Schedule, State
 from tickwork.core.names import check_name
 from tickwork.core.occurrences import book_pause, govern, start_delay_ms, take_one
 from tickwork.core.plan import Plan
-from tickwork.core.schedule import CATCH_UPS, OVERLAPS, Fate, Terms
+from tickwork.core.schedule import Fate
 from tickwork.core.steps import end_run
+from tickwork.core.terms import check_terms
 from tickwork.core.turn import Turn
 
-CAP_MAX = 100_000
-SPAN_MS_MAX = 366 * 86_400_000
-BUFFER_MAX = 10_000
 TEXT_CHARACTERS_MAX = 1_000
 HOLIDAYS_MAX = 10_000
 HINT_TTL_MS_MAX = 366 * 86_400_000
@@ -119,8 +116,13 @@ def check_put(
         raise Refused("unknown_workflow", f"there is no workflow {asked.workflow[:128]!r}", path="workflow")
     if len(asked.description) > TEXT_CHARACTERS_MAX:
         raise Refused("too_long", f"a description has at most {TEXT_CHARACTERS_MAX} characters", path="description")
-    _check_terms(state, asked.terms, queues)
+    queue = asked.terms.queue
+    if queue and queue not in state.queues and queue not in queues:
+        raise Refused("unknown_queue", f"there is no queue {queue[:128]!r}; declare it first", path="queue")
+    check_terms(asked.terms)
     old = tenant.schedules.get(asked.schedule)
+    if old is not None and asked.new:
+        raise Refused("exists", f"there is a schedule {asked.schedule} already", path="schedule")
     rhythm = rhythm_of(state, tenant, asked.schedule, anchored(asked.when, old, state.now_ms))
     if asked.governing is not None:
         if asked.when.cron is None and asked.when.every_ms is None:
@@ -130,34 +132,6 @@ def check_put(
     if old is not None and not is_same(old, asked):
         _check_settled(state, old)
     return rhythm
-
-
-def _check_terms(state: State, terms: Terms, queues: frozenset[str]) -> None:
-    if terms.queue and terms.queue not in state.queues and terms.queue not in queues:
-        raise Refused("unknown_queue", f"there is no queue {terms.queue[:128]!r}; declare it first", path="queue")
-    if terms.overlap not in OVERLAPS:
-        raise Refused("bad_overlap", f"overlap is one of {', '.join(OVERLAPS)}", path="overlap")
-    if terms.catch_up not in CATCH_UPS:
-        raise Refused("bad_catch_up", f"catch_up is one of {', '.join(CATCH_UPS)}", path="catch_up")
-    if terms.group:
-        check_name(terms.group, path="group", kind="group")
-    needs_length = terms.catch_up in ("window", "spread")
-    if needs_length != (terms.catch_up_ms > 0) or terms.catch_up_ms > SPAN_MS_MAX:
-        message = "window and spread need a length of at most a year, and no other policy has one"
-        raise Refused("bad_catch_up", message, path="catch_up_ms")
-    if terms.automatic_backfill and terms.catch_up not in ("last", "all"):
-        raise Refused("bad_catch_up", "automatic_backfill is catch_up all; give one of the two", path="catch_up")
-    if terms.priority != -1 and not PRIORITY_MIN <= terms.priority <= PRIORITY_MAX:
-        raise Refused("bad_priority", f"a priority is {PRIORITY_MIN} to {PRIORITY_MAX}", path="priority")
-    for field, low, high in (
-        ("catch_up_cap", 1, CAP_MAX),
-        ("grace_ms", 0, SPAN_MS_MAX),
-        ("pause_after", 0, CAP_MAX),
-        ("runs_max", 0, 1 << 53),
-        ("buffer_max", 1, BUFFER_MAX),
-    ):
-        if not low <= getattr(terms, field) <= high:
-            raise Refused("bad_terms", f"{field} is {low} to {high}", path=field)
 
 
 def _check_settled(state: State, schedule: Schedule) -> None:
