@@ -279,6 +279,8 @@ def _on_decided(state: State, event: ev.ScheduleDecided) -> None:
     if not schedule.active and not is_held(schedule):  # otherwise it is asked again when that is over
         schedule.decision, schedule.ended = event.decision, 0
         schedule.next_ms = event.decision.next_ms or 0
+    else:
+        schedule.decision, schedule.next_ms = None, 0
     if not event.course.hint_expires_ms:
         schedule.advice = None
     arm(state, schedule, looked=True)
