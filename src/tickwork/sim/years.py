@@ -12,6 +12,7 @@ import time
 from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import cast
 
 from tickwork.core import inputs as ask
 from tickwork.core.effects import Answer, Dispatch, FindRuns
@@ -19,7 +20,7 @@ from tickwork.core.ledger import Ledger
 from tickwork.core.lifecycle import RunState
 from tickwork.core.machine import Machine
 from tickwork.core.model import Clock, Settings
-from tickwork.core.schedule import CATCH_UPS, Fate, Range, Terms
+from tickwork.core.schedule import CATCH_UPS, CatchUp, Fate, Range, Terms
 from tickwork.core.snapshot import capture, restore
 from tickwork.core.when import When
 from tickwork.core.zones import Zones
@@ -341,9 +342,9 @@ def _put(name: str, rule: Rule, policy: Policy) -> ask.PutSchedule:
     else:
         when = When(cron=rule.cron, zone=rule.zone)
     terms = Terms(
-        catch_up=policy.catch_up, catch_up_ms=policy.length_ms, catch_up_cap=policy.cap, grace_ms=policy.grace_ms,
-        jitter=policy.jitter, automatic_backfill=policy.makes_up,
-    )  # type: ignore[arg-type]  # fmt: skip  # the checker knows policies as words
+        catch_up=cast("CatchUp", policy.catch_up), catch_up_ms=policy.length_ms, catch_up_cap=policy.cap,
+        grace_ms=policy.grace_ms, jitter=policy.jitter, automatic_backfill=policy.makes_up,
+    )  # fmt: skip  # the checker knows policies as words
     return ask.PutSchedule(BY, TENANT, name, "work", when, terms)
 
 
