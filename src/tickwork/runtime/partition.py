@@ -34,9 +34,9 @@ from tickwork.runtime.recovery import Recovered
 from tickwork.runtime.timekeeper import Timekeeper
 
 UNDURABLE_MAX = 2  # one tick commits, one is decided
-ROWS_TICKS, ROWS_TICKS_MAX = 8, 64
+ROWS_TICKS, ROWS_TICKS_MAX = 8, 256
 ROWS_S = 0.05  # of rest
-ROWS_LOAD_S = 0.25  # under load
+ROWS_LOAD_S = 1.0  # under load
 ROWS_PORTION = 128  # ended runs in one transaction
 COLLECT_TICKS = 64
 BUSY_INPUTS = 100
