@@ -66,7 +66,6 @@ class House:
         """As if the process ended here: nothing is finished, nothing is written."""
         engine = self.engine
         tasks = [*engine._live._tasks, *engine._jobs, *engine.floor._jobs]
-        tasks += [seat.reply for seat in engine.floor.seats.values() if seat.reply is not None]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)

@@ -26,7 +26,7 @@ from tickwork.core.inputs import (
     WorkerLost,
 )
 from tickwork.core.model import State
-from tickwork.core.values import Ref, Value
+from tickwork.core.values import INLINE_BYTES_MAX, Ref, Value
 from tickwork.ports.clock import Clock
 from tickwork.ports.exchange import (
     VALUE_BYTES_MAX,
@@ -71,7 +71,7 @@ class Seat:
         self.peer = ""
         self.calls: dict[str, int] = {}  # by connection: calls that are not answered yet
         self.seq = 0
-        self.reply: asyncio.Task[Reply] | None = None
+        self.reply: asyncio.Future[Reply] | None = None  # to its latest call
         self.offer: Offer | None = None
         self.profile = Profile()
         self.mail: list[tuple[Work, Spec]] = []
@@ -135,11 +135,9 @@ class Floor:
 
     async def close(self) -> None:
         self.release()
-        replies = [seat.reply for seat in self.seats.values() if seat.reply is not None]
-        for job in [*self._jobs, *replies]:
-            if not job.done():
-                job.cancel()
-        await asyncio.gather(*self._jobs, *replies, return_exceptions=True)
+        for job in self._jobs:
+            job.cancel()
+        await asyncio.gather(*self._jobs, return_exceptions=True)
 
     # ---- calls
 
@@ -163,8 +161,18 @@ class Floor:
             return await self._overtaken(seat, call)
         seat.wake()  # an older call that still waits ends now
         before, seat.seq = seat.reply, call.seq
-        seat.reply = asyncio.get_running_loop().create_task(self._answer(seat, call, before))
-        return await asyncio.shield(seat.reply)
+        told = seat.reply = asyncio.get_running_loop().create_future()
+        try:
+            # In the caller's own task: a worker that waits for work gets it before whoever submitted it is told.
+            reply = await self._answer(seat, call, before)
+        except BaseException as error:
+            if not told.done():
+                told.cancel() if isinstance(error, asyncio.CancelledError) else told.set_exception(error)
+                _broken(told)  # nobody else may ever ask what became of it
+            raise
+        if not told.done():
+            told.set_result(reply)
+        return reply
 
     def _seat_for(self, call: Call) -> Seat | Reply:
         seat = self.seats.get(call.worker)
@@ -181,7 +189,7 @@ class Floor:
         seat = self.seats[call.worker] = Seat(call.worker, call.session, self._clock.mono_ms())
         return seat
 
-    async def _answer(self, seat: Seat, call: Call, before: "asyncio.Task[Reply] | None") -> Reply:
+    async def _answer(self, seat: Seat, call: Call, before: "asyncio.Future[Reply] | None") -> Reply:
         if before is not None and not before.done():
             await asyncio.wait([before])  # mail goes out in the order of the calls
         inputs, payloads, places = await self._inputs_of(seat, call)
@@ -224,7 +232,7 @@ class Floor:
             return
         loop = asyncio.get_running_loop()
         seat.woken = loop.create_future()
-        alarm = loop.call_later(min(call.wait_ms, WAIT_MS_MAX) / 1000, seat.wake)
+        alarm = loop.call_at(loop.time() + min(call.wait_ms, WAIT_MS_MAX) / 1000, seat.wake)
         try:
             await seat.woken
         finally:
@@ -273,7 +281,10 @@ class Floor:
         if call.profile is not None:
             seat.profile = call.profile
         for report in call.reports:
-            asked = await self._input_of(report, payloads)
+            # Nearly all are a result that needs nobody to be asked: no coroutine for them.
+            asked = self._small_result(report) if type(report) is Done else None
+            if asked is None:
+                asked = await self._input_of(report, payloads)
             if asked is not None:
                 places[len(inputs)] = report
                 inputs.append(asked)
@@ -285,6 +296,15 @@ class Floor:
             seat.offer = offer
             inputs.append(offer)
         return inputs, payloads, places
+
+    def _small_result(self, report: Done) -> Input | None:
+        value = report.value
+        if value is not None and (type(value) is not bytes or len(value) > INLINE_BYTES_MAX):
+            return None
+        held = self._books.open.get(report.task)
+        if held is not None and held.row.attempt == report.attempt:
+            held.row.started_worker_ms, held.row.ended_worker_ms = report.started_ms, report.ended_ms
+        return Succeeded(report.task, report.attempt, value)
 
     async def _input_of(self, report: Report, payloads: list[Payload]) -> Input | None:
         held = self._books.open.get(report.task)
@@ -427,7 +447,7 @@ def _offer(seat: Seat, credit: int) -> Offer:
     )
 
 
-def _broken(reply: "asyncio.Task[Reply]") -> bool:
+def _broken(reply: "asyncio.Future[Reply]") -> bool:
     return reply.done() and (reply.cancelled() or reply.exception() is not None)
 
 

@@ -34,9 +34,9 @@ from tickwork.runtime.recovery import Recovered
 from tickwork.runtime.timekeeper import Timekeeper
 
 UNDURABLE_MAX = 2  # one tick commits, one is decided
-ROWS_TICKS, ROWS_TICKS_MAX = 8, 64
+ROWS_TICKS, ROWS_TICKS_MAX = 8, 256
 ROWS_S = 0.05  # of rest
-ROWS_LOAD_S = 0.25  # under load
+ROWS_LOAD_S = 1.0  # under load
 ROWS_PORTION = 128  # ended runs in one transaction
 COLLECT_TICKS = 64
 BUSY_INPUTS = 100
@@ -207,7 +207,8 @@ class Partition:
             if wait is not None and wait <= 0:
                 return
             self._wake.clear()
-            alarm = None if wait is None else asyncio.get_running_loop().call_later(wait, self._wake.set)
+            loop = asyncio.get_running_loop()
+            alarm = None if wait is None else loop.call_at(loop.time() + wait, self._wake.set)
             await self._wake.wait()
             if alarm is not None:
                 alarm.cancel()

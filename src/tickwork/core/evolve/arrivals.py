@@ -227,7 +227,7 @@ def record_of_run(run: Run) -> RunRecord:
         run.started,
         run.priority,
         bytes(run.phases),
-        tuple(sorted((run.results or {}).items(), key=lambda pair: pair[0])),
+        tuple(sorted(run.results.items(), key=lambda pair: pair[0])) if run.results else (),
         run.key,
         run.body,
         run.scheduled_ms,
