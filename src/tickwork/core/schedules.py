@@ -153,9 +153,9 @@ def _settle(turn: Turn, schedule: Schedule) -> None:
     if schedule.governing is not None:
         return
     if is_held(schedule):
-        book_pause(turn, schedule)
+        book_pause(turn, schedule, with_now=True)
         return
-    while take_one(turn, schedule):
+    while take_one(turn, schedule, hurried=True):
         pass  # one occurrence, and at most its catch-up
 
 
@@ -173,7 +173,7 @@ def _emit_put(turn: Turn, place: int, asked: ask.PutSchedule, rhythm: Rhythm, it
         after_ms = max(state.now_ms, old.last_fired_ms) if old is not None else state.now_ms
         next_ms = rhythm.next_ms(after_ms) or 0
         wait = start_delay_ms(rhythm, f"{asked.tenant}/{asked.schedule}", next_ms) if asked.terms.jitter else 0
-        if old is not None and asked.terms.runs_max and old.fired >= asked.terms.runs_max:
+        if old is not None and asked.terms.runs_max and old.fired + len(old.buffer) >= asked.terms.runs_max:
             next_ms = wait = 0
     turn.emit(SchedulePut(place, number, next_ms, item, wait))
     schedule = state.schedules[number]
@@ -188,7 +188,8 @@ def _remove(turn: Turn, place: int, asked: ask.RemoveSchedule) -> None:
 def _emit_removed(turn: Turn, place: int, schedule: Schedule) -> None:
     now_ms, number = turn.state.now_ms, schedule.number
     if is_held(schedule):
-        book_pause(turn, schedule)
+        if schedule.governing is None:  # a decision of the Governor that is held binds nobody
+            book_pause(turn, schedule, with_now=True)
     elif 0 < schedule.next_ms <= now_ms:
         due_ms = last_ms = schedule.next_ms
         count, rhythm = 1, schedule.rhythm if schedule.governing is None else None

@@ -265,6 +265,8 @@ class Partition:
         taken = inputs if outcome.taken == len(inputs) else inputs[: outcome.taken]
         row = self._recorder.row(outcome.tick, taken, outcome.events)
         self.books.observe(taken, outcome.events)
+        for difference in self.books.ledger.take_found():
+            self._on_alarm("ledger_gap", difference)
         _sort_answers(parts, outcome.effects, gaps)
         payloads = [payload for part in parts if part.start == 0 for payload in part.letter.payloads]
         tasks = self.machine.state.tasks

@@ -81,7 +81,7 @@ def test_a_mistake_is_refused_at_the_line_where_it_is_written(make, code, path):
         make()
 
     assert (refused.value.code, refused.value.path) == (code, path)
-    assert "test_schedules.py:" in str(refused.value) and "lambda: tw." in str(refused.value)
+    assert "test_declared_schedules.py:" in str(refused.value) and "lambda: tw." in str(refused.value)
 
 
 @pytest.mark.parametrize(
