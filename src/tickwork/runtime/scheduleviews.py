@@ -1,7 +1,8 @@
 """Schedules, fates and backfills as the models of the API."""
 
 from tickwork.core.evolve.schedules import is_held
-from tickwork.core.model import BackfillState, Schedule
+from tickwork.core.lateness import late_ones
+from tickwork.core.model import BackfillState, Schedule, Tenant
 from tickwork.core.preview import describe
 from tickwork.core.schedule import Fate, Range
 from tickwork.core.schedulerows import LiveBackfill, backfill_row
@@ -123,3 +124,22 @@ def backfill(schedule_name: str, row: LiveBackfill) -> wire.Backfill:
         known=row.known,
         position=instant_or_none(row.cursor_ms),
     )
+
+
+def catch_ups(tenant: Tenant, now_ms: int, policy: str = "") -> list[wire.CatchUp]:
+    """What is late, and what would become of it; the state may be of a server that does not run."""
+    return [
+        wire.CatchUp(
+            schedule=one.schedule.name,
+            policy=one.policy,
+            late_since=instant(one.schedule.next_ms),
+            late=one.late,
+            runs=one.runs,
+            passed=one.late - one.runs,
+            fate=FATES[one.plan.fate],
+            cause=one.plan.cause,
+            first_run_at=instant(one.plan.run_from_ms) if one.runs else None,
+            spread=duration_text(one.plan.spread_ms) if one.plan.spread_ms else "",
+        )
+        for one in late_ones(tenant, now_ms, policy)
+    ]
