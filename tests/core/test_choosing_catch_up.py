@@ -3,9 +3,9 @@
 from itertools import pairwise
 
 import pytest
+from test_schedule_state import MINUTE, cron, fates, minutes, scheduled
 
 from driver import BY, T
-from test_schedule_state import MINUTE, cron, fates, minutes, scheduled
 from tickwork.core import inputs as inp
 from tickwork.core.errors import Refused
 from tickwork.core.lateness import late_ones, read_policy

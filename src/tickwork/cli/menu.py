@@ -1,6 +1,11 @@
 """All commands, as one table: the menu is drawn from it without loading any of them."""
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from cyclopts import App
 
 
 class Entry(NamedTuple):
@@ -54,6 +59,14 @@ GROUPS: dict[str, tuple[Entry, ...]] = {
 
 def entries() -> list[Entry]:
     return [entry for group in GROUPS.values() for entry in group]
+
+
+def commands(app: "App", *path: str) -> "Iterator[tuple[tuple[str, ...], App]]":
+    """What stands under a command, itself first; each with the words that lead to it."""
+    yield path, app
+    for name in app:
+        if not name.startswith("-"):
+            yield from commands(app[name], *path, name)
 
 
 def menu() -> str:

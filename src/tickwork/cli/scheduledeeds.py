@@ -122,7 +122,7 @@ def trigger(name: str, /, *, to: To = TO) -> int:
     return _fired(name, to, test=False)
 
 
-def test(name: str, /, *, to: To = TO) -> int:
+def try_(name: str, /, *, to: To = TO) -> int:
     """Begin one run as the schedule would, without touching the schedule: nothing counts it.
 
     Parameters

@@ -1,12 +1,15 @@
 """`tickwork schedules`: what is due when, what became of it, and why.
 
-The command by itself lists them; every deed is a command under it. Only the one that was asked for is loaded.
+The command by itself lists them; every deed is a command under it.
 """
 
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import App, Parameter
 
+from tickwork.cli import puts
+from tickwork.cli import scheduledeeds as deeds
+from tickwork.cli.differences import diff
 from tickwork.cli.exits import Exit
 from tickwork.cli.shared import TO, To
 
@@ -19,23 +22,23 @@ TIMES_SHOWN = 10
 LOOKED_DAYS = (1, 31, 366, 3_660)  # ten times are sought so far ahead, one after the other
 
 schedules = App(name="schedules", help_format="plaintext")
-for _name, _at in (
-    ("put", "puts:put"),
-    ("preview", "puts:preview"),
-    ("apply", "puts:apply"),
-    ("delete", "scheduledeeds:delete"),
-    ("pause", "scheduledeeds:pause"),
-    ("resume", "scheduledeeds:resume"),
-    ("archive", "scheduledeeds:archive"),
-    ("restore", "scheduledeeds:restore"),
-    ("reset-failures", "scheduledeeds:reset_failures"),
-    ("trigger", "scheduledeeds:trigger"),
-    ("test", "scheduledeeds:test"),
-    ("hint", "scheduledeeds:hint"),
-    ("clear-hints", "scheduledeeds:clear_hints"),
-    ("diff", "differences:diff"),
+for _deed in (
+    puts.put,
+    puts.preview,
+    puts.apply,
+    deeds.delete,
+    deeds.pause,
+    deeds.resume,
+    deeds.archive,
+    deeds.restore,
+    deeds.reset_failures,
+    deeds.trigger,
+    deeds.hint,
+    deeds.clear_hints,
+    diff,
 ):
-    schedules.command(f"tickwork.cli.{_at}", name=_name)
+    schedules.command(_deed)
+schedules.command(deeds.try_, name="test")
 
 
 @schedules.default
@@ -180,7 +183,7 @@ def _state(one: "wire.Schedule") -> str:
         words.append(f"[red]broken[/]: {safe(one.broken)}")
     if one.archived:
         words.append("[dim]archived[/]")
-    if one.paused:
+    if one.paused and not one.archived:
         until_ = f" until {when(one.paused_until)}" if one.paused_until else ""
         reason = f": {safe(one.pause_reason)}" if one.pause_reason not in ("", "paused") else ""
         words.append(f"[yellow]paused[/]{until_}{reason}")
@@ -196,14 +199,14 @@ def _state(one: "wire.Schedule") -> str:
 def _tree(one: "wire.Schedule", times: "tuple[wire.Due, ...]") -> "Tree":
     from rich.tree import Tree
 
-    from tickwork.cli.screen import ago, console, safe, table, until, when
+    from tickwork.cli.screen import ago, safe, table, until, when
 
-    _ = console
     tree = Tree(f"[bold]{safe(one.name)}[/]  {_state(one)}")
     if one.description:
         tree.add(safe(one.description))
     tree.add(f"workflow {safe(one.workflow)}" + (f", declared by {safe(one.owner)}" if one.owner else ""))
-    tree.add(f"times {safe(_times(one))}" + (f"  [dim]{safe(one.says)}[/]" if one.says else ""))
+    says = one.says if one.says.startswith(one.expression) else f"{_times(one)}  ({one.says})"
+    tree.add(f"times {safe(says if one.says else _times(one))}")
     _add_terms(tree, one)
     tree.add(f"next {until(one.next_at)}" + (f", starts {when(one.starts_at)} by its jitter" if one.starts_at else ""))
     tree.add(f"last fired {ago(one.last_fired_at)}; last success {ago(one.last_success_at)}")
@@ -224,7 +227,10 @@ def _add_terms(tree: "Tree", one: "wire.Schedule") -> None:
     from tickwork.cli.screen import safe, value
 
     asked = one.request
-    terms = [f"overlap {one.overlap}", f"catch-up {'all (automatic backfill)' if one.automatic_backfill else one.catch_up}"]
+    terms = [
+        f"overlap {one.overlap}",
+        f"catch-up {'all (automatic backfill)' if one.automatic_backfill else one.catch_up}",
+    ]
     if asked is not None:
         terms[1] += f" {asked.catch_up_window}" if asked.catch_up_window else ""
         terms.append(f"at most {asked.catch_up_cap} late ones" if not one.automatic_backfill else "")
@@ -244,7 +250,10 @@ def _add_terms(tree: "Tree", one: "wire.Schedule") -> None:
 def _add_governed(tree: "Tree", governed: "wire.Governed") -> None:
     from tickwork.cli.screen import safe, until, when
 
-    limits = [f"at least {governed.min} apart" if governed.min else "", f"at most {governed.max}" if governed.max else ""]
+    limits = [
+        f"at least {governed.min} apart" if governed.min else "",
+        f"at most {governed.max}" if governed.max else "",
+    ]
     said = ", ".join(filter(None, limits))
     branch = tree.add(f"Governor: by {safe(governed.source) or 'nothing yet'}" + (f" ({said})" if said else ""))
     for source, at in governed.candidates:

@@ -52,7 +52,7 @@ def check_catch_up(policy: str) -> None:
     try:
         read_policy(policy)
     except Refused as refused:
-        raise BadSettings("bad_setting", f"catch_up: {refused.message}", path="catch_up") from None
+        raise BadSettings("bad_setting", refused.message, path="catch_up") from None
 
 
 @contextlib.asynccontextmanager

@@ -45,7 +45,7 @@ def read_policy(text: str, *, path: str = "policy") -> tuple[str, int]:
 def late_ones(tenant: Tenant, now_ms: int, policy: str = "") -> Iterator[Lateness]:
     """What is due by now and has no fate, schedule by schedule; "": by the schedules' own policies."""
     chosen = read_policy(policy) if policy else None
-    for _, schedule in tenant.schedules.items():
+    for schedule in tenant.schedules.values():
         if not _is_late(schedule, now_ms):
             continue
         rhythm = schedule.rhythm

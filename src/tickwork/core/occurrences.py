@@ -144,9 +144,7 @@ def own_policy(schedule: Schedule) -> tuple[str, int]:
     return ("all" if terms.automatic_backfill else terms.catch_up), terms.catch_up_ms
 
 
-def catch_up(
-    schedule: Schedule, rhythm: Rhythm, now_ms: int, policy: str, length_ms: int
-) -> CatchUpDecided:
+def catch_up(schedule: Schedule, rhythm: Rhythm, now_ms: int, policy: str, length_ms: int) -> CatchUpDecided:
     """What becomes of everything that is due by now. The newest are the ones worth running."""
     terms = schedule.terms
     last_ms = rhythm.prev_ms(now_ms + 1)

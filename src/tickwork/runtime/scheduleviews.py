@@ -11,7 +11,7 @@ from tickwork.core.preview import describe
 from tickwork.core.schedule import Fate, Governing, Range
 from tickwork.core.schedulerows import LiveBackfill, backfill_row
 from tickwork.core.timetext import duration_text
-from tickwork.core.values import Ref, Value, unpack
+from tickwork.core.values import Value, unpack
 from tickwork.core.when import When
 from tickwork.ports import wire
 from tickwork.runtime.words import instant, instant_or_none
@@ -80,8 +80,8 @@ def request(one: Schedule) -> wire.ScheduleRequest:
         start=_instant(when.start_ms),
         end=_instant(when.end_ms),
         max_runs=terms.runs_max,
-        inputs=_value(one.inputs) or {},
-        context=_value(one.context),
+        inputs=_value(one.inputs, "inputs") or {},
+        context=_value(one.context, "context"),
         time_input=terms.time_input,
         context_input=terms.context_input,
         queue=terms.queue,
@@ -115,8 +115,8 @@ def _instant(at_ms: int | None) -> str:
     return "" if at_ms is None else instant(at_ms)
 
 
-def _value(value: Value) -> Any:
-    return None if value is None or isinstance(value, Ref) else unpack(value)
+def _value(value: Value, what: str) -> Any:
+    return unpack(value, what=what) if isinstance(value, bytes) else None
 
 
 def expression(when: When) -> str:

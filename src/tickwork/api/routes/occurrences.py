@@ -68,7 +68,11 @@ ROUTES = (
         does=late,
         says="What is late, and what would run: under each schedule's own policy, or under another.",
         tag="occurrences",
-        query=(Param("policy", "As if all had this policy; a length goes with window:6h and spread:30m.", characters_max=64),),
+        query=(
+            Param(
+                "policy", "As if all had this policy; a length goes with window:6h and spread:30m.", characters_max=64
+            ),
+        ),
         gives={200: Gives(wire.CatchUps)},
     ),
     Route(
