@@ -36,7 +36,7 @@ def make_engine(settings: Settings, *, own_process: bool, failpoints: Failpoints
     if settings.catch_up:
         check_catch_up(settings.catch_up)
     return Engine(
-        store=SqliteStore(folder / DATABASE, failpoints=failpoints),
+        store=SqliteStore(folder / DATABASE, failpoints=failpoints, apart=own_process and not failpoints),
         artifacts=FolderArtifacts(folder / ARTIFACTS),
         clock=clock,
         ids=SystemIds(),
