@@ -3,7 +3,7 @@
     tickwork dev examples/schedule.py
     tickwork schedules
 
-Times are in UTC. A run knows when it was due, also where it starts later than that.
+Times are in UTC unless a zone is named. A run knows when it was due, also where it starts later than that.
 """
 
 from datetime import datetime

@@ -46,10 +46,11 @@ def test_the_code_of_a_page_is_an_application(path, tmp_path):
     assert app.catalog().documents
 
 
-def test_the_clients_of_the_guide_do_what_they_say(tmp_path, monkeypatch):
-    guide = ROOT / "docs" / "guide.md"
-    app = application(guide, tmp_path)
-    clients = [one for one in blocks(guide) if one.startswith(CLIENT)]
+@pytest.mark.parametrize(("name", "count"), [("guide.md", 2), ("schedules.md", 1)])
+def test_the_clients_of_a_page_do_what_they_say(tmp_path, monkeypatch, name, count):
+    page = ROOT / "docs" / name
+    app = application(page, tmp_path)
+    clients = [one for one in blocks(page) if one.startswith(CLIENT)]
     monkeypatch.syspath_prepend(str(tmp_path))
     with PrivateServer(Settings(data=str(tmp_path / "data"), grace_s=2.0), str(app)) as server:
         monkeypatch.setenv("TICKWORK_URL", server.address)
@@ -59,7 +60,7 @@ def test_the_clients_of_the_guide_do_what_they_say(tmp_path, monkeypatch):
             script.write_text(text)
             runpy.run_path(str(script))
 
-    assert len(clients) == 2
+    assert len(clients) == count
 
 
 @pytest.mark.parametrize("path", DOCS, ids=lambda path: path.name)

@@ -36,7 +36,7 @@ OUTPUTS = [
     ("methods", "invoice", {}, "Prices: 714"),
     ("large_values", "report", {}, "50000 rows, 2938890 characters"),
 ]  # fmt: skip
-BY_HAND = {"schedule", "wait_and_approve", "order"}
+BY_HAND = {"reports", "schedule", "wait_and_approve", "order"}
 
 
 def environment(**more: str) -> dict[str, str]:
@@ -132,6 +132,21 @@ def test_a_schedule_makes_runs_and_tells_them_their_time(client):
     assert run.schedule == "pulse"
     assert matches(r"measured for \d\d:\d\d:\d\d", client.get(run.id).output)
     assert {one.name: one.expression for one in client.schedules()}["workdays"] == "30 7 * * 1-5"
+
+
+@pytest.mark.proves("S004-44", "S004-82")
+def test_a_backfill_of_zoned_reports_keeps_their_time_of_day(client):
+    env = environment(TICKWORK_URL=client.address.url)
+    done = subprocess.run(
+        [sys.executable, EXAMPLES / "reports.py"], env=env, capture_output=True, text=True, timeout=60, check=False
+    )
+
+    assert done.stdout.splitlines() == [
+        "Opening report for Friday, 2026-03-06T09:00:00-05:00",
+        "Opening report for Monday, 2026-03-09T09:00:00-04:00",
+        "Opening report for Tuesday, 2026-03-10T09:00:00-04:00",
+    ], done.stderr
+    assert {one.name: one.owner for one in client.schedules()}["opening"] == "every_example"
 
 
 def test_a_release_waits_then_asks_then_publishes(client):

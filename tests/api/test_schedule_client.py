@@ -12,7 +12,7 @@ import tickwork as tw
 from api.test_server import server  # noqa: F401 - a fixture
 from tickwork.ports import wire
 from tickwork.runtime.engine import Engine
-from tickwork.sdk.client import AsyncClient, Client
+from tickwork.sdk.client import AsyncClient, Client, StillRunning
 from tickwork.sdk.registry import app_with
 from tickwork.stores.memory import MemoryDisk, MemoryStore
 from tickwork.system import FolderArtifacts, SystemClock, SystemIds
@@ -115,7 +115,12 @@ async def test_triggers_backfills_and_what_they_leave(ask):
     assert await ask("trigger_schedule", "daily", test=True) != run_id
     await ask("pause_backfill", begun.number)
     await ask("resume_backfill", begun.number)
+    with pytest.raises(StillRunning):
+        await ask("wait_backfill", begun.number, timeout=0.01)
     await ask("cancel_backfill", begun.number)
+    assert (await ask("wait_backfill", begun.number)).state == "cancelled"
+    with pytest.raises(tw.Refused, match="no backfill"):
+        await ask("wait_backfill", 10**9)
     assert [(one.number, one.state) for one in await ask("backfills")] == [(begun.number, "cancelled")]
     ran = await ask("occurrences", "daily", start="2026-01-01T00:00:00Z", end=datetime(2026, 2, 1, tzinfo=UTC))
     assert {(one.fate, one.backfill) for one in ran} == {("ran", begun.number)} and sum(one.count for one in ran) == 2

@@ -31,6 +31,7 @@ async def test_a_function_gets_its_arguments_and_its_answer_comes_back():
         assert await stage.value("add", a=2, b=3) == 5
         assert await stage.value("noop") is None
         assert "add" in stage.catalog.handlers
+        assert stage.catalog.application == "tasks_app"  # which owns the schedules that stand in it
 
 
 async def test_an_error_names_its_type_its_message_and_the_line_of_the_user():

@@ -168,3 +168,10 @@ ada = tw.instance("ada", Reports("Ada"))
         "Reports.ours": ("day", "what"),
         "Reports.anyone": ("day", "context"),
     }
+
+
+def test_the_overlap_of_a_workflow_is_that_of_its_schedules(app):
+    text = "@tw.workflow(schedule=[tw.every('1h'), tw.every('2h', overlap='buffer_one')], overlap='forbid')\n"
+    catalog = app(f"{SEND}{text}def flow(): send()\n").catalog()
+
+    assert [one.wanted.overlap for one in catalog.schedules] == ["forbid", "buffer_one"]

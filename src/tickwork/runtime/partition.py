@@ -207,7 +207,8 @@ class Partition:
             if wait is not None and wait <= 0:
                 return
             self._wake.clear()
-            alarm = None if wait is None else asyncio.get_running_loop().call_later(wait, self._wake.set)
+            loop = asyncio.get_running_loop()  # by its clock: a wait that is rounded down to nothing would spin
+            alarm = None if wait is None else loop.call_at(loop.time() + wait, self._wake.set)
             await self._wake.wait()
             if alarm is not None:
                 alarm.cancel()

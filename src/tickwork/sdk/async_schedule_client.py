@@ -1,5 +1,7 @@
 """Schedules, as `AsyncClient` asks about them; what it asks is in `schedulecalls`."""
 
+import asyncio
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import date
 from typing import Any, TypeVar, Unpack
@@ -7,6 +9,7 @@ from typing import Any, TypeVar, Unpack
 from tickwork.ports import wire
 from tickwork.sdk import schedulecalls as asks
 from tickwork.sdk.calls import Ask
+from tickwork.sdk.connection import Patience
 from tickwork.sdk.schedules import Day, Duration, Instant, Policies
 from tickwork.sdk.workflows import Workflow
 
@@ -186,6 +189,18 @@ class AsyncSchedules:
     async def backfills(self) -> Sequence[wire.Backfill]:
         """Those under way, then those that ended, newest first."""
         return await self._ask(asks.backfills())
+
+    async def wait_backfill(self, number: int, *, timeout: float | None = None) -> wire.Backfill:
+        """The backfill when it has ended. Raises `StillRunning` after `timeout` seconds."""
+        patience = Patience(now_s=time.monotonic(), within_s=timeout)
+        while True:
+            found = asks.backfill_in(await self.backfills(), number)
+            if found.state in asks.BACKFILL_ENDED:
+                return found
+            pause = patience.pause_s(time.monotonic(), cap_s=1.0)
+            if pause is None:
+                raise asks.still_filling(found)
+            await asyncio.sleep(pause)
 
     async def pause_backfill(self, number: int) -> None:
         """Begins no more of its runs until it is resumed."""

@@ -7,9 +7,10 @@ from urllib.parse import quote
 
 import msgspec
 
+from tickwork.core.errors import Refused
 from tickwork.core.timetext import duration_text
 from tickwork.ports import wire
-from tickwork.sdk.calls import Ask
+from tickwork.sdk.calls import Ask, StillRunning
 from tickwork.sdk.options import duration
 from tickwork.sdk.plain import plain
 from tickwork.sdk.schedules import Day, Duration, Instant, fitted, request_of
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from tickwork.sdk.workflows import Workflow
 
 Order = Literal["oldest", "newest"]
+BACKFILL_ENDED = frozenset(("done", "cancelled"))
 
 _encode = msgspec.json.Encoder().encode
 
@@ -29,7 +31,7 @@ def request(workflow: "Workflow[..., Any] | str", given: Mapping[str, Any]) -> w
     """Where the workflow is at hand, its parameters say which of them get the scheduled time and the context."""
     if isinstance(workflow, str):
         return request_of(workflow, given)
-    return fitted(request_of(workflow.name, given), workflow.codec)
+    return fitted(request_of(workflow.name, given), workflow)
 
 
 def schedules(group: str, archived: bool, cursor: str) -> Ask[wire.Schedules]:
@@ -152,6 +154,18 @@ def backfills() -> Ask[list[wire.Backfill]]:
 def backfill_deed(number: int, word: str) -> Ask[None]:
     """pause, resume or cancel."""
     return Ask("POST", f"/v1/backfills/{number}/{word}", None, body=_encode(wire.Reason()))
+
+
+def backfill_in(found: Iterable[wire.Backfill], number: int) -> wire.Backfill:
+    for one in found:
+        if one.number == number:
+            return one
+    raise Refused("unknown_backfill", f"there is no backfill {number}", path="number")
+
+
+def still_filling(found: wire.Backfill) -> StillRunning:
+    message = f"the backfill {found.number} of {found.schedule} is {found.state} and the time to wait for it is over"
+    return StillRunning(message, retry_after_ms=0)
 
 
 # ---- holidays

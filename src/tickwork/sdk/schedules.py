@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from tickwork.ports.exchange import Timetable
     from tickwork.ports.wire import GovernorRequest, ScheduleRequest
     from tickwork.sdk.values import Codec, Parameter
+    from tickwork.sdk.workflows import Workflow
 
 Duration = str | timedelta
 Instant = str | datetime
@@ -68,14 +69,12 @@ class Schedule:
     name: str = ""  # "": that of its workflow
     place: Place | None = None
 
-    def timetable(self, *, name: str, workflow: str, codec: "Codec") -> "Timetable":
+    def timetable(self, *, name: str, workflow: "Workflow[..., Any]") -> "Timetable":
         """What the server is told of it. Raises `Refused` where the workflow's parameters do not fit."""
-        import msgspec
-
         from tickwork.ports.exchange import Timetable
 
-        wanted = at_place(fitted, msgspec.structs.replace(self.wanted, workflow=workflow), codec, place=self.place)
-        at_place(_check_values, wanted, codec, place=self.place)
+        wanted = at_place(fitted, self.wanted, workflow, place=self.place)
+        at_place(_check_values, wanted, workflow.codec, place=self.place)
         return Timetable(self.name or name, wanted, str(self.place or ""))
 
 
@@ -202,10 +201,12 @@ def _zones(name: str) -> "Zones":
 # ---- what the parameters of a workflow have to do with it
 
 
-def fitted(wanted: "ScheduleRequest", codec: "Codec") -> "ScheduleRequest":
-    """Which parameter gets the scheduled time, and which the context."""
+def fitted(wanted: "ScheduleRequest", workflow: "Workflow[..., Any]") -> "ScheduleRequest":
+    """For this workflow: which parameter gets the scheduled time, and which the context. Its `overlap` is that of its
+    schedules, where they say nothing else."""
     import msgspec
 
+    codec = workflow.codec
     names, defaults = list(codec.parameters), type(wanted)(workflow="")
     time, context = wanted.time_input, wanted.context_input
     if time == defaults.time_input and time not in names and names and names[0] not in wanted.inputs:
@@ -216,7 +217,10 @@ def fitted(wanted: "ScheduleRequest", codec: "Codec") -> "ScheduleRequest":
             message = f"there is a context, and {codec.name} has no parameter for it; add one after the scheduled time"
             raise Refused("bad_schedule", message, path="context")
         context = after[0]
-    return msgspec.structs.replace(wanted, time_input=time, context_input=context)
+    overlap = workflow.settings["overlap"].lower() if wanted.overlap == defaults.overlap else wanted.overlap
+    return msgspec.structs.replace(
+        wanted, workflow=workflow.name, time_input=time, context_input=context, overlap=overlap
+    )
 
 
 def _takes_time(parameter: "Parameter") -> bool:

@@ -132,10 +132,7 @@ class Workflow(Generic[P, R]):
     def timetables(self) -> "list[Timetable]":
         """Its schedules, for the server."""
         names = [self.name, *(f"{self.name}-{number}" for number in range(2, len(self.schedules) + 1))]
-        return [
-            one.timetable(name=name, workflow=self.name, codec=self.codec)
-            for name, one in zip(names, self.schedules, strict=False)
-        ]
+        return [one.timetable(name=name, workflow=self) for name, one in zip(names, self.schedules, strict=False)]
 
     @property
     def returns(self) -> bool:
@@ -261,7 +258,7 @@ def workflow(function: Any = None, /, *, name: str = "", **options: Any) -> Any:
     retries, retry_delay, task_timeout, queue, priority, labels    for every task that does not say otherwise
     timeout       of a whole run; `sla`: when a run is late, or (warning, late)
     concurrency   how many runs at a time; (5, "customer"): five for each value of that input
-    overlap       what becomes of an occurrence while a run is going: allow, forbid, replace
+    overlap       what becomes of an occurrence while a run of its schedule is going: allow, forbid, replace
     policy        names of policies asked before each step
     description   for people; the docstring unless given
     """

@@ -26,7 +26,7 @@ def choose(topic: str = "idea") -> str:
     return best(items, score.map(items))
 
 
-# A workflow may also have times at which it runs by itself, in UTC:
+# A workflow may also have times at which it runs by itself, in UTC unless tz="Europe/Berlin" says where:
 #
 #     @tw.workflow(schedule=tw.cron("0 9 * * 1-5"))
 #     def every_morning() -> str: ...
