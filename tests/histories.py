@@ -438,6 +438,7 @@ class History:
             ]),
             inp.PutHolidays(BY, tenant, "feasts", rng.choice([("2027-01-15",), ("2027-01-16",), None])),
             inp.NewZones("2099z"),
+            inp.ChooseCatchUp(BY, rng.choice(["all", "none", "coalesce"])),
         ]  # fmt: skip
 
     def redefine(self) -> list[inp.Input]:

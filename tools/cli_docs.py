@@ -3,12 +3,14 @@
 import sys
 from pathlib import Path
 
+from cyclopts import App
+
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "src"))
 
 from tickwork.cli.exits import MEANINGS  # noqa: E402 - after the path
 from tickwork.cli.main import make_app  # noqa: E402
-from tickwork.cli.menu import GROUPS, Entry  # noqa: E402
+from tickwork.cli.menu import GROUPS, commands  # noqa: E402
 
 PAGE = ROOT / "docs" / "cli.md"
 HEAD = """# The command line
@@ -36,7 +38,20 @@ WIRE = {
     "runs": "`Page`", "show": "`RunDetail`", "logs": "`Logs`, or `LogLine` for each line with --follow", "why": "`Why`",
     "run": "`RunDetail`", "cancel": "`RunDetail`", "pause": "`RunDetail`", "resume": "`RunDetail`",
     "retry": "`RunDetail`", "approve": "`RunDetail`", "reject": "`RunDetail`", "signal": '`{"event": NAME}`',
-    "workflows": "`Workflows`", "schedules": "`Schedules`", "workers": "`Workers`", "status": "`Status`",
+    "schedules": "`Schedules`", "schedules show": "`Schedule`", "schedules next": "`Upcoming`",
+    "schedules history": "`Occurrences`", "schedules put": "`SchedulePreview`",
+    "schedules preview": "`SchedulePreview`",
+    "schedules apply": '`{"owner", "dry_run", "added", "changed": {NAME: {FIELD: [OLD, NEW]}}, "removed"}`',
+    "schedules delete": '`{"schedule": NAME}`', "schedules pause": '`Schedule`, or `{"group": NAME}`',
+    "schedules resume": '`Schedule`, or `{"group": NAME}`', "schedules archive": "`Schedule`",
+    "schedules restore": "`Schedule`", "schedules reset-failures": "`Schedule`", "schedules trigger": "`Triggered`",
+    "schedules test": "`Triggered`", "schedules hint": "`Schedule`", "schedules clear-hints": "`Schedule`",
+    "schedules diff": '`{"days", "tzdata": [FIRST, SECOND], "differences": [{"sign", "schedule", "utc", "local"}]}`',
+    "backfill": "`Backfill`", "backfills": "`Backfills`", "backfills pause": "`Backfill`",
+    "backfills resume": "`Backfill`", "backfills cancel": "`Backfill`", "catchup": "`CatchUps`",
+    "holidays": "`Holidays`", "holidays put": '`{"name", "dates"}`', "holidays delete": '`{"name"}`',
+    "zones": "`ZoneNames`",
+    "workflows": "`Workflows`", "workers": "`Workers`", "status": "`Status`",
     "init": '`{"files": [PATH, …]}`',
     "replay": '`{"rows", "seq", "hash", "equal", "detail"}`',
     "doctor": '`{"checks": [{"name", "result": "ok"|"warn"|"fail", "detail", "advice"}]}`',
@@ -47,29 +62,30 @@ def page() -> str:
     parts = [HEAD + "".join(f"| {code} | {meaning} |\n" for code, meaning in MEANINGS.items())]
     for title, entries in GROUPS.items():
         parts.append(f"\n## {title}\n")
-        parts += [_command(entry) for entry in entries]
+        parts += [_command(*one) for entry in entries for one in commands(make_app(entry.name)[entry.name], entry.name)]
     return "".join(parts)
 
 
-def _command(entry: Entry) -> str:
-    command = make_app(entry.name)[entry.name]
+def _command(path: tuple[str, ...], command: App) -> str:
+    name = " ".join(path)
     function = command.default_command
-    assert function is not None and function.__doc__, f"{entry.name} says what it does"
+    assert function is not None and function.__doc__, f"{name} says what it does"
     about = " ".join(function.__doc__.partition("Parameters\n")[0].split())
     arguments, flags = [], []
     for one in command.assemble_argument_collection(parse_docstring=True):
         if not one.show:
             continue
-        assert one.parameter.help, f"{entry.name}: {one.name} says what it is"
+        assert one.parameter.help, f"{name}: {one.name} says what it is"
         if one.name.startswith("-"):
             flags.append(f"- `{'`, `'.join(one.names)}`: {one.parameter.help}\n")
         else:
             arguments.append((one.name, one.required, one.parameter.help))
-    shown = "".join(f" {name}" if required else f" [{name}]" for name, required, _ in arguments)
-    lines = [f"\n### tickwork {entry.name}{shown}\n\n{about}\n"]
-    lines += ["\n", *(f"- `{name}`: {text}\n" for name, _, text in arguments), *flags] if arguments or flags else []
-    if entry.name in WIRE:
-        lines.append(f"\nAs JSON: {WIRE[entry.name]}.\n")
+    shown = "".join(f" {argument}" if required else f" [{argument}]" for argument, required, _ in arguments)
+    lines = [f"\n### tickwork {name}{shown}\n\n{about}\n"]
+    listed = [f"- `{argument}`: {text}\n" for argument, _, text in arguments]
+    lines += ["\n", *listed, *flags] if arguments or flags else []
+    if name in WIRE:
+        lines.append(f"\nAs JSON: {WIRE[name]}.\n")
     return "".join(lines)
 
 

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 from tickwork.cli.main import make_app
-from tickwork.cli.menu import entries
+from tickwork.cli.menu import commands, entries
 
 ROOT = Path(__file__).resolve().parents[2]
 # Words for which the glossary has another one.
@@ -25,6 +25,12 @@ def _tool():
     return module
 
 
+def every_command():
+    for entry in entries():
+        for path, command in commands(make_app(entry.name)[entry.name], entry.name):
+            yield " ".join(path), command
+
+
 def test_the_page_is_current():
     tool = _tool()
 
@@ -33,11 +39,21 @@ def test_the_page_is_current():
 
 def test_every_command_and_flag_is_on_the_page():
     page = (ROOT / "docs" / "cli.md").read_text()
-    for entry in entries():
-        section = page.partition(f"### tickwork {entry.name}")[2].partition("\n### ")[0]
-        assert section, entry.name
-        for argument in make_app(entry.name)[entry.name].assemble_argument_collection():
-            assert not argument.show or f"`{argument.name}`" in section, f"{entry.name} {argument.name}"
+    for name, command in every_command():
+        section = page.partition(f"### tickwork {name}")[2].partition("\n### ")[0]
+        assert section, name
+        for argument in command.assemble_argument_collection():
+            assert not argument.show or f"`{argument.name}`" in section, f"{name} {argument.name}"
+
+
+def test_every_command_with_json_says_which():
+    tool = _tool()
+    with_json = {
+        name for name, command in every_command()
+        if any("--json" in argument.names for argument in command.assemble_argument_collection())
+    }  # fmt: skip
+
+    assert with_json == set(tool.WIRE)
 
 
 def test_the_menu_says_what_the_command_says():

@@ -11,7 +11,7 @@ import pytest
 from terminal import ROOT, Terminal
 from tickwork.cli.exits import MEANINGS, Exit, code_of, tell
 from tickwork.cli.main import main, make_app
-from tickwork.cli.menu import entries
+from tickwork.cli.menu import commands, entries
 from tickwork.compose.settings import BadSettings
 from tickwork.core.errors import Conflict, Corrupt, Refused, ReplayDiffers, Unavailable
 from tickwork.ports.store import StoreFull, StoreInUse, StoreUnusable
@@ -25,6 +25,11 @@ def alone(monkeypatch, tmp_path):
         monkeypatch.delenv(name)
     monkeypatch.setenv("TICKWORK_PORT", "1")  # nobody listens there, whatever runs beside this
     monkeypatch.chdir(tmp_path)
+
+
+def every_command():
+    for entry in entries():
+        yield from commands(make_app(entry.name)[entry.name], entry.name)
 
 
 @pytest.mark.parametrize(
@@ -72,6 +77,36 @@ def test_an_error_becomes_the_code_of_what_to_do_next(error, code):
         (["replay", "--data", "missing"], 3, "missing"),
         (["replay", "--from", "a", "--data", "b"], 2, "not both"),
         (["runs", "--url", "ftp://x"], 78, "ftp://x"),
+        (["schedules"], 69, "no answer"),
+        (["schedules", "nonsense"], 2, "schedules --help"),
+        (["schedules", "show"], 2, "tickwork schedules show --help"),
+        (["schedules", "put", "x", "--cron", "* * * * *"], 2, "--workflow"),
+        (["schedules", "put", "x", "--workflow", "w"], 2, "--cron, --every, --at and --rrule"),
+        (["schedules", "put", "x", "--workflow", "w", "--cron", "* * * * *", "--every", "5m"], 2, "one of"),
+        (["schedules", "put", "x", "--workflow", "w", "--every", "5m", "--overlap", "maybe"], 2, "maybe"),
+        (["schedules", "put", "x", "--workflow", "w", "--every", "5 parsecs"], 4, "every"),
+        (["schedules", "put", "x", "--workflow", "w", "--cron", "* * * * *"], 69, "no answer"),
+        (["schedules", "pause"], 2, "--group"),
+        (["schedules", "pause", "x", "--group", "g"], 2, "--group"),
+        (["schedules", "hint", "x"], 2, "--every"),
+        (["schedules", "next", "--days", "0"], 2, "--days"),
+        (["schedules", "apply", "missing.yaml", "--owner", "o"], 3, "missing.yaml"),
+        (["schedules", "diff", "missing.yaml", "other.yaml"], 3, "missing.yaml"),
+        (["schedules", "diff", "one.yaml"], 2, "two files"),
+        (["schedules", "diff", "--tzdata", "missing"], 69, "no answer"),
+        (["backfill", "x", "--start", "2026-01-01"], 2, "--end"),
+        (["backfill", "x", "--start", "a", "--end", "b", "--preview", "--wait"], 2, "not both"),
+        (["backfills", "pause", "first"], 2, "first"),
+        (["catchup", "--policy", "some"], 2, "'some'"),
+        (["catchup", "--policy", "window"], 2, "window:6h"),
+        (["catchup"], 69, "--data"),
+        (["catchup", "--data", "missing"], 3, "missing"),
+        (["catchup", "--url", "http://127.0.0.1:1"], 69, "no answer"),
+        (["holidays", "put", "de"], 2, "dates"),
+        (["holidays", "put", "de", "christmas"], 3, "christmas"),
+        (["zones"], 69, "no answer"),
+        (["server", "--catch-up", "some"], 78, "'some'"),
+        (["server", "--catch-up", "window"], 78, "window:6h"),
     ],
 )
 def test_wrong_usage_is_one_message_and_a_code(args, code, words, capsys):
@@ -151,16 +186,16 @@ def test_a_file_that_cannot_be_read_is_one_message(tmp_path, capsys):
 @pytest.mark.proves("B25")
 def test_no_secret_is_an_argument():
     words = ("token", "password", "secret")
-    for entry in entries():
-        for argument in make_app(entry.name)[entry.name].assemble_argument_collection():
-            assert not any(word in name for name in argument.names for word in words), entry.name
+    for path, command in every_command():
+        for argument in command.assemble_argument_collection():
+            assert not any(word in name for name in argument.names for word in words), path
 
 
 def test_every_command_has_json_for_programs():
     without = {"server", "worker", "dev"}  # they stay, and say one line
-    for entry in entries():
-        names = [name for one in make_app(entry.name)[entry.name].assemble_argument_collection() for name in one.names]
-        assert ("--json" in names) == (entry.name not in without), entry.name
+    for path, command in every_command():
+        names = [name for one in command.assemble_argument_collection() for name in one.names]
+        assert ("--json" in names) == (path[0] not in without), path
 
 
 def test_a_message_cannot_move_the_cursor(capsys):

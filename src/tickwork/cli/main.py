@@ -58,7 +58,8 @@ def _dispatch(args: list[str]) -> int:
         answer = app(args, exit_on_error=False, print_error=False, result_action="return_value")
     except CycloptsError as error:
         known = any(entry.name == args[0] for entry in entries())
-        hint = f"tickwork {args[0]} --help" if known else "tickwork --help"
+        words = app.parse_commands(args)[0] if known else ()
+        hint = " ".join(("tickwork", *words, "--help"))
         raise Ended(Exit.USAGE, f"{_one_line(str(error))} See {hint}.") from None
     return int(answer) if isinstance(answer, int) else Exit.OK
 

@@ -1,6 +1,11 @@
 """All commands, as one table: the menu is drawn from it without loading any of them."""
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from cyclopts import App
 
 
 class Entry(NamedTuple):
@@ -29,6 +34,14 @@ GROUPS: dict[str, tuple[Entry, ...]] = {
         Entry("reject", "Refuse an approval of a run.", "deeds:reject"),
         Entry("signal", "Tell an event to whoever waits for it.", "deeds:signal"),
     ),
+    "Schedules": (
+        Entry("schedules", "The schedules, and when each is due next.", "schedules:schedules"),
+        Entry("backfill", "Run what a schedule had, or would have had, in a time that is past.", "backfills:backfill"),
+        Entry("backfills", "Backfills: those under way, then those that ended.", "backfills:backfills"),
+        Entry("catchup", "What is late, and what would run, before anything does.", "catchup:catchup"),
+        Entry("holidays", "Lists of dates that schedules leave out.", "holidays:holidays"),
+        Entry("zones", "The time zones that a schedule may name.", "holidays:zones"),
+    ),
     "Server": (
         Entry("server", "The engine and its API, until SIGTERM or Ctrl-C.", "processes:server"),
         Entry(
@@ -38,7 +51,6 @@ GROUPS: dict[str, tuple[Entry, ...]] = {
         ),
         Entry("status", "How the engine is.", "overview:status"),
         Entry("workflows", "The workflows that the server knows.", "overview:workflows"),
-        Entry("schedules", "The schedules, and when each is due next.", "overview:schedules"),
         Entry("workers", "The workers that are connected.", "overview:workers"),
         Entry("replay", "Decide a journal again and compare every hash.", "replay:replay"),
     ),
@@ -47,6 +59,14 @@ GROUPS: dict[str, tuple[Entry, ...]] = {
 
 def entries() -> list[Entry]:
     return [entry for group in GROUPS.values() for entry in group]
+
+
+def commands(app: "App", *path: str) -> "Iterator[tuple[tuple[str, ...], App]]":
+    """What stands under a command, itself first; each with the words that lead to it."""
+    yield path, app
+    for name in app:
+        if not name.startswith("-"):
+            yield from commands(app[name], *path, name)
 
 
 def menu() -> str:

@@ -1,4 +1,4 @@
-"""What a server has: workflows, schedules, workers, and how it is."""
+"""What a server has: workflows, workers, and how it is."""
 
 from tickwork.cli.exits import Exit
 from tickwork.cli.shared import TO, To
@@ -20,25 +20,6 @@ def workflows(*, to: To = TO) -> int:
         for one in found
     ]  # fmt: skip
     console().print(table(("workflow", ">versions", "definition", "schedules", "", ""), rows))
-    return Exit.OK
-
-
-def schedules(*, to: To = TO) -> int:
-    """The schedules, and when each is due next."""
-    from tickwork.cli.screen import console, print_json, safe, table, when
-    from tickwork.ports import wire
-
-    with to.client() as client:
-        found = tuple(client.schedules())
-    if to.json:
-        print_json(wire.Schedules(schedules=found))
-        return Exit.OK
-    rows = [
-        (safe(one.name), safe(one.workflow), safe(one.expression), when(one.next_at), when(one.last_fired_at),
-         str(one.fired), "[yellow]paused[/]" if one.paused else "")
-        for one in found
-    ]  # fmt: skip
-    console().print(table(("schedule", "workflow", "times", "next", "last", ">runs", ""), rows))
     return Exit.OK
 
 

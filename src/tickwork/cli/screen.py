@@ -29,6 +29,11 @@ COLOURS = {
     "timed_out": "red",
     "cancelled": "magenta",
     "skipped": "dim",
+    "ran": "green",
+    "coalesced": "cyan",
+    "missed": "red",
+    "done": "green",
+    "preview": "cyan",
 }
 WORDS = {"backoff": "retrying"}  # where people say it otherwise than the API
 _INSTANT = re.compile(r"\b\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z")
@@ -76,6 +81,29 @@ def when(at: str | None) -> str:
     local = found.astimezone()
     today = datetime.now(UTC).astimezone().date() == local.date()
     return local.strftime("%H:%M:%S" if today else "%Y-%m-%d %H:%M:%S")
+
+
+def day(at: str) -> str:
+    """The day here: Mon 2026-03-30."""
+    return datetime.fromisoformat(at).astimezone().strftime("%a %Y-%m-%d")
+
+
+def clock(at: str) -> str:
+    return datetime.fromisoformat(at).astimezone().strftime("%H:%M:%S")
+
+
+def until(at: str | None) -> str:
+    """Local time, and how long until then."""
+    found = moment(at)
+    if found is None:
+        return "-"
+    seconds = (found - datetime.now(UTC)).total_seconds()
+    return f"{when(at)} (in {duration(seconds)})" if seconds > 0 else f"{when(at)} (now)"
+
+
+def ago(at: str | None) -> str:
+    """Local time, and how long since."""
+    return "-" if at is None else f"{when(at)} ({took(at, None)} ago)"
 
 
 def in_words(text: str) -> str:

@@ -23,9 +23,12 @@ class Place:
     "Address to listen on (TICKWORK_HOST; 127.0.0.1). Any other than loopback needs TICKWORK_TOKEN."
     port: int | None = None
     "Port to listen on (TICKWORK_PORT; 8440); 0 for a free one."
+    catch_up: str | None = None
+    """What becomes of occurrences that are late at this start, instead of what their schedules say: none, last, all,
+    coalesce, window:6h or spread:30m (TICKWORK_CATCH_UP). tickwork catchup --preview shows it before."""
 
     def flags(self) -> dict[str, object]:
-        return {"data": self.data, "host": self.host, "port": self.port}
+        return {"data": self.data, "host": self.host, "port": self.port, "catch_up": self.catch_up}
 
 
 @Parameter(name="*")

@@ -11,6 +11,8 @@ from collections.abc import AsyncIterator, Callable
 from tickwork.api.app import make_app
 from tickwork.api.server import HttpServer
 from tickwork.compose.settings import BadSettings, Settings
+from tickwork.core.errors import Refused
+from tickwork.core.lateness import read_policy
 from tickwork.core.model import Clock as LogicalClock
 from tickwork.core.model import Settings as MachineSettings
 from tickwork.runtime.engine import Engine
@@ -31,6 +33,8 @@ def make_engine(settings: Settings, *, own_process: bool, failpoints: Failpoints
         shown = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(clock.wall_ms() / 1000))
         raise BadSettings("clock", f"the clock says {shown}, before this program was made; set it, then start again")
     folder = settings.folder
+    if settings.catch_up:
+        check_catch_up(settings.catch_up)
     return Engine(
         store=SqliteStore(folder / DATABASE, failpoints=failpoints, apart=own_process and not failpoints),
         artifacts=FolderArtifacts(folder / ARTIFACTS),
@@ -40,7 +44,15 @@ def make_engine(settings: Settings, *, own_process: bool, failpoints: Failpoints
         settings=MachineSettings(clock=LogicalClock(clock.wall_ms(), settings.resolution_ms)),
         own_process=own_process,
         zones=load_zones(),
+        catch_up=settings.catch_up,
     )
+
+
+def check_catch_up(policy: str) -> None:
+    try:
+        read_policy(policy)
+    except Refused as refused:
+        raise BadSettings("bad_setting", refused.message, path="catch_up") from None
 
 
 @contextlib.asynccontextmanager

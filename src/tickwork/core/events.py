@@ -178,6 +178,10 @@ class ZonesNoted(_Event, frozen=True, tag=91):
     input: int
 
 
+class CatchUpChosen(_Event, frozen=True, tag=104):
+    input: int
+
+
 class BackfillBegun(_Event, frozen=True, tag=92):
     input: int
     backfill: int
@@ -506,6 +510,7 @@ Event = (
     | ScheduleMoved
     | HolidaysPut
     | ZonesNoted
+    | CatchUpChosen
     | BackfillBegun
     | BackfillSteered
     | BackfillAsked

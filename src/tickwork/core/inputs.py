@@ -174,6 +174,14 @@ class NewZones(_Input, frozen=True, tag=38):
     version: str
 
 
+class ChooseCatchUp(_Input, frozen=True, tag=44):
+    """Whatever is late now is caught up with by this policy, once, instead of by each schedule's own."""
+
+    by: str
+    policy: str
+    length_ms: int = 0  # of window and spread
+
+
 class Pause(_Input, frozen=True, tag=8):
     """Scope is run, queue, workflow, tenant, schedule or group (of schedules); a queue has no tenant."""
 
@@ -400,6 +408,7 @@ Input = (
     | SteerBackfill
     | RunsKnown
     | NewZones
+    | ChooseCatchUp
     | Pause
     | Resume
     | Submit

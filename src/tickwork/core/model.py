@@ -27,7 +27,7 @@ from tickwork.core.lanes import (
     Station,
 )
 from tickwork.core.plan import Plan, Step
-from tickwork.core.schedule import Advice, Governing, Late, Range
+from tickwork.core.schedule import Advice, Choice, Governing, Late, Range
 from tickwork.core.schedule import Terms as ScheduleTerms
 from tickwork.core.timetext import instant_text
 from tickwork.core.values import Value
@@ -473,6 +473,7 @@ class State(msgspec.Struct, eq=False):
     lanes: dict[LaneKey, Lane] = msgspec.field(default_factory=dict)
     shed: Shed = msgspec.field(default_factory=Shed)
     stamp: int = 0  # tick that a run wanted now is noted with
+    choice: Choice | None = None  # how to catch up with what was late when it was made
     # ---- found again from the fields above
     wheel: Wheel = msgspec.field(default_factory=Wheel)
     worker_bits: int = 0  # worker numbers in use; they are given again

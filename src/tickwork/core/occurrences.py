@@ -22,7 +22,7 @@ from tickwork.core.governing import first_course, next_decision
 from tickwork.core.lifecycle import RunTrigger
 from tickwork.core.model import Schedule, State
 from tickwork.core.retry import jitter_ms
-from tickwork.core.schedule import Fate
+from tickwork.core.schedule import Choice, Fate
 from tickwork.core.steps import end_run
 from tickwork.core.timetext import instant_text
 from tickwork.core.turn import Turn
@@ -119,17 +119,35 @@ def _decide_about_pause(turn: Turn, schedule: Schedule, rhythm: Rhythm) -> None:
 
 
 def _decide_about_late(turn: Turn, schedule: Schedule, rhythm: Rhythm) -> None:
-    plan = catch_up(schedule, rhythm, turn.state.now_ms)
+    policy, length_ms = policy_of(turn.state, schedule)
+    plan = catch_up(schedule, rhythm, turn.state.now_ms, policy, length_ms)
     turn.emit(plan)
     turn.effects.append(
         Alert("late", schedule.tenant.id, schedule.name, f"due since {instant_text(schedule.next_ms)}: {plan.cause}")
     )
 
 
-def catch_up(schedule: Schedule, rhythm: Rhythm, now_ms: int, policy: str = "") -> CatchUpDecided:
+def policy_of(state: State, schedule: Schedule) -> tuple[str, int]:
+    """Its own, unless somebody chose another one for what was late at that moment. What was held then is no part of
+    the choice: it is late only since it was resumed."""
+    choice = state.choice
+    if choice is not None and schedule.next_ms + schedule.wait_ms <= choice.at_ms and is_at_choice(schedule, choice):
+        return choice.policy, choice.length_ms
+    return own_policy(schedule)
+
+
+def is_at_choice(schedule: Schedule, choice: Choice) -> bool:
+    return schedule.made_ms <= choice.at_ms and schedule.resumed_ms <= choice.at_ms
+
+
+def own_policy(schedule: Schedule) -> tuple[str, int]:
+    terms = schedule.terms
+    return ("all" if terms.automatic_backfill else terms.catch_up), terms.catch_up_ms
+
+
+def catch_up(schedule: Schedule, rhythm: Rhythm, now_ms: int, policy: str, length_ms: int) -> CatchUpDecided:
     """What becomes of everything that is due by now. The newest are the ones worth running."""
     terms = schedule.terms
-    policy = policy or ("all" if terms.automatic_backfill else terms.catch_up)
     last_ms = last_due_ms(schedule, rhythm, now_ms + 1)
     number, cause = schedule.number, f"catch_up {policy}"
     match policy:
@@ -141,13 +159,13 @@ def catch_up(schedule: Schedule, rhythm: Rhythm, now_ms: int, policy: str = "") 
         case "coalesce":
             cause = f"into {occurrence_id(schedule.name, last_ms)}"
             return CatchUpDecided(number, last_ms, last_ms, Fate.COALESCED, cause)
-    from_ms = max(schedule.next_ms, now_ms - terms.catch_up_ms) if policy == "window" else schedule.next_ms
+    from_ms = max(schedule.next_ms, now_ms - length_ms) if policy == "window" else schedule.next_ms
     run_from_ms, runs = _newest(rhythm, from_ms, last_ms, terms.catch_up_cap)
     if from_ms <= schedule.next_ms < run_from_ms and runs < terms.catch_up_cap:
         run_from_ms, runs = schedule.next_ms, runs + 1  # told by other zone data, so the walk back did not meet it
     if run_from_ms > from_ms and policy != "window":
         cause = f"{cause}, at most {terms.catch_up_cap}"
-    spread_ms = terms.catch_up_ms if policy == "spread" else 0
+    spread_ms = length_ms if policy == "spread" else 0
     return CatchUpDecided(number, last_ms, run_from_ms, Fate.SKIPPED, cause, spread_ms, runs if spread_ms else 0)
 
 
@@ -258,7 +276,7 @@ def _look_at_governed(turn: Turn, schedule: Schedule) -> None:
 def _run_governed(turn: Turn, schedule: Schedule) -> None:
     state, due_ms, terms = turn.state, schedule.next_ms, schedule.terms
     fate, cause = _obstacle(state, schedule)
-    if not cause and terms.catch_up == "none" and state.now_ms - due_ms > terms.grace_ms:
+    if not cause and policy_of(state, schedule)[0] == "none" and state.now_ms - due_ms > terms.grace_ms:
         fate, cause = Fate.SKIPPED, "catch_up none"
     if cause:
         turn.emit(OccurrencesPassed(schedule.number, due_ms, due_ms, 1, fate, cause, 0))

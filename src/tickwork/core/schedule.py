@@ -13,6 +13,7 @@ Overlap = Literal["allow", "forbid", "replace", "buffer_one", "buffer_all"]
 CatchUp = Literal["none", "last", "all", "window", "coalesce", "spread"]
 
 OVERLAPS: tuple[Overlap, ...] = ("allow", "forbid", "replace", "buffer_one", "buffer_all")
+SPAN_MS_MAX = 366 * 86_400_000
 CATCH_UPS: tuple[CatchUp, ...] = ("none", "last", "all", "window", "coalesce", "spread")
 
 
@@ -72,6 +73,14 @@ class Late(msgspec.Struct, frozen=True, array_like=True, gc=False):
     spread_ms: int = 0  # … over so long …
     runs: int = 0  # … among so many
     run: int = 0  # of which this is the next
+
+
+class Choice(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """How to catch up with what was late at one moment, whatever the schedules themselves say."""
+
+    policy: CatchUp
+    length_ms: int  # of `window` and `spread`
+    at_ms: int  # that moment
 
 
 class Range(msgspec.Struct, frozen=True, array_like=True, gc=False):

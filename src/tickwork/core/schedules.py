@@ -15,6 +15,7 @@ from tickwork.core.dates import parse_date
 from tickwork.core.errors import Refused
 from tickwork.core.events import (
     Advised,
+    CatchUpChosen,
     HolidaysPut,
     OccurrencesCancelled,
     OccurrencesPassed,
@@ -40,7 +41,7 @@ from tickwork.core.model import Schedule, State
 from tickwork.core.names import check_name
 from tickwork.core.occurrences import book_pause, govern, start_delay_ms, take_one
 from tickwork.core.plan import Plan
-from tickwork.core.schedule import Fate
+from tickwork.core.schedule import CATCH_UPS, SPAN_MS_MAX, Fate
 from tickwork.core.steps import end_run
 from tickwork.core.terms import check_terms
 from tickwork.core.turn import Turn
@@ -351,6 +352,15 @@ def _new_zones(turn: Turn, place: int, _asked: ask.NewZones) -> None:
             _tell_anew(turn, schedule)
 
 
+def _choose_catch_up(turn: Turn, place: int, asked: ask.ChooseCatchUp) -> None:
+    if asked.policy not in CATCH_UPS:
+        raise Refused("bad_catch_up", f"policy is one of {', '.join(CATCH_UPS)}", path="policy")
+    if (asked.policy in ("window", "spread")) != (0 < asked.length_ms <= SPAN_MS_MAX):
+        message = "window and spread need a length of at most a year, and no other policy has one"
+        raise Refused("bad_catch_up", message, path="length_ms")
+    turn.emit(CatchUpChosen(place))
+
+
 def _tell_anew(turn: Turn, schedule: Schedule) -> None:
     """Its times are others now; what is due already stays as it was told."""
     state = turn.state
@@ -376,4 +386,5 @@ SCHEDULE_COMMANDS: dict[type[Any], Callable[[Turn, int, Any], None]] = {
     ask.Trigger: _trigger,
     ask.PutHolidays: _put_holidays,
     ask.NewZones: _new_zones,
+    ask.ChooseCatchUp: _choose_catch_up,
 }

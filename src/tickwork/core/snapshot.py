@@ -20,6 +20,7 @@ from tickwork.core.lanes import Gauge, Shed
 from tickwork.core.model import Budget, Gate, Group, Policy, Queue, Settings, State, Task, Tenant, Timer, Worker
 from tickwork.core.plan import plan_of
 from tickwork.core.rows import Found, add_runs, add_tasks, encode_run, encode_task, settle
+from tickwork.core.schedule import Choice
 from tickwork.core.schedulerows import (
     LiveBackfill,
     add_backfill,
@@ -99,7 +100,7 @@ def encode_header(state: State) -> bytes:
         Header(
             settings=state.settings,
             partition=_row(state, _SCALARS)
-            | {"capacity": state.capacity, "shed": [shed.on, shed.lag_ms, shed.stirred]},
+            | {"capacity": state.capacity, "shed": [shed.on, shed.lag_ms, shed.stirred], "choice": state.choice},
             tenants=[_tenant_row(tenant) for _, tenant in _sorted(state.tenants)],
             queues=[_row(queue.gauge, _GAUGE) for _, queue in _sorted(state.queues)],
             labels=[{"label": label, **_row(gauge, _GAUGE)} for label, gauge in _sorted(state.label_gauges)],
@@ -189,6 +190,7 @@ def _restore_partition(state: State, header: Header, documents: Iterable[tuple[s
     state.capacity = _tuple(header.partition["capacity"])
     state.shed = Shed()
     state.shed.on, state.shed.lag_ms, state.shed.stirred = header.partition["shed"]
+    state.choice = msgspec.convert(header.partition.get("choice"), Choice | None)  # older headers have none
     for name, document in documents:
         state.documents[name] = document
         state.plans[name] = plan_of(document)

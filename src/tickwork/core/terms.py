@@ -6,10 +6,9 @@ Apart from the rules of schedules, because whoever declares one checks this too,
 from tickwork.core.definition import PRIORITY_MAX, PRIORITY_MIN
 from tickwork.core.errors import Refused
 from tickwork.core.names import check_name
-from tickwork.core.schedule import CATCH_UPS, OVERLAPS, Terms
+from tickwork.core.schedule import CATCH_UPS, OVERLAPS, SPAN_MS_MAX, Terms
 
 CAP_MAX = 100_000
-SPAN_MS_MAX = 366 * 86_400_000
 BUFFER_MAX = 10_000
 
 

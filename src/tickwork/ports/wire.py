@@ -194,6 +194,7 @@ class Schedule(_Model, frozen=True, kw_only=True):
     fates: Fates = Fates()
     governed: Governed | None = None
     broken: str = ""
+    request: "ScheduleRequest | None" = None  # what was asked for; of one that is shown alone
 
 
 class Schedules(_Model, frozen=True, kw_only=True):

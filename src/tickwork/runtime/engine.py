@@ -71,10 +71,14 @@ class Engine(Commands, Questions):
             lost_after_ms=self._lost_after_ms,
         )
         self.partition.start()
+        # Handed over before the first tick, which decides about what is late: inputs come before timers.
+        chosen = self._choice and self.partition.ask([ask.ChooseCatchUp("engine", *self._choice)])
         self.floor.start()
         if self._own_process:
             self._spawn(self._tidy())
         self._take_up()
+        if chosen is not None:
+            await chosen.done
         if TENANT not in self.state.tenants:
             await self._command(ask.PutTenant("engine", TENANT))
         if "default" not in self.state.queues:

@@ -14,6 +14,7 @@ import msgspec
 from tickwork.core import inputs as ask
 from tickwork.core.effects import Answer
 from tickwork.core.errors import Refused, Unavailable
+from tickwork.core.lateness import read_policy
 from tickwork.core.model import Settings, State, Tenant
 from tickwork.core.plan import Plan
 from tickwork.core.zones import UTC_ONLY, Zones
@@ -55,6 +56,7 @@ class Ground:
         own_process: bool = False,
         zones: Zones = UTC_ONLY,
         lost_after_ms: int = LOST_AFTER_MS,  # how long a worker may be silent
+        catch_up: str = "",  # for whatever is late at the start; "": as each schedule says
     ) -> None:
         self._store = store
         self._clock = clock
@@ -64,6 +66,7 @@ class Ground:
         self._own_process = own_process
         self._zones = zones
         self._lost_after_ms = lost_after_ms
+        self._choice = read_policy(catch_up, path="catch_up") if catch_up else None
         self._jobs: set[asyncio.Task[None]] = set()
         self._watchers: dict[tuple[str, str], list[asyncio.Event]] = {}
         self._draining = False

@@ -17,12 +17,12 @@ from tickwork.core.errors import Refused
 from tickwork.core.evolve.schedules import anchored, is_held, rhythm_of
 from tickwork.core.model import Schedule, Tenant
 from tickwork.core.names import check_name
-from tickwork.core.occurrences import catch_up, occurrence_id
+from tickwork.core.occurrences import occurrence_id
 from tickwork.core.plan import Plan
-from tickwork.core.schedule import CATCH_UPS, Fate, Range
+from tickwork.core.schedule import Fate, Range
 from tickwork.core.schedulerows import LiveBackfill
 from tickwork.core.schedules import check_put, is_same, schedule_of
-from tickwork.core.timetext import duration_text, instant_ms
+from tickwork.core.timetext import instant_ms
 from tickwork.ports import wire
 from tickwork.ports.schedulewords import in_words, length_ms, reading_ms, when_of
 from tickwork.runtime import scheduleviews as views
@@ -193,7 +193,7 @@ class Schedules(Ground):
     # ---- what is read
 
     def schedule(self, name: str, *, tenant: str = TENANT) -> wire.Schedule:
-        return views.schedule(schedule_of(self.state, tenant, name))
+        return views.whole_schedule(schedule_of(self.state, tenant, name))
 
     def schedules(
         self, *, tenant: str = TENANT, after: str = "", limit: int = PAGE_MAX, group: str = "", archived: bool = False
@@ -263,33 +263,7 @@ class Schedules(Ground):
 
     def catch_ups(self, *, policy: str = "", tenant: str = TENANT) -> list[wire.CatchUp]:
         """What is late now, and what would become of it under the schedules' own policies, or under another."""
-        if policy and policy not in CATCH_UPS:
-            raise Refused("bad_catch_up", f"a policy is one of {', '.join(CATCH_UPS)}", path="policy")
-        now_ms = self._clock.wall_ms()
-        found = []
-        for name, one in self._tenant(tenant).schedules.items():
-            if one.governing is not None or one.rhythm is None or not one.next_ms or one.next_ms > now_ms:
-                continue
-            if is_held(one) and not one.terms.automatic_backfill:
-                continue
-            plan = catch_up(one, one.rhythm, now_ms, policy)
-            late = sum(1 for _ in islice(one.rhythm.between(one.next_ms, plan.to_ms + 1), LATE_COUNTED))
-            runs = sum(1 for _ in islice(one.rhythm.between(plan.run_from_ms, plan.to_ms + 1), LATE_COUNTED))
-            found.append(
-                wire.CatchUp(
-                    schedule=name,
-                    policy=policy or ("all" if one.terms.automatic_backfill else one.terms.catch_up),
-                    late_since=instant(one.next_ms),
-                    late=late,
-                    runs=runs,
-                    passed=late - runs,
-                    fate=views.FATES[plan.fate],
-                    cause=plan.cause,
-                    first_run_at=instant(plan.run_from_ms) if runs else None,
-                    spread=duration_text(plan.spread_ms) if plan.spread_ms else "",
-                )
-            )
-        return found
+        return views.catch_ups(self._tenant(tenant), self._clock.wall_ms(), policy)
 
     def zone_names(self) -> wire.ZoneNames:
         return wire.ZoneNames(zones=tuple(self.state.zones.names), tzdata=self.state.zones.version)

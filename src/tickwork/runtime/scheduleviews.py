@@ -1,11 +1,17 @@
 """Schedules, fates and backfills as the models of the API."""
 
+from typing import Any
+
+import msgspec
+
 from tickwork.core.evolve.schedules import is_held
-from tickwork.core.model import BackfillState, Schedule
+from tickwork.core.lateness import late_ones
+from tickwork.core.model import BackfillState, Schedule, Tenant
 from tickwork.core.preview import describe
-from tickwork.core.schedule import Fate, Range
+from tickwork.core.schedule import Fate, Governing, Range
 from tickwork.core.schedulerows import LiveBackfill, backfill_row
 from tickwork.core.timetext import duration_text
+from tickwork.core.values import Value, unpack
 from tickwork.core.when import When
 from tickwork.ports import wire
 from tickwork.runtime.words import instant, instant_or_none
@@ -48,6 +54,69 @@ def schedule(one: Schedule) -> wire.Schedule:
         governed=_governed(one),
         broken=one.broken,
     )
+
+
+def whole_schedule(one: Schedule) -> wire.Schedule:
+    return msgspec.structs.replace(schedule(one), request=request(one))
+
+
+def request(one: Schedule) -> wire.ScheduleRequest:
+    """What would put it just so: times and lengths are written in one way, whatever way they came in."""
+    when, terms = one.when, one.terms
+    return wire.ScheduleRequest(
+        workflow=one.workflow,
+        cron=when.cron or "",
+        every=_length(when.every_ms),
+        at=_instant(when.at_ms),
+        rrule=when.rrule or "",
+        anchor=_instant(when.anchor_ms),
+        timezone=when.zone,
+        dst_gap=when.gap,
+        dst_overlap=when.overlap,
+        include=when.include,
+        exclude=when.exclude,
+        business_days=when.business_days,
+        holidays=when.holidays,
+        start=_instant(when.start_ms),
+        end=_instant(when.end_ms),
+        max_runs=terms.runs_max,
+        inputs=_value(one.inputs, "inputs") or {},
+        context=_value(one.context, "context"),
+        time_input=terms.time_input,
+        context_input=terms.context_input,
+        queue=terms.queue,
+        priority=None if terms.priority == -1 else terms.priority,
+        overlap=terms.overlap,
+        buffer=terms.buffer_max,
+        catch_up=terms.catch_up,
+        catch_up_window=_length(terms.catch_up_ms or None),
+        catch_up_cap=terms.catch_up_cap,
+        grace=_length(terms.grace_ms or None),
+        automatic_backfill=terms.automatic_backfill,
+        jitter=terms.jitter,
+        pause_after=terms.pause_after,
+        group=terms.group,
+        description=one.description,
+        governor=_limits(one.governing),
+    )
+
+
+def _limits(governing: Governing | None) -> wire.GovernorRequest | None:
+    if governing is None:
+        return None
+    return wire.GovernorRequest(min=_length(governing.min_ms), max=_length(governing.max_ms))
+
+
+def _length(length_ms: int | None) -> str:
+    return "" if length_ms is None else duration_text(length_ms)
+
+
+def _instant(at_ms: int | None) -> str:
+    return "" if at_ms is None else instant(at_ms)
+
+
+def _value(value: Value, what: str) -> Any:
+    return unpack(value, what=what) if isinstance(value, bytes) else None
 
 
 def expression(when: When) -> str:
@@ -119,3 +188,22 @@ def backfill(schedule_name: str, row: LiveBackfill) -> wire.Backfill:
         known=row.known,
         position=instant_or_none(row.cursor_ms),
     )
+
+
+def catch_ups(tenant: Tenant, now_ms: int, policy: str = "") -> list[wire.CatchUp]:
+    """What is late, and what would become of it; the state may be of a server that does not run."""
+    return [
+        wire.CatchUp(
+            schedule=one.schedule.name,
+            policy=one.policy,
+            late_since=instant(one.schedule.next_ms),
+            late=one.late,
+            runs=one.runs,
+            passed=one.late - one.runs,
+            fate=FATES[one.plan.fate],
+            cause=one.plan.cause,
+            first_run_at=instant(one.plan.run_from_ms) if one.runs else None,
+            spread=duration_text(one.plan.spread_ms) if one.plan.spread_ms else "",
+        )
+        for one in late_ones(tenant, now_ms, policy)
+    ]

@@ -3,7 +3,6 @@
 from tickwork.api.asked import Asked
 from tickwork.api.messages import Answer, as_json
 from tickwork.api.table import Gives, Param, Route
-from tickwork.core.schedule import CATCH_UPS
 from tickwork.ports import wire
 
 FATES_MAX = 1_000
@@ -69,7 +68,11 @@ ROUTES = (
         does=late,
         says="What is late, and what would run: under each schedule's own policy, or under another.",
         tag="occurrences",
-        query=(Param("policy", "As if all had this policy.", choices=CATCH_UPS),),
+        query=(
+            Param(
+                "policy", "As if all had this policy; a length goes with window:6h and spread:30m.", characters_max=64
+            ),
+        ),
         gives={200: Gives(wire.CatchUps)},
     ),
     Route(

@@ -4,7 +4,7 @@
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
@@ -16,7 +16,7 @@ from tickwork.core.evolve.backfills import leave_backfill
 from tickwork.core.evolve.upkeep import clear_timer, set_timer
 from tickwork.core.lifecycle import RunState
 from tickwork.core.model import BackfillState, Group, Run, Schedule, State, Tenant, Timer
-from tickwork.core.schedule import Advice, Fate, Late, Range
+from tickwork.core.schedule import Advice, CatchUp, Choice, Fate, Late, Range
 from tickwork.core.when import When, compile_when
 
 PAUSE_BOOKED_MS = 86_400_000  # what falls into a pause is written down at least once a day
@@ -191,6 +191,12 @@ def _on_holidays(state: State, event: ev.HolidaysPut) -> None:
     for schedule in tenant.schedules.values():
         if asked.name in schedule.when.holidays:  # also where only later times are others
             set_rhythm(state, schedule)
+
+
+def _on_chosen(state: State, event: ev.CatchUpChosen) -> None:
+    asked = state.inputs[event.input]
+    assert isinstance(asked, ask.ChooseCatchUp)
+    state.choice = Choice(cast("CatchUp", asked.policy), asked.length_ms, state.now_ms)
 
 
 def _on_moved(state: State, event: ev.ScheduleMoved) -> None:
@@ -422,4 +428,5 @@ SCHEDULE_HANDLERS: dict[type[Any], Callable[[State, Any], None]] = {
     ev.OccurrencesCancelled: _on_cancelled,
     ev.ScheduleMoved: _on_moved,
     ev.HolidaysPut: _on_holidays,
+    ev.CatchUpChosen: _on_chosen,
 }

@@ -1,0 +1,133 @@
+"""`tickwork catchup`: what is late, and what a policy would make of it.
+
+A server that runs is asked. Where none does, its data folder is read as a start would read it, and nothing is
+written: so one can look after an outage, and then choose with `tickwork server --catch-up`.
+"""
+
+import asyncio
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
+
+from tickwork.cli.exits import Ended, Exit
+from tickwork.cli.shared import TO, To, settings
+
+if TYPE_CHECKING:
+    from tickwork.ports import wire
+
+REACH_S = 0.2
+
+
+def catchup(
+    *,
+    preview: Annotated[bool, Parameter(negative="")] = True,  # noqa: ARG001 - there is nothing else to ask for
+    policy: str = "",
+    data: str | None = None,
+    to: To = TO,
+) -> int:
+    """What is late, and what would run, before anything does.
+
+    A server that runs is asked; where none does, the data folder is read. The choice is made at the start: tickwork
+    server --catch-up POLICY.
+
+    Parameters
+    ----------
+    preview
+        It is always a preview; the flag is for scripts that want to say so.
+    policy
+        As if all schedules had this one: none, last, all, coalesce, window:6h or spread:30m; without it, each its own.
+    data
+        Data folder of the server that does not run (TICKWORK_DATA; .tickwork).
+    """
+    from tickwork.cli.screen import console, print_json
+    from tickwork.core.errors import Refused
+    from tickwork.core.lateness import read_policy
+    from tickwork.ports import wire
+
+    if policy:
+        try:
+            read_policy(policy)
+        except Refused as refused:
+            raise Ended(Exit.USAGE, f"--policy: {refused.message}") from None
+    offline = _of_server(to, policy) if data is None else None
+    found = offline if offline is not None else _of_folder(to, policy, data)
+    if to.json:
+        print_json(wire.CatchUps(schedules=tuple(found)))
+        return Exit.OK
+    if not found:
+        console(stderr=True).print("nothing is late")
+        return Exit.OK
+    _show(found, policy)
+    return Exit.OK
+
+
+def _of_server(to: To, policy: str) -> "list[wire.CatchUp] | None":
+    from tickwork.core.errors import Unavailable
+
+    explicit = bool(to.settings().url)
+    try:
+        with to.client(deadline_s=3.0 if explicit else REACH_S) as client:
+            return list(client.catch_ups(policy=policy))
+    except Unavailable:
+        if explicit:
+            raise
+        return None
+
+
+def _of_folder(to: To, policy: str, data: str | None) -> "list[wire.CatchUp]":
+    from tickwork.cli.exits import tell
+    from tickwork.compose.server import DATABASE
+
+    folder = settings({"data": data}).folder
+    if not (folder / DATABASE).is_file():
+        where = f"and {folder} has no {DATABASE}" if data is None else f"{folder} has no {DATABASE}"
+        no_server = f"no server answers at {to.settings().address}, " if data is None else ""
+        code = Exit.UNREACHABLE if data is None else Exit.NOT_FOUND
+        raise Ended(code, f"{no_server}{where}; name a server's data folder with --data")
+    if not to.json:
+        tell(f"no server runs: this is read from {folder}" if data is None else f"this is read from {folder}")
+    return asyncio.run(_read(folder / DATABASE, policy))
+
+
+async def _read(database: Path, policy: str) -> "list[wire.CatchUp]":
+    from tickwork.runtime.ground import PARTITION, TENANT
+    from tickwork.runtime.recovery import recover
+    from tickwork.runtime.scheduleviews import catch_ups
+    from tickwork.stores.sqlite.store import SqliteStore
+    from tickwork.system import SystemClock
+    from tickwork.zonedata import load_zones
+
+    store = SqliteStore(database)
+    await store.open()
+    try:
+        state = (await recover(store, PARTITION, load_zones())).machine.state
+    finally:
+        await store.close()
+    tenant = state.tenants.get(TENANT)
+    return [] if tenant is None else catch_ups(tenant, SystemClock().wall_ms(), policy)
+
+
+def _show(found: "list[wire.CatchUp]", policy: str) -> None:
+    from tickwork.cli.screen import ago, console, safe, table
+
+    rows = [
+        (safe(one.schedule), safe(one.policy), ago(one.late_since), str(one.late), str(one.runs), _runs(one),
+         f"{one.passed} {one.fate}" if one.passed else "-")
+        for one in found
+    ]  # fmt: skip
+    columns = ("schedule", "policy", "late since", ">late", ">would run", "from", "others")
+    console().print(table(columns, rows))
+    runs, late = sum(one.runs for one in found), sum(one.late for one in found)
+    screen = console(stderr=True)
+    screen.print(f"{runs} of {late} late occurrences of {len(found)} schedules would run")
+    if not policy:
+        screen.print("another policy: --policy all, last, none, …; to start with it: tickwork server --catch-up POLICY")
+
+
+def _runs(one: "wire.CatchUp") -> str:
+    from tickwork.cli.screen import safe, when
+
+    if not one.first_run_at:
+        return "-"
+    return when(one.first_run_at) + (f", spread over {safe(one.spread)}" if one.spread else "")

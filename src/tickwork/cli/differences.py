@@ -1,0 +1,165 @@
+"""`tickwork schedules diff`: every occurrence that differs between two sets of schedules, or two versions of tzdata.
+
+Pure arithmetic on this machine; a server is asked only for its own schedules, where no file is named.
+"""
+
+import heapq
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from tickwork.cli.exits import Ended, Exit
+from tickwork.cli.shared import TO, To
+
+if TYPE_CHECKING:
+    from tickwork.cli.schedulefile import ScheduleFile
+    from tickwork.core.calendar import Rhythm
+    from tickwork.core.zones import Zones
+
+DAY_MS = 86_400_000
+DAYS_MAX = 3_660
+
+
+class Differing(msgspec.Struct, frozen=True, kw_only=True):
+    """An occurrence that only one side has."""
+
+    sign: str  # - of the first side, + of the second
+    schedule: str
+    utc: str
+    local: str
+
+
+def diff(*files: Path, days: int = 30, tzdata: Path | None = None, start: str | None = None, to: To = TO) -> int:
+    """Every occurrence that differs between two sets of schedules, or between two versions of tzdata.
+
+    Two files: what their schedules expect. With --tzdata: what one set expects by that data and by our own; the set is
+    a file's, or the server's own. Exit code 1 where something differs.
+
+    Parameters
+    ----------
+    files
+        YAML or JSON, as `apply` takes them.
+    days
+        How many days ahead.
+    tzdata
+        Folder `zoneinfo` of another version of the package tzdata.
+    start
+        Look from this time on (RFC 3339); now, unless given.
+    """
+    from tickwork.cli.screen import print_json
+    from tickwork.core.preview import difference, in_zone
+    from tickwork.core.timetext import instant_ms, instant_text
+    from tickwork.system import SystemClock
+    from tickwork.zonedata import load_zones
+
+    if not 1 <= days <= DAYS_MAX:
+        raise Ended(Exit.USAGE, f"--days is 1 to {DAYS_MAX}")
+    from_ms = instant_ms(start, path="start") if start else SystemClock().wall_ms()
+    ours = load_zones()
+    (before, old_zones), (after, new_zones) = _sides(files, tzdata, ours, to)
+    sides = (before, old_zones), (after, new_zones)
+    first, second = (expected(side, zones, from_ms, from_ms + days * DAY_MS) for side, zones in sides)
+    found: list[Differing] = []
+    for one in difference(first, second):
+        side, zones = sides[0] if one.sign == "-" else sides[1]
+        local = in_zone(zones.get(side.schedules[one.key].timezone), one.at_ms)
+        found.append(Differing(sign=one.sign, schedule=one.key, utc=instant_text(one.at_ms), local=local))
+    versions = (old_zones.version, new_zones.version)
+    if to.json:
+        print_json({"days": days, "tzdata": versions, "differences": found})
+    else:
+        _show(found, days, versions)
+    return Exit.FAILED if found else Exit.OK
+
+
+def expected(side: "ScheduleFile", zones: "Zones", from_ms: int, to_ms: int) -> Iterator[tuple[str, int]]:
+    """What a set expects in a window, by (time, name)."""
+    from tickwork.core.when import compile_when
+    from tickwork.ports.schedulewords import in_words, when_of
+    from tickwork.runtime.ground import TENANT
+
+    holidays = {name: frozenset(dates) for name, dates in side.holidays.items()}
+    rhythms: dict[str, Rhythm] = {}
+    for name, wanted in sorted(side.schedules.items()):
+        with in_words(f"schedules.{name}"):
+            rhythms[name] = compile_when(when_of(wanted), zones, holidays, f"{TENANT}/{name}", path="when")
+    streams = (_stream(name, rhythm, from_ms, to_ms) for name, rhythm in rhythms.items())
+    return ((name, at_ms) for at_ms, name in heapq.merge(*streams))
+
+
+def _stream(name: str, rhythm: "Rhythm", from_ms: int, to_ms: int) -> Iterator[tuple[int, str]]:
+    return ((at_ms, name) for at_ms in rhythm.between(from_ms, to_ms))
+
+
+def _sides(files: tuple[Path, ...], tzdata: Path | None, ours: "Zones", to: To) -> Any:
+    from tickwork.cli.schedulefile import read_schedules
+
+    if tzdata is None:
+        if len(files) != 2:
+            raise Ended(Exit.USAGE, "name two files with schedules, or another version of the zones with --tzdata")
+        return tuple((read_schedules(path), ours) for path in files)
+    if len(files) > 1:
+        raise Ended(Exit.USAGE, "with --tzdata name one file, or none for the schedules of the server")
+    one = read_schedules(files[0]) if files else _live(to)
+    return (one, read_zones(tzdata)), (one, ours)
+
+
+def _live(to: To) -> "ScheduleFile":
+    """The server's schedules; those in the archive expect nothing, and neither do those that the Governor leads."""
+    from rich.progress import track
+
+    from tickwork.cli.schedulefile import ScheduleFile
+    from tickwork.cli.screen import console
+    from tickwork.ports.wire import ScheduleRequest
+
+    screen = console(stderr=True)
+    found: dict[str, ScheduleRequest] = {}
+    with to.client() as client:
+        names = [one.name for one in client.schedules() if one.governed is None]
+        quiet = to.json or not screen.is_terminal
+        for name in track(names, "schedules", console=screen, transient=True, disable=quiet):
+            request = client.schedule(name).request
+            if request is not None:
+                found[name] = request
+        lists: Mapping[str, tuple[str, ...]] = client.holidays()
+    return ScheduleFile(schedules=found, holidays=dict(lists))
+
+
+def read_zones(folder: Path) -> "Zones":
+    """Another version of the data: names from its own files, the version from its source."""
+    from tickwork.core.zones import Zones, names_in_use
+
+    source, table = folder / "tzdata.zi", folder / "zone.tab"
+    if not source.is_file() or not table.is_file():
+        raise Ended(
+            Exit.NOT_FOUND, f"{folder} has no tzdata.zi and zone.tab; name the folder zoneinfo of a tzdata package"
+        )
+    every = sorted(
+        path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file() and _is_zone(path)
+    )
+    text = source.read_text(encoding="utf-8")
+    names, links = names_in_use(every, text, table.read_text(encoding="utf-8"))
+    version = text.partition("\n")[0].removeprefix("# version").strip() or folder.name
+    return Zones(version, names, lambda name: folder.joinpath(*name.split("/")).read_bytes(), links)
+
+
+def _is_zone(path: Path) -> bool:
+    with path.open("rb") as file:
+        return file.read(4) == b"TZif"
+
+
+def _show(found: list[Differing], days: int, versions: tuple[str, str]) -> None:
+    from tickwork.cli.screen import console, safe, table
+
+    about = f" (tzdata {versions[0]} and {versions[1]})" if versions[0] != versions[1] else ""
+    if not found:
+        console(stderr=True).print(f"the same for {days} days{safe(about)}")
+        return
+    rows = [
+        (f"[{'red' if one.sign == '-' else 'green'}]{one.sign}[/]", safe(one.schedule), safe(one.local), one.utc)
+        for one in found
+    ]
+    console().print(table(("", "schedule", "in its zone", "UTC"), rows))
+    console(stderr=True).print(f"{len(found)} occurrences differ within {days} days{safe(about)}")

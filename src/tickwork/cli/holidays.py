@@ -1,0 +1,123 @@
+"""Calendars: lists of holidays, and the zones."""
+
+from pathlib import Path
+
+from cyclopts import App
+
+from tickwork.cli.exits import Ended, Exit
+from tickwork.cli.shared import TO, To
+
+DATES_SHOWN = 5
+
+holidays = App(name="holidays", help_format="plaintext")
+
+
+@holidays.default
+def listed(*, to: To = TO) -> int:
+    """Lists of dates that schedules leave out."""
+    from tickwork.cli.screen import console, print_json, safe, table
+    from tickwork.ports import wire
+
+    with to.client() as client:
+        found = {name: tuple(dates) for name, dates in client.holidays().items()}
+    if to.json:
+        print_json(wire.Holidays(lists=found))
+        return Exit.OK
+    if not found:
+        console(stderr=True).print("no lists of holidays; tickwork holidays put makes one")
+        return Exit.OK
+    rows = [
+        (safe(name), str(len(dates)), ", ".join(dates[:DATES_SHOWN]) + (" …" if len(dates) > DATES_SHOWN else ""))
+        for name, dates in found.items()
+    ]
+    console().print(table(("list", ">dates", ""), rows))
+    return Exit.OK
+
+
+@holidays.command
+def put(name: str, /, *dates: str, to: To = TO) -> int:
+    """Make a list of holidays, or replace it.
+
+    Parameters
+    ----------
+    name
+        Its name.
+    dates
+        Dates (2026-12-25), or a file with one on each line or as a YAML or JSON list.
+    """
+    from tickwork.cli.screen import console, print_json, safe
+
+    if not dates:
+        raise Ended(Exit.USAGE, "name dates, or a file that has them")
+    found = sorted({date for given in dates for date in _dates(given)})
+    with to.client() as client:
+        client.put_holidays(name, found)
+    if to.json:
+        print_json({"name": name, "dates": found})
+    else:
+        console().print(f"{safe(name)}: {len(found)} dates", soft_wrap=True)
+    return Exit.OK
+
+
+@holidays.command
+def delete(name: str, /, *, to: To = TO) -> int:
+    """Remove a list that no schedule names.
+
+    Parameters
+    ----------
+    name
+        Its name.
+    """
+    from tickwork.cli.screen import console, print_json, safe
+
+    with to.client() as client:
+        client.delete_holidays(name)
+    if to.json:
+        print_json({"name": name})
+    else:
+        console().print(f"{safe(name)}: deleted", soft_wrap=True)
+    return Exit.OK
+
+
+def zones(filter: str = "", /, *, to: To = TO) -> int:  # noqa: A002 - the argument's name
+    """The time zones that a schedule may name.
+
+    Parameters
+    ----------
+    filter
+        Only those with this in their name, in any case.
+    """
+    from tickwork.cli.screen import print_json
+    from tickwork.ports import wire
+
+    with to.client() as client:
+        known = client.zones()
+    found = tuple(name for name in known.zones if filter.lower() in name.lower())
+    if to.json:
+        print_json(wire.ZoneNames(zones=found, tzdata=known.tzdata))
+        return Exit.OK
+    if not found:
+        raise Ended(Exit.NOT_FOUND, f"no zone of tzdata {known.tzdata} has {filter!r} in its name")
+    print("\n".join(found))
+    return Exit.OK
+
+
+def _dates(given: str) -> list[str]:
+    """A date itself, or those of a file."""
+    if given[:4].isdigit() and len(given) == len("2026-12-25") and given[4] == "-":
+        return [given]
+    path = Path(given)
+    if path.suffix in (".yaml", ".yml", ".json"):
+        from tickwork.cli.schedulefile import read_document
+
+        found = read_document(path)
+        if not isinstance(found, list) or not all(isinstance(one, str) for one in found):
+            raise Ended(Exit.REFUSED, f"{path}: it must be a list of dates such as 2026-12-25")
+        return found
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError):
+        raise Ended(
+            Exit.NOT_FOUND, f"{given!r} is neither a date such as 2026-12-25 nor a file that can be read"
+        ) from None
+    return [text for line in lines if (text := line.partition("#")[0].strip())]

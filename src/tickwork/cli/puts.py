@@ -1,0 +1,304 @@
+"""Making schedules: one by its flags, or a whole set from a file. What it will do is said every time."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from cyclopts import Parameter
+
+from tickwork.cli.exits import Ended, Exit
+from tickwork.cli.shared import TO, To
+
+if TYPE_CHECKING:
+    from tickwork.ports import wire
+    from tickwork.sdk.client import Client
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class Terms:
+    """Everything that a schedule may be told; the server has the defaults."""
+
+    cron: str | None = None
+    "Five fields, or six with seconds first; macros such as @daily."
+    every: str | None = None
+    "An interval: 5m, PT5M."
+    at: str | None = None
+    "One instant (RFC 3339)."
+    rrule: str | None = None
+    "A recurrence rule of RFC 5545."
+    anchor: str | None = None
+    "Where an interval or a rule counts from (RFC 3339); now, unless given."
+    timezone: str | None = None
+    "A zone such as Europe/Berlin (UTC); tickwork zones lists them."
+    dst_gap: Literal["auto", "shift", "skip", "end"] | None = None
+    "What becomes of a time that does not exist when clocks are changed."
+    dst_overlap: Literal["auto", "first", "second", "both"] | None = None
+    "What becomes of a time that comes twice when clocks are changed."
+    include: Annotated[tuple[str, ...], Parameter(negative="")] = ()
+    "A date that counts in any case; again for each."
+    exclude: Annotated[tuple[str, ...], Parameter(negative="")] = ()
+    "A date that never counts; again for each."
+    business_days: Annotated[bool, Parameter(negative="")] = False
+    "Monday to Friday only."
+    holidays: Annotated[tuple[str, ...], Parameter(negative="")] = ()
+    "A list of holidays to leave out; again for each."
+    start: str | None = None
+    "Due from this time on (RFC 3339)."
+    end: str | None = None
+    "Due before this time (RFC 3339)."
+    max_runs: int | None = None
+    "At most so many runs."
+    input: Annotated[tuple[str, ...], Parameter(negative="")] = ()
+    "An input of each run as name=value, again for each; the value is JSON, or else text."
+    inputs_json: str | None = None
+    "All inputs as a JSON object, @file, or - for standard input."
+    context: str | None = None
+    "What each run gets as its context: JSON, or else text."
+    time_input: str | None = None
+    "The input that gets the scheduled time (scheduled_time)."
+    context_input: str | None = None
+    "The input that gets the context (context)."
+    queue: str | None = None
+    "For nodes that name no queue."
+    priority: int | None = None
+    "Higher goes first."
+    overlap: Literal["allow", "forbid", "replace", "buffer_one", "buffer_all"] | None = None
+    "What happens when the run before still goes on (allow)."
+    buffer: int | None = None
+    "With --overlap buffer_all: how many may wait (100)."
+    catch_up: Literal["none", "last", "all", "window", "coalesce", "spread"] | None = None
+    "What becomes of occurrences that are late (last)."
+    catch_up_window: str | None = None
+    "Of window: how far back; of spread: over how long."
+    catch_up_cap: int | None = None
+    "At most so many late occurrences run (1000)."
+    grace: str | None = None
+    "How late is still on time (1m)."
+    automatic_backfill: Annotated[bool, Parameter(negative="")] = False
+    "Catch up on everything since it last fired, pauses included."
+    jitter: Annotated[bool, Parameter(negative="")] = False
+    "Start a little later, by an amount of its own, so that not all start at once."
+    pause_after: int | None = None
+    "Pause after so many failures in a row."
+    group: str | None = None
+    "A group that is paused and resumed together."
+    description: str | None = None
+    "For people."
+    governed: Annotated[bool, Parameter(negative="")] = False
+    "The Governor decides the next time after each run; hints count."
+    min: str | None = None
+    "With the Governor: at least this long between runs."
+    max: str | None = None
+    "With the Governor: at most this long between runs."
+
+    def given(self) -> dict[str, Any]:
+        """As the client takes them; what was not given is left to the server."""
+        from tickwork.cli.inputs import read_inputs, read_value
+        from tickwork.ports.wire import GovernorRequest
+
+        own = ("input", "inputs_json", "context", "governed", "min", "max")
+        fields = {
+            name: value for name, value in vars(self).items() if name not in own and value not in (None, (), False)
+        }
+        inputs = read_inputs(self.input, self.inputs_json, None)
+        if inputs:
+            fields["inputs"] = inputs
+        if self.context is not None:
+            fields["context"] = read_value(self.context)
+        if self.governed or self.min or self.max:
+            fields["governor"] = GovernorRequest(min=self.min or "", max=self.max or "")
+        said = [name for name in ("cron", "every", "at", "rrule") if name in fields]
+        if len(said) != 1:
+            raise Ended(Exit.USAGE, "say when, with one of --cron, --every, --at and --rrule")
+        return fields
+
+
+TERMS = Terms()
+
+
+def put(
+    name: str,
+    /,
+    *,
+    workflow: str,
+    new: Annotated[bool, Parameter(negative="")] = False,
+    terms: Terms = TERMS,
+    to: To = TO,
+) -> int:
+    """Make a schedule, or replace it; prints what it will do.
+
+    Parameters
+    ----------
+    name
+        Its name.
+    workflow
+        What it runs.
+    new
+        Refuse where there is one of this name.
+    """
+    given = terms.given()
+    with to.client() as client:
+        make = client.create_schedule if new else client.put_schedule
+        return _told(name, make(name, workflow, **given), to, done=True, governed="governor" in given)
+
+
+def preview(name: str = "", /, *, workflow: str = "", terms: Terms = TERMS, to: To = TO) -> int:
+    """What a schedule would do; nothing is made.
+
+    Parameters
+    ----------
+    name
+        The name that it would have: H in its expression stands for times of its own.
+    workflow
+        What it would run.
+    """
+    given = terms.given()
+    with to.client() as client:
+        told = client.preview_schedule(workflow, name=name, **given)
+    return _told(name, told, to, done=False, governed="governor" in given)
+
+
+def apply(
+    file: Path,
+    /,
+    *,
+    owner: str = "",
+    dry_run: Annotated[bool, Parameter(negative="")] = False,
+    to: To = TO,
+) -> int:
+    """Make the schedules of an owner those in a file, all or none; says first what is added, changed and removed.
+
+    Parameters
+    ----------
+    file
+        YAML or JSON: a mapping from name to terms, as `put` takes them.
+    owner
+        Whose schedules these are; those it has and the file lacks are removed.
+    dry_run
+        Only say it.
+    """
+    from tickwork.cli.schedulefile import read_schedules
+    from tickwork.cli.screen import console, print_json
+
+    found = read_schedules(file)
+    owner = owner or found.owner
+    if not owner:
+        raise Ended(
+            Exit.USAGE, "say whose schedules these are, with --owner; what that owner has beside them is removed"
+        )
+    with to.client() as client:
+        _check_holidays(client, found.holidays)
+        changes = _changes(client, owner, found.schedules)
+        if not to.json:
+            console(stderr=not dry_run).print("\n".join(_lines(changes)) or "nothing changes", soft_wrap=True)
+        if not dry_run:
+            client.apply_schedules(owner, found.schedules)
+    if to.json:
+        print_json({"owner": owner, "dry_run": dry_run, **changes})
+    elif not dry_run:
+        console().print(f"applied: {len(found.schedules)} schedules of {owner}", soft_wrap=True, markup=False)
+    return Exit.OK
+
+
+def _told(name: str, told: "wire.SchedulePreview", to: To, *, done: bool, governed: bool) -> int:
+    from tickwork.cli.screen import console, print_json, safe, table, until
+
+    if to.json:
+        print_json(told)
+        return Exit.OK
+    screen = console()
+    screen.print(f"{safe(name) + ': ' if name else ''}{safe(told.says)}", soft_wrap=True)
+    if told.next:
+        screen.print(
+            table(("in its zone", "UTC", "here"), [(safe(x.local), safe(x.utc), until(x.utc)) for x in told.next])
+        )
+    for warning in told.warnings:
+        screen.print(f"[yellow]warning[/] {safe(warning.text)}", soft_wrap=True)
+    if governed:
+        screen.print("[dim]these are its times without the Governor, which decides after each run[/]")
+    if not done:
+        screen.print(f"[dim]nothing was made; times by tzdata {safe(told.tzdata)}[/]")
+    return Exit.OK
+
+
+def _check_holidays(client: "Client", lists: "dict[str, tuple[str, ...]]") -> None:
+    known = client.holidays() if lists else {}
+    for name, dates in lists.items():
+        if tuple(sorted(dates)) != tuple(known.get(name, ())):
+            raise Ended(
+                Exit.REFUSED,
+                f"the list of holidays {name!r} of the file is not the server's; tickwork holidays put {name} puts it",
+            )
+
+
+def _changes(client: "Client", owner: str, wanted: "dict[str, wire.ScheduleRequest]") -> dict[str, Any]:
+    """Names that are added and removed, and of those that change, what."""
+    from tickwork.core.errors import Refused
+
+    owned = [one.name for away in (False, True) for one in client.schedules(archived=away) if one.owner == owner]
+    added: list[str] = []
+    changed: dict[str, dict[str, tuple[Any, Any]]] = {}
+    for name, one in sorted(wanted.items()):
+        try:
+            live = client.schedule(name)
+        except Refused as refused:
+            if refused.code != "unknown_schedule":
+                raise
+            added.append(name)
+            continue
+        fields = _differing(live, one, owner)
+        if fields:
+            changed[name] = fields
+    return {"added": added, "changed": changed, "removed": sorted(name for name in owned if name not in wanted)}
+
+
+def _differing(live: "wire.Schedule", wanted: "wire.ScheduleRequest", owner: str) -> dict[str, tuple[Any, Any]]:
+    """By field, what is and what is wanted, both written in one way."""
+    assert live.request is not None
+    before, after = live.request, _in_one_way(wanted)
+    found = {
+        name: (getattr(before, name), getattr(after, name))
+        for name in after.__struct_fields__
+        if getattr(before, name) != getattr(after, name)
+    }
+    if not after.anchor and (before.every, before.rrule) == (after.every, after.rrule):
+        found.pop("anchor", None)  # an edit of other things leaves it where it is
+    if live.owner != owner:
+        found["owner"] = (live.owner, owner)
+    return found
+
+
+def _in_one_way(wanted: "wire.ScheduleRequest") -> "wire.ScheduleRequest":
+    """Lengths and instants as the server writes them."""
+    import msgspec
+
+    from tickwork.core.timetext import duration_ms, duration_text, instant_ms, instant_text
+
+    fields = {
+        name: duration_text(duration_ms(getattr(wanted, name), path=name))
+        for name in ("every", "catch_up_window", "grace")
+        if getattr(wanted, name)
+    }
+    fields |= {
+        name: instant_text(instant_ms(getattr(wanted, name), path=name))
+        for name in ("at", "anchor", "start", "end")
+        if getattr(wanted, name)
+    }
+    return msgspec.structs.replace(wanted, **fields)
+
+
+def _lines(changes: dict[str, Any]) -> list[str]:
+    from tickwork.cli.screen import safe
+
+    lines = [f"[green]+ {safe(name)}[/]" for name in changes["added"]]
+    for name, fields in changes["changed"].items():
+        said = "; ".join(f"{field} {_short(old)} -> {_short(new)}" for field, (old, new) in fields.items())
+        lines.append(f"[yellow]~ {safe(name)}[/] {said}")
+    return lines + [f"[red]- {safe(name)}[/]" for name in changes["removed"]]
+
+
+def _short(data: Any) -> str:
+    from tickwork.cli.screen import value
+
+    return value(data, characters_max=80) if data not in ("", None, (), {}) else "-"

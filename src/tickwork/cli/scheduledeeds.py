@@ -1,0 +1,222 @@
+"""Deciding about schedules. Each is durable when the command returns, and recorded with who asked."""
+
+from typing import TYPE_CHECKING
+
+from tickwork.cli.exits import Ended, Exit
+from tickwork.cli.shared import TO, To
+
+if TYPE_CHECKING:
+    from tickwork.sdk.client import Client
+
+
+def delete(name: str, /, *, to: To = TO) -> int:
+    """Remove a schedule; its runs go on, and what became of its occurrences stays on record.
+
+    Parameters
+    ----------
+    name
+        Its name.
+    """
+    from tickwork.cli.screen import console, print_json, safe
+
+    with to.client() as client:
+        client.delete_schedule(name)
+    if to.json:
+        print_json({"schedule": name})
+    else:
+        console().print(f"{safe(name)}: deleted", soft_wrap=True)
+    return Exit.OK
+
+
+def pause(name: str = "", /, *, group: str = "", reason: str = "", until: str | None = None, to: To = TO) -> int:
+    """Begin nothing more of a schedule, or of a group of them, until it is resumed.
+
+    Parameters
+    ----------
+    name
+        Its name.
+    group
+        All schedules of this group, instead of one.
+    reason
+        Why; it is recorded and shown.
+    until
+        Resume by itself at this time (RFC 3339); of one schedule only.
+    """
+    _one_of(name, group)
+    with to.client() as client:
+        if group:
+            if until is not None:
+                raise Ended(Exit.USAGE, "the pause of a group ends when it is resumed; leave out --until")
+            client.pause_group(group, reason=reason)
+            return _group_told(group, "paused", to)
+        client.pause_schedule(name, reason=reason, until=until)
+        return _told(client, name, "paused", to)
+
+
+def resume(name: str = "", /, *, group: str = "", to: To = TO) -> int:
+    """Go on with a paused schedule or group, from now.
+
+    Parameters
+    ----------
+    name
+        Its name.
+    group
+        All schedules of this group, instead of one.
+    """
+    _one_of(name, group)
+    with to.client() as client:
+        if group:
+            client.resume_group(group)
+            return _group_told(group, "resumed", to)
+        client.resume_schedule(name)
+        return _told(client, name, "resumed", to)
+
+
+def archive(name: str, /, *, to: To = TO) -> int:
+    """Put a schedule away with its history; it fires no more.
+
+    Parameters
+    ----------
+    name
+        Its name.
+    """
+    with to.client() as client:
+        client.archive_schedule(name)
+        return _told(client, name, "archived", to)
+
+
+def restore(name: str, /, *, to: To = TO) -> int:
+    """Take a schedule back from the archive.
+
+    Parameters
+    ----------
+    name
+        Its name.
+    """
+    with to.client() as client:
+        client.restore_schedule(name)
+        return _told(client, name, "restored", to)
+
+
+def reset_failures(name: str, /, *, to: To = TO) -> int:
+    """Count the failures of a schedule from zero again.
+
+    Parameters
+    ----------
+    name
+        Its name.
+    """
+    with to.client() as client:
+        client.reset_failures(name)
+        return _told(client, name, "failures reset", to)
+
+
+def trigger(name: str, /, *, to: To = TO) -> int:
+    """Begin one run of a schedule now, beside its times; print the run's id.
+
+    Parameters
+    ----------
+    name
+        Its name.
+    """
+    return _fired(name, to, test=False)
+
+
+def try_(name: str, /, *, to: To = TO) -> int:
+    """Begin one run as the schedule would, without touching the schedule: nothing counts it.
+
+    Parameters
+    ----------
+    name
+        Its name.
+    """
+    return _fired(name, to, test=True)
+
+
+def hint(
+    name: str,
+    /,
+    *,
+    every: str | None = None,
+    at: str | None = None,
+    ttl: str = "1h",
+    reason: str = "",
+    cost: int = 0,
+    to: To = TO,
+) -> int:
+    """Advise the Governor of a schedule: run at this interval, or once at this time.
+
+    Parameters
+    ----------
+    name
+        Its name.
+    every
+        The interval: 30s, PT30S.
+    at
+        The one time (RFC 3339).
+    ttl
+        How long the hint counts.
+    reason
+        Why; it is recorded and shown.
+    cost
+        What the advice did cost, in whatever the adviser counts.
+    """
+    if every is None and at is None:
+        raise Ended(Exit.USAGE, "a hint has --every, --at, or both; tickwork schedules clear-hints takes hints back")
+    with to.client() as client:
+        client.hint(name, interval=every, at=at, ttl=ttl, reason=reason, cost=cost)
+        return _told(client, name, "hint taken", to)
+
+
+def clear_hints(name: str, /, *, to: To = TO) -> int:
+    """Take all hints for a schedule back; its own times count again.
+
+    Parameters
+    ----------
+    name
+        Its name.
+    """
+    with to.client() as client:
+        client.clear_hints(name)
+        return _told(client, name, "hints cleared", to)
+
+
+def _one_of(name: str, group: str) -> None:
+    if bool(name) is bool(group):
+        raise Ended(Exit.USAGE, "name one schedule, or a group with --group")
+
+
+def _fired(name: str, to: To, *, test: bool) -> int:
+    from tickwork.cli.screen import print_json
+    from tickwork.ports import wire
+
+    with to.client() as client:
+        run_id = client.trigger_schedule(name, test=test)
+    if to.json:
+        print_json(wire.Triggered(run_id=run_id))
+    else:
+        print(run_id)
+    return Exit.OK
+
+
+def _group_told(group: str, what: str, to: To) -> int:
+    from tickwork.cli.screen import console, print_json, safe
+
+    if to.json:
+        print_json({"group": group})
+    else:
+        console().print(f"group {safe(group)}: {what}", soft_wrap=True)
+    return Exit.OK
+
+
+def _told(client: "Client", name: str, what: str, to: To) -> int:
+    from tickwork.cli.screen import console, print_json, safe, until
+
+    one = client.schedule(name)
+    if to.json:
+        print_json(one)
+        return Exit.OK
+    by = f" ({one.governed.source})" if one.governed is not None and one.governed.source else ""
+    rest = f"next {until(one.next_at)}{safe(by)}" if one.next_at else "nothing is due"
+    console().print(f"{safe(name)}: {safe(what)}; {rest}", soft_wrap=True)
+    return Exit.OK

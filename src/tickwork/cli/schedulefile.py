@@ -1,0 +1,101 @@
+"""A set of schedules in a file, as YAML or JSON.
+
+The file is a mapping from name to what `tickwork schedules put` takes, or an object with `schedules` and, beside it,
+`owner` and `holidays`. Dates and times stay the texts that they are; a name that stands twice is refused.
+"""
+
+import json
+from collections.abc import Hashable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import yaml
+
+from tickwork.cli.exits import Ended, Exit
+from tickwork.ports.wire import ScheduleRequest
+
+BYTES_MAX = 16 * 1024 * 1024
+
+
+class ScheduleFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    owner: str = ""
+    schedules: dict[str, ScheduleRequest] = {}
+    holidays: dict[str, tuple[str, ...]] = {}  # lists that the schedules name, for those who only look
+
+
+class _Loader(yaml.SafeLoader):  # type: ignore[misc]  # the package ships no types
+    """Plain values only: no dates, because a schedule has them as texts."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+        names = [self.construct_object(key, deep=True) for key, _ in node.value]
+        twice = sorted({str(name) for name in names if names.count(name) > 1})
+        if twice:
+            raise yaml.constructor.ConstructorError(None, None, f"{twice[0]!r} stands twice", node.start_mark)
+        found: dict[Hashable, Any] = super().construct_mapping(node, deep=deep)
+        return found
+
+
+_Loader.yaml_implicit_resolvers = {
+    sign: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
+    for sign, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+
+
+def read_schedules(path: Path) -> ScheduleFile:
+    found = read_document(path)
+    if not isinstance(found, dict):
+        raise Ended(Exit.REFUSED, f"{path}: it must be a mapping from a schedule's name to its terms")
+    whole = found if isinstance(found.get("schedules", None), dict) else {"schedules": found}
+    if "workflow" in whole["schedules"]:
+        raise Ended(Exit.REFUSED, f"{path}: this is one schedule without its name; write NAME: and indent the rest")
+    try:
+        return msgspec.convert(whole, ScheduleFile)
+    except msgspec.ValidationError as error:
+        message, _, place = str(error).partition(" - at `$")
+        where = _named(place.strip(".`"), whole)
+        raise Ended(Exit.REFUSED, f"{path}: {where}{': ' if where else ''}{message}") from None
+
+
+def read_document(path: Path) -> Any:
+    """The plain values of a YAML or JSON file."""
+    try:
+        text = path.read_bytes()[:BYTES_MAX].decode("utf-8")
+    except OSError as error:
+        raise Ended(Exit.NOT_FOUND, f"{path} cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise Ended(Exit.REFUSED, f"{path} is not a text in UTF-8") from None
+    try:
+        if path.suffix == ".json":
+            return json.loads(text, object_pairs_hook=_once)
+        loader = _Loader(text)
+        try:
+            return loader.get_single_data()
+        finally:
+            loader.dispose()
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        line = f" (line {mark.line + 1})" if mark is not None else ""
+        raise Ended(Exit.REFUSED, f"{path}{line}: {error.problem or 'it is not YAML'}") from None
+    except (ValueError, RecursionError, yaml.YAMLError) as error:
+        raise Ended(Exit.REFUSED, f"{path}: {' '.join(str(error).split())}") from None
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    names = [name for name, _ in pairs]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise ValueError(f"{twice[0]!r} stands twice")
+    return dict(pairs)
+
+
+def _named(place: str, whole: dict[str, Any]) -> str:
+    """`schedules[...].cron` says nothing of which: the first entry that cannot be read alone is the one."""
+    if not place.startswith("schedules[...]"):
+        return place
+    for name, one in whole["schedules"].items():
+        try:
+            msgspec.convert(one, ScheduleRequest)
+        except msgspec.ValidationError:
+            return f"schedules.{name}{place.removeprefix('schedules[...]')}"
+    return place

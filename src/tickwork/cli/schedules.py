@@ -1,0 +1,270 @@
+"""`tickwork schedules`: what is due when, what became of it, and why.
+
+The command by itself lists them; every deed is a command under it.
+"""
+
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import App, Parameter
+
+from tickwork.cli import puts
+from tickwork.cli import scheduledeeds as deeds
+from tickwork.cli.differences import diff
+from tickwork.cli.exits import Exit
+from tickwork.cli.shared import TO, To
+
+if TYPE_CHECKING:
+    from rich.tree import Tree
+
+    from tickwork.ports import wire
+
+TIMES_SHOWN = 10
+LOOKED_DAYS = (1, 31, 366, 3_660)  # ten times are sought so far ahead, one after the other
+
+schedules = App(name="schedules", help_format="plaintext")
+for _deed in (
+    puts.put,
+    puts.preview,
+    puts.apply,
+    deeds.delete,
+    deeds.pause,
+    deeds.resume,
+    deeds.archive,
+    deeds.restore,
+    deeds.reset_failures,
+    deeds.trigger,
+    deeds.hint,
+    deeds.clear_hints,
+    diff,
+):
+    schedules.command(_deed)
+schedules.command(deeds.try_, name="test")
+
+
+@schedules.default
+def listed(
+    *,
+    group: str = "",
+    archived: Annotated[bool, Parameter(negative="")] = False,
+    to: To = TO,
+) -> int:
+    """The schedules, and when each is due next.
+
+    Parameters
+    ----------
+    group
+        Of this group only.
+    archived
+        Those in the archive, instead of the others.
+    """
+    from tickwork.cli.screen import ago, console, print_json, safe, table, until
+    from tickwork.ports import wire
+
+    with to.client() as client:
+        found = tuple(client.schedules(group=group, archived=archived))
+    if to.json:
+        print_json(wire.Schedules(schedules=found))
+        return Exit.OK
+    if not found:
+        where = " in the archive" if archived else f" in the group {safe(group)}" if group else ""
+        console(stderr=True).print(f"no schedules{where}; tickwork schedules put makes one")
+        return Exit.OK
+    rows = [
+        (safe(one.name), safe(one.workflow), safe(_times(one)), until(one.next_at), ago(one.last_fired_at),
+         ago(one.last_success_at), f"{one.fates.ran}/{one.fates.skipped}/{one.fates.missed}", _state(one))
+        for one in found
+    ]  # fmt: skip
+    columns = ("schedule", "workflow", "times", "next", "last fired", "last success", ">ran/skipped/missed", "state")
+    console().print(table(columns, rows))
+    return Exit.OK
+
+
+@schedules.command
+def show(name: str, /, *, to: To = TO) -> int:
+    """A schedule with its terms, its next ten times, its fates, and what the Governor decided.
+
+    Parameters
+    ----------
+    name
+        Its name.
+    """
+    from tickwork.cli.screen import console, print_json
+
+    with to.client() as client:
+        one = client.schedule(name)
+        if to.json:
+            print_json(one)
+            return Exit.OK
+        times: tuple[wire.Due, ...] = ()
+        for days in LOOKED_DAYS if one.next_at else ():
+            times = tuple(client.upcoming(days=days, schedule=name))[:TIMES_SHOWN]
+            if len(times) == TIMES_SHOWN:
+                break
+    console().print(_tree(one, times))
+    return Exit.OK
+
+
+@schedules.command(name="next")
+def upcoming(*, days: int = 30, schedule: str = "", to: To = TO) -> int:
+    """What is expected in the days to come, as a calendar.
+
+    Parameters
+    ----------
+    days
+        How many days.
+    schedule
+        Of this schedule only.
+    """
+    from tickwork.cli.exits import Ended
+    from tickwork.cli.screen import clock, console, day, print_json, safe, table
+    from tickwork.ports import wire
+
+    if not 1 <= days <= LOOKED_DAYS[-1]:
+        raise Ended(Exit.USAGE, f"--days is 1 to {LOOKED_DAYS[-1]}")
+    with to.client() as client:
+        found = tuple(client.upcoming(days=days, schedule=schedule))
+    if to.json:
+        print_json(wire.Upcoming(occurrences=found))
+        return Exit.OK
+    if not found:
+        console(stderr=True).print(f"nothing is expected within {days} days")
+        return Exit.OK
+    rows, before = [], ""
+    for one in found:
+        today = day(one.utc)
+        rows.append((f"[bold]{today}[/]" if today != before else "", clock(one.utc), safe(one.schedule), one.local))
+        before = today
+    console().print(table(("day", "time", "schedule", "in its zone"), rows))
+    return Exit.OK
+
+
+@schedules.command
+def history(name: str, /, *, start: str | None = None, end: str | None = None, to: To = TO) -> int:
+    """What became of a schedule's occurrences: ranges of neighbours that share a fate, oldest first.
+
+    Parameters
+    ----------
+    name
+        Its name; also of one that was deleted.
+    start
+        From this time on (RFC 3339).
+    end
+        Before this time (RFC 3339).
+    """
+    from tickwork.cli.screen import console, print_json, safe, table, tinted, when
+    from tickwork.ports import wire
+
+    with to.client() as client:
+        found = tuple(client.occurrences(name, start=start, end=end))
+    if to.json:
+        print_json(wire.Occurrences(occurrences=found))
+        return Exit.OK
+    if not found:
+        console(stderr=True).print(f"nothing is recorded of {safe(name)} in this time")
+        return Exit.OK
+    rows = [
+        (when(one.from_at), when(one.to_at) if one.count > 1 else "", str(one.count), tinted(one.fate),
+         safe(one.cause) + (f" (backfill {one.backfill})" if one.backfill else ""))
+        for one in found
+    ]  # fmt: skip
+    console().print(table(("from", "to", ">count", "fate", "cause"), rows))
+    return Exit.OK
+
+
+def _times(one: "wire.Schedule") -> str:
+    return one.expression if one.timezone == "UTC" else f"{one.expression} {one.timezone}"
+
+
+def _state(one: "wire.Schedule") -> str:
+    from tickwork.cli.screen import safe, when
+
+    words = []
+    if one.broken:
+        words.append(f"[red]broken[/]: {safe(one.broken)}")
+    if one.archived:
+        words.append("[dim]archived[/]")
+    if one.paused and not one.archived:
+        until_ = f" until {when(one.paused_until)}" if one.paused_until else ""
+        reason = f": {safe(one.pause_reason)}" if one.pause_reason not in ("", "paused") else ""
+        words.append(f"[yellow]paused[/]{until_}{reason}")
+    if one.failures:
+        words.append(f"[red]{one.failures} failed in a row[/]")
+    if one.active:
+        words.append(f"[cyan]{one.active} running[/]")
+    if one.buffered:
+        words.append(f"{one.buffered} waiting")
+    return ", ".join(words) or "[green]active[/]"
+
+
+def _tree(one: "wire.Schedule", times: "tuple[wire.Due, ...]") -> "Tree":
+    from rich.tree import Tree
+
+    from tickwork.cli.screen import ago, safe, table, until, when
+
+    tree = Tree(f"[bold]{safe(one.name)}[/]  {_state(one)}")
+    if one.description:
+        tree.add(safe(one.description))
+    tree.add(f"workflow {safe(one.workflow)}" + (f", declared by {safe(one.owner)}" if one.owner else ""))
+    says = one.says if one.says.startswith(one.expression) else f"{_times(one)}  ({one.says})"
+    tree.add(f"times {safe(says if one.says else _times(one))}")
+    _add_terms(tree, one)
+    tree.add(f"next {until(one.next_at)}" + (f", starts {when(one.starts_at)} by its jitter" if one.starts_at else ""))
+    tree.add(f"last fired {ago(one.last_fired_at)}; last success {ago(one.last_success_at)}")
+    fates = one.fates
+    tree.add(
+        f"fates {fates.ran} ran, {fates.coalesced} coalesced, {fates.skipped} skipped, {fates.missed} missed, "
+        f"{fates.cancelled} cancelled"
+    )
+    if one.governed is not None:
+        _add_governed(tree, one.governed)
+    if times:
+        rows = [(safe(each.local), safe(each.utc), until(each.utc)) for each in times]
+        tree.add("next times").add(table((f"in {one.timezone}", "UTC", "here"), rows))
+    return tree
+
+
+def _add_terms(tree: "Tree", one: "wire.Schedule") -> None:
+    from tickwork.cli.screen import safe, value
+
+    asked = one.request
+    terms = [
+        f"overlap {one.overlap}",
+        f"catch-up {'all (automatic backfill)' if one.automatic_backfill else one.catch_up}",
+    ]
+    if asked is not None:
+        terms[1] += f" {asked.catch_up_window}" if asked.catch_up_window else ""
+        terms.append(f"at most {asked.catch_up_cap} late ones" if not one.automatic_backfill else "")
+        terms.append(f"grace {asked.grace}" if asked.grace else "no grace")
+        terms.append(f"pause after {asked.pause_after} failures" if asked.pause_after else "")
+        terms.append(f"priority {asked.priority}" if asked.priority is not None else "")
+        terms.append(f"at most {asked.max_runs} runs" if asked.max_runs else "")
+    terms += ["jitter" if one.jitter else "", f"queue {safe(one.queue)}" if one.queue else ""]
+    terms.append(f"group {safe(one.group)}" if one.group else "")
+    tree.add(", ".join(filter(None, terms)))
+    if asked is not None and asked.inputs:
+        tree.add(f"inputs {value(asked.inputs, characters_max=500)}")
+    if asked is not None and asked.context is not None:
+        tree.add(f"context {value(asked.context, characters_max=500)}")
+
+
+def _add_governed(tree: "Tree", governed: "wire.Governed") -> None:
+    from tickwork.cli.screen import safe, until, when
+
+    limits = [
+        f"at least {governed.min} apart" if governed.min else "",
+        f"at most {governed.max}" if governed.max else "",
+    ]
+    said = ", ".join(filter(None, limits))
+    branch = tree.add(f"Governor: by {safe(governed.source) or 'nothing yet'}" + (f" ({said})" if said else ""))
+    for source, at in governed.candidates:
+        chosen = " [green]chosen[/]" if source == governed.source else ""
+        branch.add(f"candidate {safe(source)} {until(at)}{chosen}")
+    if governed.failures:
+        branch.add(f"{governed.failures} failures in a row")
+    hints = governed.hints
+    if hints is not None:
+        said = " and ".join(filter(None, (f"every {hints.interval}" if hints.interval else "",
+                                          f"at {when(hints.at)}" if hints.at else "")))  # fmt: skip
+        why = f": {safe(hints.reason)}" if hints.reason else ""
+        cost = f", cost {hints.cost}" if hints.cost else ""
+        branch.add(f"hint {said} by {safe(hints.by)}{why} (expires {until(hints.expires_at)}{cost})")
