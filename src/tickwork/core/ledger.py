@@ -333,9 +333,13 @@ class Ledger:
 
     def _look_at(self, number: int) -> None:
         account = self._accounts.get(number)
-        if account is None or number in self._overdue or not self._is_overdue(number, account):
+        if account is None:
             return
-        self._overdue[number] = (account.next_ms, self._state.tick)
+        if self._state.schedules.get(number) is None:
+            self._differ(number, "it went without a word")
+            self._accounts.remove(number)
+        elif number not in self._overdue and self._is_overdue(number, account):
+            self._overdue[number] = (account.next_ms, self._state.tick)
 
     def _is_overdue(self, number: int, account: Account) -> bool:
         now_ms = self._state.now_ms
