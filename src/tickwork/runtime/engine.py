@@ -75,6 +75,9 @@ class Engine(Commands, Questions):
         if self._own_process:
             self._spawn(self._tidy())
         self._take_up()
+        if self.state.schedules.blocks and self.state.zones_version != self._zones.version:
+            # Their next times may be by other data. Told anew once too often, they stay as they are.
+            self._live.ask([ask.NewZones(self._zones.version)])
         if TENANT not in self.state.tenants:
             await self._command(ask.PutTenant("engine", TENANT))
         if "default" not in self.state.queues:

@@ -193,6 +193,12 @@ def _on_holidays(state: State, event: ev.HolidaysPut) -> None:
             set_rhythm(state, schedule)
 
 
+def _on_zones(state: State, event: ev.ZonesNoted) -> None:
+    asked = state.inputs[event.input]
+    assert isinstance(asked, ask.NewZones)
+    state.zones_version = asked.version
+
+
 def _on_moved(state: State, event: ev.ScheduleMoved) -> None:
     schedule = state.schedules[event.schedule]
     close_span(state, schedule)
@@ -422,4 +428,5 @@ SCHEDULE_HANDLERS: dict[type[Any], Callable[[State, Any], None]] = {
     ev.OccurrencesCancelled: _on_cancelled,
     ev.ScheduleMoved: _on_moved,
     ev.HolidaysPut: _on_holidays,
+    ev.ZonesNoted: _on_zones,
 }
