@@ -3,8 +3,8 @@
 import asyncio
 
 import pytest
-
 from house import House, task
+
 from tickwork.api.metrics import exposition
 from tickwork.core import events as ev
 from tickwork.core import inputs as inp
