@@ -424,7 +424,8 @@ class History:
                 *self.some_backfill(tenant), rng.choice(["pause", "pause", "resume", "resume", "cancel"])
             ),
             inp.Advise(
-                *self.some_governed(tenant, name), rng.choice([None, 1_500]), rng.choice([None, now_ms + 700]), 4_000
+                *self.some_governed(tenant, name), rng.choice([None, 1_500]), rng.choice([None, now_ms + 700]), 4_000,
+                "load",
             ),
             inp.Advise(*self.some_governed(tenant, name), clear=True),
             inp.Pause(BY, "schedule", tenant, name, "rest", rng.choice([None, now_ms + 5_000])),

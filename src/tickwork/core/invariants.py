@@ -220,26 +220,25 @@ def schedules(state: State) -> Iterator[str]:
 
 
 def _schedule(state: State, schedule: Schedule) -> Iterator[str]:
-    held = is_held(schedule)
-    waits = bool(schedule.next_ms) or schedule.late is not None or may_unbuffer(schedule) or must_pause(schedule)
-    if schedule.governing is None and waits and not held and not schedule.due:
-        yield "something is expected, and nobody will look"
-    if schedule.governing is not None and not (held or schedule.active or schedule.broken or schedule.due):
-        if schedule.decision is None or schedule.ended or schedule.next_ms:
+    held, due, next_ms = is_held(schedule), schedule.due, schedule.next_ms
+    busy = schedule.late is not None or may_unbuffer(schedule) or must_pause(schedule)
+    if schedule.governing is not None:
+        quiet = held or schedule.active or schedule.broken or due
+        if not quiet and (schedule.decision is None or schedule.ended or next_ms):
             yield "the Governor is not asked, or not heard"
-    if schedule.due and not held and schedule.governing is None and schedule.late is None:
-        if schedule.next_ms and schedule.due > state.tick + 1 and not may_unbuffer(schedule):
-            at = max(state.settings.clock.tick_at(schedule.next_ms + schedule.wait_ms), state.tick + 1)
-            if schedule.due != at:
-                yield f"it is due at tick {at} and will be looked at in tick {schedule.due}"
+    elif not held:
+        wanted = max(state.settings.clock.tick_at(next_ms + schedule.wait_ms), state.tick + 1) if next_ms else 0
+        wanted = state.tick + 1 if busy else wanted
+        if wanted != due and not 0 < due <= state.tick:  # what did not fit into this tick comes first in the next
+            yield f"it wants a look in tick {wanted} and gets one in {due}"
     late = schedule.late
-    if late is not None and not (0 < schedule.next_ms <= late.to_ms <= state.now_ms):
-        yield f"it catches up until {late.to_ms} while {schedule.next_ms} is next"
+    if late is not None and not 0 < next_ms <= late.to_ms <= state.now_ms:
+        yield f"it catches up until {late.to_ms} while {next_ms} is next"
     if schedule.fired > schedule.fates[0]:
         yield f"it fired {schedule.fired} times and {schedule.fates[0]} occurrences ran"
-    if schedule.terms.runs_max and schedule.fired + len(schedule.buffer) >= schedule.terms.runs_max:
-        if schedule.next_ms and schedule.governing is None:
-            yield f"{schedule.terms.runs_max} runs were to be all, and {schedule.next_ms} is still expected"
+    runs_max = schedule.terms.runs_max if schedule.governing is None else 0
+    if runs_max and schedule.fired + len(schedule.buffer) >= runs_max and next_ms:
+        yield f"{runs_max} runs were to be all, and {next_ms} is still expected"
     if not 0 <= schedule.wait_ms <= SCHEDULE_JITTER_MS_MAX:
         yield f"its next start is {schedule.wait_ms} ms late by jitter"
 

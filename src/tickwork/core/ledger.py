@@ -1,12 +1,13 @@
 """The ledger: second books about every expected occurrence, kept from what was announced and what was recorded.
 
 It hears the events of each tick and knows nothing of why they were decided: neither cron nor policies nor the
-Governor's rules. Of a schedule it keeps the one time that was announced as next. Whatever becomes of an occurrence must
-begin exactly there, and announce what follows: so none has two fates, and none has no fate. Its own counts are compared with
-those of the schedules that a tick touched. What does not fit is a difference: a defect of ours, never of a user.
+Governor's rules. Of a schedule it keeps the one time that was announced as next. Whatever becomes of an occurrence
+must begin exactly there, and announce what follows: so none has two fates, and none has no fate. Its own counts are
+compared with those of the schedules that a tick touched. What does not fit is a difference: a defect of ours, never
+of a user.
 
-An occurrence that nobody ever speaks of again makes no event. So each tick also looks at a few schedules in turn for times
-that are long past.
+An occurrence that nobody ever speaks of again makes no event. So each tick also looks at a few schedules in turn for
+times that are long past.
 """
 
 from collections.abc import Callable, Iterator
@@ -333,9 +334,13 @@ class Ledger:
 
     def _look_at(self, number: int) -> None:
         account = self._accounts.get(number)
-        if account is None or number in self._overdue or not self._is_overdue(number, account):
+        if account is None:
             return
-        self._overdue[number] = (account.next_ms, self._state.tick)
+        if self._state.schedules.get(number) is None:
+            self._differ(number, "it went without a word")
+            self._accounts.remove(number)
+        elif number not in self._overdue and self._is_overdue(number, account):
+            self._overdue[number] = (account.next_ms, self._state.tick)
 
     def _is_overdue(self, number: int, account: Account) -> bool:
         now_ms = self._state.now_ms

@@ -474,6 +474,7 @@ class State(msgspec.Struct, eq=False):
     shed: Shed = msgspec.field(default_factory=Shed)
     stamp: int = 0  # tick that a run wanted now is noted with
     choice: Choice | None = None  # how to catch up with what was late when it was made
+    zones_version: str = ""  # of the zone data by which next times were last told anew; "": never
     # ---- found again from the fields above
     wheel: Wheel = msgspec.field(default_factory=Wheel)
     worker_bits: int = 0  # worker numbers in use; they are given again

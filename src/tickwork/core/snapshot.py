@@ -100,7 +100,8 @@ def encode_header(state: State) -> bytes:
         Header(
             settings=state.settings,
             partition=_row(state, _SCALARS)
-            | {"capacity": state.capacity, "shed": [shed.on, shed.lag_ms, shed.stirred], "choice": state.choice},
+            | {"capacity": state.capacity, "shed": [shed.on, shed.lag_ms, shed.stirred], "choice": state.choice}
+            | ({"zones_version": state.zones_version} if state.zones_version else {}),
             tenants=[_tenant_row(tenant) for _, tenant in _sorted(state.tenants)],
             queues=[_row(queue.gauge, _GAUGE) for _, queue in _sorted(state.queues)],
             labels=[{"label": label, **_row(gauge, _GAUGE)} for label, gauge in _sorted(state.label_gauges)],
@@ -188,6 +189,7 @@ def _restore(header: Header, pieces: Snapshot, zones: Zones) -> State:
 def _restore_partition(state: State, header: Header, documents: Iterable[tuple[str, bytes]]) -> None:
     _set(state, header.partition, _SCALARS)
     state.capacity = _tuple(header.partition["capacity"])
+    state.zones_version = header.partition.get("zones_version", "")
     state.shed = Shed()
     state.shed.on, state.shed.lag_ms, state.shed.stirred = header.partition["shed"]
     state.choice = msgspec.convert(header.partition.get("choice"), Choice | None)  # older headers have none

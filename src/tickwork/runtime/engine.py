@@ -79,6 +79,9 @@ class Engine(Commands, Questions):
         self._take_up()
         if chosen is not None:
             await chosen.done
+        if self.state.schedules.blocks and self.state.zones_version != self._zones.version:
+            # Their next times may be by other data. Told anew once too often, they stay as they are.
+            self._live.ask([ask.NewZones(self._zones.version)])
         if TENANT not in self.state.tenants:
             await self._command(ask.PutTenant("engine", TENANT))
         if "default" not in self.state.queues:

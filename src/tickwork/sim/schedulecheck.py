@@ -1,8 +1,8 @@
 """The schedule checker: did every schedule do what it was told, found out without any of the product's time rules?
 
-Cron and zones are its own, slow and plain: each local day is asked whether it fits, each time of day of the expression is
-turned into instants by the standard library over the tzdata package. Policies are applied to what these give. Runs are
-compared twice: by the time in their id, and by their starts alone, so that ids that lie are found as well.
+Cron and zones are its own, slow and plain: each local day is asked whether it fits, each time of day of the expression
+is turned into instants by the standard library over the tzdata package. Policies are applied to what these give. Runs
+are compared twice: by the time in their id, and by their starts alone, so that ids that lie are found as well.
 """
 
 from bisect import bisect_left, bisect_right
@@ -193,7 +193,7 @@ def nominal_of(run_id: str, name: str) -> int:
 
 
 def expectations(life: Life, stops: Sequence[tuple[int, int]], end_ms: int, slack_ms: int) -> list[Expected]:
-    """Each nominal time with its fate, by what the schedule was told when. A stop is (last tick, first tick after it)."""
+    """Each nominal time with its fate, by what the schedule was told when. A stop: its last tick and the next."""
     found: list[Expected] = []
     for told, after in zip(life.told, [*(one.at_ms for one in life.told[1:]), end_ms], strict=True):
         if told.rule is not None:

@@ -69,5 +69,4 @@ HANDLERS: dict[type[Any], Callable[[State, Any], None]] = {
     ev.Duplicate: _nothing,
     ev.GapNoted: _nothing,
     ev.PolicyDecided: _nothing,
-    ev.ZonesNoted: _nothing,
 }

@@ -199,6 +199,12 @@ def _on_chosen(state: State, event: ev.CatchUpChosen) -> None:
     state.choice = Choice(cast("CatchUp", asked.policy), asked.length_ms, state.now_ms)
 
 
+def _on_zones(state: State, event: ev.ZonesNoted) -> None:
+    asked = state.inputs[event.input]
+    assert isinstance(asked, ask.NewZones)
+    state.zones_version = asked.version
+
+
 def _on_moved(state: State, event: ev.ScheduleMoved) -> None:
     schedule = state.schedules[event.schedule]
     close_span(state, schedule)
@@ -429,4 +435,5 @@ SCHEDULE_HANDLERS: dict[type[Any], Callable[[State, Any], None]] = {
     ev.ScheduleMoved: _on_moved,
     ev.HolidaysPut: _on_holidays,
     ev.CatchUpChosen: _on_chosen,
+    ev.ZonesNoted: _on_zones,
 }

@@ -1,0 +1,197 @@
+"""Defects of schedules that the ledger, the invariants or a closer look found, each with the case that shows it."""
+
+import pytest
+
+from driver import BY, Driver, T, task
+from tickwork.core import inputs as inp
+from tickwork.core.events import OccurrencesPassed, RunScheduled
+from tickwork.core.invariants import violations
+from tickwork.core.ledger import Ledger
+from tickwork.core.machine import Machine
+from tickwork.core.schedule import Fate, Governing, Terms
+from tickwork.core.snapshot import capture, digest, restore
+from tickwork.core.when import When
+from tickwork.core.zones import Zones
+from tickwork.zonedata import load_zones
+
+MINUTE, HOUR, DAY = 60_000, 3_600_000, 86_400_000
+ORIGIN = 1_800_000_000_000  # 2027-01-15T08:00:00Z, a Friday
+
+
+def flow(**more):
+    driver = Driver(**more)
+    driver.define("flow", task("a"))
+    driver.ledger = Ledger(driver.state)
+    true = driver._apply
+
+    def watched(tick, asked):
+        outcome = true(tick, asked)
+        driver.ledger.observe(asked[: outcome.taken], outcome.events)
+        assert driver.ledger.take_found() == [] and violations(driver.state) == []
+        return outcome
+
+    driver._apply = watched
+    return driver
+
+
+def put(name="s", governing=None, **more):
+    words = {word: more.pop(word) for word in ("cron", "every_ms", "anchor_ms", "zone", "holidays") if word in more}
+    return inp.PutSchedule(BY, T, name, "flow", When(**words), Terms(**more), governing=governing)
+
+
+def minutes(driver):
+    return [(event.due_ms - ORIGIN) // MINUTE for event in driver.events(RunScheduled) if event.way != "trigger"]
+
+
+def fates(driver, name="s"):
+    return driver.state.tenants[T].schedules.get(name).fates
+
+
+@pytest.mark.parametrize("overlap", ["buffer_one", "buffer_all", "allow", "forbid", "replace"])
+def test_what_waits_for_its_turn_counts_towards_the_runs_it_may_have(overlap):
+    driver = flow()
+    driver.expect(put(cron="* * * * *", overlap=overlap, runs_max=3))
+    for _ in range(12):
+        driver.advance(MINUTE)
+        if driver.tick > 5 * MINUTE:
+            driver.finish_all()
+
+    assert len(minutes(driver)) == 3
+
+
+def test_an_edit_that_leaves_fewer_runs_than_wait_expects_no_more():
+    driver = flow()
+    driver.expect(put(cron="* * * * *", overlap="buffer_all"))
+    driver.advance(4 * MINUTE)
+    driver.expect(put(cron="* * * * *", overlap="buffer_all", runs_max=4))
+    driver.advance(4 * MINUTE)
+    driver.finish_all()
+
+    assert minutes(driver) == [1, 2, 3, 4]
+
+
+@pytest.mark.proves("I20")
+@pytest.mark.parametrize("deed", ["edit", "remove"])
+def test_an_occurrence_in_the_very_tick_of_an_edit_or_removal_of_a_paused_schedule_has_a_fate(deed):
+    driver = flow()
+    driver.expect(put(cron="*/5 * * * *"), inp.Pause(BY, "schedule", T, "s"))
+    asked = put(cron="*/7 * * * *") if deed == "edit" else inp.RemoveSchedule(BY, T, "s")
+    driver.send(asked, at=5 * MINUTE)
+
+    [passed] = driver.events(OccurrencesPassed)
+    assert (passed.from_ms, passed.fate, passed.cause) == (ORIGIN + 5 * MINUTE, Fate.SKIPPED, "paused")
+
+
+@pytest.mark.proves("I20", "I58")
+def test_an_edit_while_jitter_delays_a_start_does_not_lose_it():
+    driver = flow()
+    driver.expect(put(cron="*/30 * * * *", jitter=True))
+    schedule = driver.state.tenants[T].schedules.get("s")
+    assert schedule.wait_ms > 10
+    driver.send(put(cron="*/20 * * * *"), at=30 * MINUTE + 5)  # its time has come, its start has not
+    driver.quiet()
+
+    assert minutes(driver) == [30]
+    assert fates(driver)[0] == 1
+
+
+@pytest.mark.proves("I23")
+def test_holidays_count_from_when_they_are_put_also_where_the_next_time_stays():
+    driver = flow()
+    driver.expect(inp.PutHolidays(BY, T, "feasts", ("2026-12-25",)), put(cron="0 12 * * *", holidays=("feasts",)))
+    driver.expect(inp.PutHolidays(BY, T, "feasts", ("2027-01-16", "2027-01-17")))
+    twin = Machine(restore(*capture(driver.state)))
+    driver.advance(4 * DAY)
+
+    assert [minute // (24 * 60) for minute in minutes(driver)] == [0, 3]  # neither on the 16th nor on the 17th
+    for tick, asked, _ in driver.rows:
+        if tick > twin.state.tick:
+            twin.apply(tick, asked)
+    assert digest(twin.state) == digest(driver.state)
+
+
+def test_a_trigger_in_every_tick_does_not_keep_a_schedule_from_its_time():
+    driver = flow()
+    driver.expect(put(every_ms=MINUTE, anchor_ms=ORIGIN))
+    for _ in range(20):
+        driver.send(inp.Trigger(BY, T, "s"), at=driver.tick + 30_000)
+
+    assert len(minutes(driver)) >= 9
+
+
+def test_advice_that_comes_while_a_triggered_run_goes_on_is_heard_when_it_has_ended():
+    driver = flow()
+    driver.expect(put(every_ms=HOUR, governing=Governing()), inp.Trigger(BY, T, "s"))
+    driver.quiet()
+    driver.expect(inp.Advise(BY, T, "s", interval_ms=2 * MINUTE, ttl_ms=HOUR, reason="busy"))
+    driver.finish_all()
+    driver.advance(3 * MINUTE)
+
+    assert len(minutes(driver)) == 1
+
+
+def test_a_paused_endpoint_that_is_removed_makes_up_no_occurrences():
+    driver = flow()
+    driver.expect(put(cron="* * * * *", governing=Governing()))
+    driver.quiet()
+    driver.expect(inp.Pause(BY, "schedule", T, "s"))
+    driver.advance(30 * MINUTE)
+    driver.expect(inp.RemoveSchedule(BY, T, "s"))
+
+    assert driver.events(OccurrencesPassed) == []
+
+
+# ---- other zone data
+
+
+def altered(version="2099z", berlin="Asia/Tokyo"):
+    """The zones of another day: Berlin has taken over somebody else's clock."""
+    good = load_zones()
+    return Zones(version, sorted(good._names), lambda name: good._read(berlin if name == "Europe/Berlin" else name))
+
+
+def under(driver, zones):
+    """The same partition, recovered by an owner with other zones."""
+    driver.machine = Machine(restore(*capture(driver.state), zones=zones))
+    driver.state = driver.machine.state
+    driver.ledger = Ledger(driver.state)
+    driver.expect(inp.NewZones(zones.version))
+    return driver
+
+
+@pytest.mark.proves("I21")
+def test_new_zone_data_changes_only_times_that_are_still_to_come():
+    driver = flow(zones=load_zones())
+    driver.expect(put(cron="0 12 * * *", zone="Europe/Berlin"), put("utc", cron="0 12 * * *"))
+    driver.advance(3 * DAY)
+    before = minutes(driver)
+    under(driver, altered())
+    assert minutes(driver) == before  # what was, stays
+    driver.advance(3 * DAY)
+
+    assert hours(before) == {11, 12}  # noon in Berlin, noon in UTC
+    assert hours(minutes(driver)[len(before) :]) == {3, 12}  # noon in Tokyo
+
+
+def hours(since):
+    return {(ORIGIN // MINUTE + minute) // 60 % 24 for minute in since}
+
+
+@pytest.mark.proves("I21")
+@pytest.mark.parametrize("catch_up", ["none", "last", "all", "coalesce", "window", "spread"])
+@pytest.mark.parametrize("paused", [False, True])
+def test_what_was_due_by_the_old_data_during_a_stop_has_its_fate_under_the_new(catch_up, paused):
+    """The announced time is none of the new ones, and the last new one lies before it."""
+    more = {"catch_up_ms": HOUR} if catch_up in ("window", "spread") else {}
+    driver = flow(zones=load_zones())
+    driver.expect(put(cron="0 12 * * *", zone="Europe/Berlin", catch_up=catch_up, **more))
+    if paused:
+        driver.expect(inp.Pause(BY, "schedule", T, "s", "", driver.now_ms + 4 * HOUR))
+    driver.tick += 3 * HOUR + 20 * MINUTE if not paused else 4 * HOUR + 10  # 11:20Z: noon in Berlin is just over
+    under(driver, altered(berlin="America/New_York"))
+    driver.quiet()
+    driver.advance(2 * DAY)
+
+    assert sum(fates(driver)) == 3  # the one that was announced, and two noons in New York
+    assert hours(minutes(driver)[-2:]) <= {11, 17}
+    assert hours(minutes(driver)[-1:]) == {17}

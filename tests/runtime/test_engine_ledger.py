@@ -1,0 +1,131 @@
+"""The ledger at work: in the engine's books, its status, its alarms; and zone data that changes between two owners."""
+
+import asyncio
+
+import pytest
+from house import House, task
+
+from tickwork.api.metrics import exposition
+from tickwork.core import events as ev
+from tickwork.core import inputs as inp
+from tickwork.core.zones import Zones
+from tickwork.ports import wire
+from tickwork.runtime.engine import Engine
+from tickwork.zonedata import load_zones
+
+HOUR = 3_600_000
+
+
+class ZonedHouse(House):
+    zones: Zones = load_zones()
+
+    async def open(self):
+        self.store = self.make_store(self.disk)
+        self.engine = Engine(
+            store=self.store, artifacts=self.artifacts, clock=self.clock, ids=self.ids, owner="n1", zones=self.zones
+        )
+        await self.engine.start()
+        return self.engine
+
+    async def later(self, ms):
+        """Time passes, and everything that is due by then has happened and is stored."""
+        self.clock.pass_ms(ms)
+        self.engine._live.look_again()
+        await self.rest()
+
+    async def rest(self):
+        async with asyncio.timeout(5):
+            while not self.engine.idle or self.engine._live.books.unwritten:
+                await asyncio.sleep(0.005)
+
+
+async def furnished(**more):
+    house = ZonedHouse()
+    engine = await house.open()
+    await house.define("flow", task("a"))
+    await engine.put_schedule("noon", wire.ScheduleRequest(workflow="flow", cron="0 12 * * *", **more), by="test")
+    return house, engine
+
+
+@pytest.mark.proves("I20", "S004-05", "S004-47", "S004-86")
+async def test_the_balance_is_in_the_status_and_comes_back_after_a_crash():
+    house, engine = await furnished()
+    for _ in range(3):
+        await house.later(24 * HOUR)
+    before = await engine.status()
+    await house.crash()
+    engine = await house.open()
+    after = await engine.status()
+    fired = engine.state.tenants["default"].schedules.get("noon").last_fired_ms
+    text = exposition(engine, after).decode()
+    await engine.stop()
+
+    assert before.occurrences == after.occurrences == {"expected": 3, "ran": 3}
+    assert (after.schedules, after.ledger_differences) == (1, 0)
+    assert fired % (24 * HOUR) == 12 * HOUR
+    assert 'tickwork_occurrences_total{fate="ran"} 3.0' in text
+    assert "tickwork_ledger_differences_total 0.0" in text and "tickwork_schedules 1.0" in text
+
+
+@pytest.mark.proves("I20")
+async def test_a_difference_is_an_alarm_and_stops_nothing():
+    house, engine = await furnished()
+    true = engine._live.books.ledger.observe
+
+    def forgetful(inputs, events):
+        true(inputs, [event for event in events if not isinstance(event, ev.RunScheduled)])
+
+    engine._live.books.ledger.observe = forgetful
+    await house.later(24 * HOUR)
+    engine._live.books.ledger.observe = true
+    await house.later(24 * HOUR)
+    status = await engine.status()
+    await engine.stop()
+
+    assert status.ledger_differences >= 1
+    assert any(alert.startswith("ledger_gap: default/noon:") for alert in status.alerts)
+    assert engine.alarm_counts["ledger_gap"] == status.ledger_differences
+    assert status.live_runs == 2  # both days ran all the same
+
+
+def altered():
+    good = load_zones()
+    return Zones("2099z", sorted(good._names), lambda name: good._read("Asia/Tokyo" if "Berlin" in name else name))
+
+
+@pytest.mark.proves("I21")
+@pytest.mark.parametrize("crash", [True, False])
+async def test_an_owner_with_other_zone_data_tells_next_times_anew(crash):
+    house, engine = await furnished(timezone="Europe/Berlin")
+    await house.later(24 * HOUR)
+    [before] = [one.next_ms for one in engine.state.schedules.values()]
+    await (house.crash() if crash else engine.stop())
+    house.zones = altered()
+    engine = await house.open()
+    await house.rest()
+    [after] = [one.next_ms for one in engine.state.schedules.values()]
+    fates, noted = engine.state.schedules.values()[0].fates, engine.state.zones_version
+    await engine.stop()
+    seq = engine._live.durable_seq
+    engine = await house.open()
+    await house.rest()
+    again = engine._live.durable_seq
+    await engine.stop()
+
+    assert (before // HOUR % 24, after // HOUR % 24) == (11, 3)
+    assert fates[0] == 1 and noted == "2099z"  # what has happened stays as it was
+    assert again == seq  # the same data again: nothing to tell
+
+
+async def test_the_version_of_the_zones_is_part_of_what_is_stored():
+    house, engine = await furnished()
+    await engine._command(inp.NewZones("2050a"))
+    await house.rest()
+    await house.crash()
+    house.zones = altered()
+    engine = await house.open()
+    await house.rest()
+    noted = engine.state.zones_version
+    await engine.stop()
+
+    assert noted == "2099z"
