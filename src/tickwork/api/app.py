@@ -16,6 +16,7 @@ from tickwork.api.openapi import document
 from tickwork.api.problems import answer_to, log, problem
 from tickwork.api.routes import (
     artifacts,
+    endpoints,
     events,
     journal,
     logs,
@@ -53,6 +54,7 @@ TABLE: tuple[Route, ...] = (
     *artifacts.ROUTES,
     *workflows.ROUTES,
     *schedules.ROUTES,
+    *endpoints.ROUTES,
     *queues.ROUTES,
     *tasks.ROUTES,
     *events.ROUTES,
