@@ -26,6 +26,7 @@ from tickwork.sdk.connection import (
     stream_headers,
     unreachable,
 )
+from tickwork.sdk.endpoints import AsyncEndpoints
 from tickwork.sdk.registry import App
 from tickwork.sdk.workflows import Workflow
 
@@ -33,7 +34,7 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 
-class AsyncClient:
+class AsyncClient(AsyncEndpoints):
     """Talks to a server from asynchronous code. Close it, or use it in an `async with`."""
 
     def __init__(

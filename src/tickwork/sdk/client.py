@@ -31,6 +31,7 @@ from tickwork.sdk.connection import (
     stream_headers,
     unreachable,
 )
+from tickwork.sdk.endpoints import Endpoints
 from tickwork.sdk.registry import App
 from tickwork.sdk.workflows import Workflow
 
@@ -40,7 +41,7 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 
-class Client:
+class Client(Endpoints):
     """Talks to a server. Close it, or use it in a `with`. One client may be shared by threads."""
 
     def __init__(
