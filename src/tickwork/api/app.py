@@ -16,10 +16,13 @@ from tickwork.api.openapi import document
 from tickwork.api.problems import answer_to, log, problem
 from tickwork.api.routes import (
     artifacts,
+    backfills,
     endpoints,
     events,
+    holidays,
     journal,
     logs,
+    occurrences,
     page,
     queues,
     runs,
@@ -55,6 +58,9 @@ TABLE: tuple[Route, ...] = (
     *workflows.ROUTES,
     *schedules.ROUTES,
     *endpoints.ROUTES,
+    *occurrences.ROUTES,
+    *backfills.ROUTES,
+    *holidays.ROUTES,
     *queues.ROUTES,
     *tasks.ROUTES,
     *events.ROUTES,
