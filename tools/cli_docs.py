@@ -36,7 +36,7 @@ WIRE = {
     "runs": "`Page`", "show": "`RunDetail`", "logs": "`Logs`, or `LogLine` for each line with --follow", "why": "`Why`",
     "run": "`RunDetail`", "cancel": "`RunDetail`", "pause": "`RunDetail`", "resume": "`RunDetail`",
     "retry": "`RunDetail`", "approve": "`RunDetail`", "reject": "`RunDetail`", "signal": '`{"event": NAME}`',
-    "workflows": "`Workflows`", "schedules": "`Schedules`", "workers": "`Workers`", "status": "`Status`",
+    "workflows": "`Workflows`", "schedules": "`Schedules`", "endpoints": "`EndpointPage`", "workers": "`Workers`", "status": "`Status`",
     "init": '`{"files": [PATH, …]}`',
     "replay": '`{"rows", "seq", "hash", "equal", "detail"}`',
     "doctor": '`{"checks": [{"name", "result": "ok"|"warn"|"fail", "detail", "advice"}]}`',

@@ -39,6 +39,9 @@ GROUPS: dict[str, tuple[Entry, ...]] = {
         Entry("status", "How the engine is.", "overview:status"),
         Entry("workflows", "The workflows that the server knows.", "overview:workflows"),
         Entry("schedules", "The schedules, and when each is due next.", "overview:schedules"),
+        Entry(
+            "endpoints", "The endpoints: URLs that are called when they are due, and why then.", "endpoints:endpoints"
+        ),
         Entry("workers", "The workers that are connected.", "overview:workers"),
         Entry("replay", "Decide a journal again and compare every hash.", "replay:replay"),
     ),

@@ -1,10 +1,11 @@
 """Endpoints through the clients: the same deeds, waited for or awaited.
 
-What is asked is built once; the two halves differ only in how they wait.
+What is asked is built once; the two halves differ only in how they wait. Pauses, hints and failures of an endpoint are
+those of its schedule: `pause_schedule`, `hint`, `reset_failures` and their likes take its name.
 """
 
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
-from datetime import datetime, timedelta
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from datetime import timedelta
 from typing import Any, TypedDict, TypeVar, Unpack
 from urllib.parse import quote
 
@@ -16,7 +17,6 @@ from tickwork.sdk.plain import plain
 
 T = TypeVar("T")
 Length = str | timedelta
-Moment = str | datetime
 
 _ALL = "/v1/endpoints"
 _encode = msgspec.json.Encoder().encode
@@ -85,25 +85,6 @@ def trigger(name: str, *, test: bool) -> Ask[wire.Triggered]:
     return Ask("POST", _path(name, "test" if test else "run"), wire.Triggered, body=_encode(wire.Reason()))
 
 
-def pause(name: str, reason: str, until: Moment | None) -> Ask[None]:
-    wanted = wire.PauseRequest(reason=reason, until=_moment(until))
-    return Ask("POST", _path(name, "pause"), None, body=_encode(wanted))
-
-
-def deed(name: str, word: str) -> Ask[None]:
-    """resume or reset_failures."""
-    return Ask("POST", _path(name, word), None, body=_encode(wire.Reason()))
-
-
-def hint(name: str, *, interval: Length, at: Moment | None, ttl: Length, reason: str, cost: int) -> Ask[wire.Endpoint]:
-    wanted = wire.HintRequest(interval=_length(interval), at=_moment(at), ttl=_length(ttl), reason=reason, cost=cost)
-    return Ask("PUT", _path(name, "hints"), wire.Endpoint, body=_encode(wanted))
-
-
-def clear_hints(name: str) -> Ask[wire.Endpoint]:
-    return Ask("DELETE", _path(name, "hints"), wire.Endpoint)
-
-
 def runs(name: str, *, states: tuple[str, ...], cursor: str, limit: int) -> Ask[wire.EndpointRuns]:
     query = {"state": ",".join(states), "cursor": cursor, "limit": str(limit)}
     return Ask("GET", _path(name, "runs"), wire.EndpointRuns, _given(query))
@@ -122,10 +103,6 @@ def _length(value: Length) -> str:
     return value if isinstance(value, str) else f"{value // timedelta(milliseconds=1)}ms"
 
 
-def _moment(value: Moment | None) -> str:
-    return "" if value is None else str(plain(value, what="time"))
-
-
 def _states(state: str | Iterable[str]) -> tuple[str, ...]:
     return tuple(one for one in ((state,) if isinstance(state, str) else state) if one)
 
@@ -139,15 +116,15 @@ class Endpoints:
     def _ask(self, ask: Ask[T], *, within_s: float | None = None) -> T:
         raise NotImplementedError
 
-    def endpoints(self, *, group: str = "", archived: bool = False) -> Iterator[wire.Endpoint]:
-        """All endpoints by name, or those of a group; further pages are fetched on the way."""
-        cursor = ""
-        while True:
-            found = self._ask(page(group=group, archived=archived, cursor=cursor))
-            yield from found.endpoints
-            if not found.next:
-                return
-            cursor = found.next
+    def endpoints(self, *, group: str = "", archived: bool = False) -> Sequence[wire.Endpoint]:
+        """All endpoints by name, or those of a group; `archived`: those instead of the others."""
+        found: list[wire.Endpoint] = []
+        cursor: str | None = ""
+        while cursor is not None:
+            one = self._ask(page(group=group, archived=archived, cursor=cursor))
+            found += one.endpoints
+            cursor = one.next
+        return found
 
     def endpoint(self, name: str) -> wire.Endpoint:
         """One endpoint: what was asked for, when it is called next and why, and its last run."""
@@ -174,29 +151,6 @@ class Endpoints:
         """Calls it now as a test, which changes neither its times nor its failures; the id of the run."""
         return self._ask(trigger(name, test=True)).run_id
 
-    def pause_endpoint(self, name: str, *, reason: str = "", until: Moment | None = None) -> None:
-        """Does not call it, until `until` or until it is resumed."""
-        self._ask(pause(name, reason, until))
-
-    def resume_endpoint(self, name: str) -> None:
-        """Lets it be called again."""
-        self._ask(deed(name, "resume"))
-
-    def reset_endpoint(self, name: str) -> None:
-        """Forgets its failures, and so its backoff."""
-        self._ask(deed(name, "reset_failures"))
-
-    def hint_endpoint(
-        self, name: str, *, interval: Length = "", at: Moment | None = None, ttl: Length = "1h", reason: str = "",
-        cost: int = 0,
-    ) -> wire.Endpoint:  # fmt: skip
-        """Advises its Governor: an interval, one time, or both, for as long as `ttl`."""
-        return self._ask(hint(name, interval=interval, at=at, ttl=ttl, reason=reason, cost=cost))
-
-    def clear_endpoint_hints(self, name: str) -> wire.Endpoint:
-        """Takes its hints back."""
-        return self._ask(clear_hints(name))
-
     def endpoint_runs(
         self, name: str, *, state: str | Iterable[str] = (), page_size: int = 20
     ) -> Iterator[wire.EndpointRun]:
@@ -216,16 +170,15 @@ class AsyncEndpoints:
     async def _ask(self, ask: Ask[T], *, within_s: float | None = None) -> T:
         raise NotImplementedError
 
-    async def endpoints(self, *, group: str = "", archived: bool = False) -> AsyncIterator[wire.Endpoint]:
-        """All endpoints by name, or those of a group; further pages are fetched on the way."""
-        cursor = ""
-        while True:
-            found = await self._ask(page(group=group, archived=archived, cursor=cursor))
-            for one in found.endpoints:
-                yield one
-            if not found.next:
-                return
-            cursor = found.next
+    async def endpoints(self, *, group: str = "", archived: bool = False) -> Sequence[wire.Endpoint]:
+        """All endpoints by name, or those of a group; `archived`: those instead of the others."""
+        found: list[wire.Endpoint] = []
+        cursor: str | None = ""
+        while cursor is not None:
+            one = await self._ask(page(group=group, archived=archived, cursor=cursor))
+            found += one.endpoints
+            cursor = one.next
+        return found
 
     async def endpoint(self, name: str) -> wire.Endpoint:
         """One endpoint: what was asked for, when it is called next and why, and its last run."""
@@ -251,29 +204,6 @@ class AsyncEndpoints:
     async def test_endpoint(self, name: str) -> str:
         """Calls it now as a test, which changes neither its times nor its failures; the id of the run."""
         return (await self._ask(trigger(name, test=True))).run_id
-
-    async def pause_endpoint(self, name: str, *, reason: str = "", until: Moment | None = None) -> None:
-        """Does not call it, until `until` or until it is resumed."""
-        await self._ask(pause(name, reason, until))
-
-    async def resume_endpoint(self, name: str) -> None:
-        """Lets it be called again."""
-        await self._ask(deed(name, "resume"))
-
-    async def reset_endpoint(self, name: str) -> None:
-        """Forgets its failures, and so its backoff."""
-        await self._ask(deed(name, "reset_failures"))
-
-    async def hint_endpoint(
-        self, name: str, *, interval: Length = "", at: Moment | None = None, ttl: Length = "1h", reason: str = "",
-        cost: int = 0,
-    ) -> wire.Endpoint:  # fmt: skip
-        """Advises its Governor: an interval, one time, or both, for as long as `ttl`."""
-        return await self._ask(hint(name, interval=interval, at=at, ttl=ttl, reason=reason, cost=cost))
-
-    async def clear_endpoint_hints(self, name: str) -> wire.Endpoint:
-        """Takes its hints back."""
-        return await self._ask(clear_hints(name))
 
     async def endpoint_runs(
         self, name: str, *, state: str | Iterable[str] = (), page_size: int = 20
