@@ -97,7 +97,7 @@ class Endpoints(Schedules, Questions):
             ticks = [instant(first_ms + number * every_ms) for number in range(TIMES_SHOWN)]
             times = tuple(wire.Time(utc=at, local=at) for at in ticks)
         return wire.EndpointPreview(
-            says=told.says,
+            says=view.says,
             next=times,
             warnings=(*told.warnings, *words.warnings_of(wanted)),
             tzdata=told.tzdata,

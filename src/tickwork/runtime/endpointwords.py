@@ -188,7 +188,7 @@ def endpoint_view(one: Schedule, plan: Plan, *, last: wire.EndpointRun | None = 
         group=one.terms.group,
         description=one.description,
         pause_after=one.terms.pause_after,
-        says=seen.says,
+        says=_says(one, seen.says),
         workflow=one.workflow,
         next_at=seen.next_at,
         source=governed.source,
@@ -205,6 +205,12 @@ def endpoint_view(one: Schedule, plan: Plan, *, last: wire.EndpointRun | None = 
         fates=seen.fates,
         last=last,
     )
+
+
+def _says(one: Schedule, rhythm: str) -> str:
+    """An interval of an endpoint has no anchor: it counts from the end of each run."""
+    every_ms = one.when.every_ms
+    return rhythm if every_ms is None else f"{duration_text(every_ms)} after the end of each run"
 
 
 def node_of(plan: Plan) -> HttpNode:
