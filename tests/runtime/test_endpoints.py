@@ -17,7 +17,7 @@ ALL_SOURCES = {
 # ---- one call
 
 
-@pytest.mark.proves("S003-04", "S003-14", "S003-15", "S003-17", "S003-18", "S003-25", "S003-53", "S003-54")
+@pytest.mark.proves("S003-03", "S003-04", "S003-14", "S003-15", "S003-17", "S003-18", "S003-25", "S003-53", "S003-54")
 async def test_a_call_is_made_when_due_and_everything_about_it_is_kept():
     async with calling() as house:
         told = await house.put(every="5m", description="how long the queue is")
@@ -110,6 +110,17 @@ async def test_a_long_answer_is_kept_up_to_the_limit_also_beyond_what_a_run_show
 
         [call] = await house.runs()
         assert call.cut and len(call.body) == 90_000
+
+
+@pytest.mark.proves("S003-01")
+async def test_what_an_answer_says_moves_nothing_by_itself():
+    async with calling() as house:
+        await house.put(every="1m")
+        for body in (b'{"queue_depth": 0}', b'{"queue_depth": 999999, "next_run": "now"}', b"not json"):
+            house.server.body = body
+            await house.due()
+
+            assert (house.next_in_ms(), house.one().advice) == (MINUTE, None)
 
 
 # ---- failures
