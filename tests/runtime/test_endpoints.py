@@ -8,6 +8,7 @@ from runtime.calling import MINUTE, SECOND, calling
 from tickwork.core.errors import InvalidDefinition, Refused
 from tickwork.core.timetext import instant_ms, instant_text
 from tickwork.ports import wire
+from tickwork.ports.store import Fenced
 
 ALL_SOURCES = {
     "baseline-cron", "baseline-interval", "ai-interval", "ai-oneshot", "clamped-min", "clamped-max", "paused",
@@ -34,6 +35,7 @@ async def test_a_call_is_made_when_due_and_everything_about_it_is_kept():
         assert 0 <= house.server.asked_ms[0] - (began_ms + 5 * MINUTE) < 2 * SECOND
         found = await house.engine.endpoint("shop")
         assert found.last_fired_at == call.scheduled_at and found.last.id == call.id and found.last.body is None
+        assert 0 <= instant_ms(found.last.started_at, path="") - instant_ms(call.scheduled_at, path="") < 2 * SECOND
         assert instant_ms(found.next_at, path="") == house.one().decision.decided_ms + 5 * MINUTE
 
 
@@ -381,7 +383,25 @@ async def test_a_late_start_does_not_shorten_the_next_interval():
 # ---- recovery
 
 
-@pytest.mark.proves("S003-58", "S003-10")
+@pytest.mark.proves("S003-58")
+async def test_of_two_servers_that_both_see_it_due_only_one_calls_it():
+    async with calling() as house:
+        await house.put(every="1m")
+        old = house.engine
+        await house.open()
+        house.pass_ms(MINUTE)
+        old._live.look_again()
+        await house.until_true(lambda: house.one().fired == 1 and old._live.failed is not None)
+        new, house.engine = house.engine, old
+        await house.crash()  # the worker waited for its word
+        house.engine = new
+        await house.rest()
+
+        assert isinstance(old._live.failed, Fenced)
+        assert len(house.server.asked_ms) == 1 and len(await house.runs()) == 1
+
+
+@pytest.mark.proves("S003-10")
 async def test_a_server_that_restarts_in_the_middle_of_a_call_loses_nothing_and_calls_nothing_twice():
     async with calling() as house:
         await house.put(every="1m", timeout="10m")
@@ -397,7 +417,7 @@ async def test_a_server_that_restarts_in_the_middle_of_a_call_loses_nothing_and_
 
         calls = await house.runs()
         assert [call.state for call in calls] == ["completed", "completed"] and len(house.server.asked_ms) == 2
-        assert [call.attempt for call in calls] == [1, 1]
+        assert [(call.attempt, call.source) for call in calls] == [(1, "ai-interval"), (1, "baseline-interval")]
         found = await house.engine.endpoint("shop")
         assert (found.hints.reason, found.fates.ran, house.next_in_ms()) == ("quiet hours", 2, 2 * MINUTE)
 
@@ -495,6 +515,21 @@ async def test_an_edit_counts_from_the_next_call_and_moves_nothing_it_does_not_n
         await house.due()
         assert (await house.engine.endpoint("shop")).url.endswith("/other")
         assert (await house.runs())[0].status == 200
+
+
+@pytest.mark.proves("S003-77", "S003-78")
+async def test_an_edit_during_a_call_counts_when_that_has_ended():
+    async with calling() as house:
+        await house.put(every="10m", timeout="5m")
+        house.server.open.clear()
+        house.pass_ms(10 * MINUTE)
+        await house.until_true(lambda: house.server.at_once == 1)
+        await house.put(every="2m", timeout="5m", url=f"{house.url}/other")
+        assert len(house.server.asked_ms) == 1
+        house.server.open.set()
+        await house.rest()
+
+        assert house.next_in_ms() == 2 * MINUTE and house.one().fates[0] == 1
 
 
 async def test_what_is_put_again_just_so_is_left_alone():
