@@ -8,15 +8,20 @@ import random
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
+
 from driver import BY, Driver, document, task
+from overlaps import Overlaps
 from tickwork.core import inputs as inp
 from tickwork.core.definition import ApprovalNode
 from tickwork.core.invariants import violations
+from tickwork.core.ledger import Ledger
 from tickwork.core.lifecycle import Phase, RunState
 from tickwork.core.plan import Kind
 from tickwork.core.schedule import CATCH_UPS, OVERLAPS, Governing, Terms
 from tickwork.core.values import Ref, pack
 from tickwork.core.when import When
+from tickwork.zonedata import load_zones
 
 TENANTS = ("acme", "beta", "coop")
 
@@ -161,6 +166,7 @@ class History:
             settings.setdefault("shed_lag_ms", 400)
         settings.setdefault("ageing_ms", 2_000)
         self.driver = Driver(set_up=False, **settings)
+        self.ledger, self.overlaps = Ledger(self.driver.state), Overlaps()
         self.names = 0
         self.known_runs: list[tuple[str, str]] = []
         self.deeds: list[tuple[int, Callable[[], list[inp.Input]]]] = [
@@ -198,8 +204,10 @@ class History:
         waiting = list(asked)
         while True:
             outcome = self.driver._apply(self.driver.tick + 1, waiting)
+            self.ledger.observe(waiting[: outcome.taken], outcome.events)
+            found = self.overlaps.observe(waiting, outcome.events)
             if self.check:
-                found = violations(self.driver.state)
+                found += violations(self.driver.state) + self.ledger.take_found()
                 assert not found, f"seed {self.seed}, tick {self.driver.tick}: {found[:5]}"
             waiting = waiting[outcome.taken :]
             if not waiting:
@@ -416,7 +424,7 @@ class History:
                 *self.some_backfill(tenant), rng.choice(["pause", "pause", "resume", "resume", "cancel"])
             ),
             inp.Advise(
-                *self.some_governed(tenant, name), rng.choice([None, 1_500]), rng.choice([None, now_ms + 700]), 4_000, "x"
+                *self.some_governed(tenant, name), rng.choice([None, 1_500]), rng.choice([None, now_ms + 700]), 4_000
             ),
             inp.Advise(*self.some_governed(tenant, name), clear=True),
             inp.Pause(BY, "schedule", tenant, name, "rest", rng.choice([None, now_ms + 5_000])),
@@ -464,3 +472,29 @@ class History:
 
     def gap(self) -> list[inp.Input]:
         return [inp.ClockGap(self.driver.now_ms, self.driver.now_ms + 60_000, "suspended")]
+
+
+class ScheduleHistory(History):
+    """Mostly schedules, in zones, with stops of hours and days."""
+
+    def __init__(self, seed: int, **settings: Any) -> None:
+        super().__init__(seed, zones=load_zones(), **settings)
+        self.deeds = [(3, self.submit), (30, self.report), (2, self.lose), (4, self.offer), (30, self.schedule),
+                      (3, self.bring_back), (2, self.limit), (2, self.gap)]  # fmt: skip
+
+    def pass_time(self) -> None:
+        self.driver.tick += self.rng.choice([0, 0, 1, 40, 1_500, 9_000, 61_000, 3_600_000, 90_000_000])
+
+    def schedule(self) -> list[inp.Input]:
+        [asked] = super().schedule()
+        if isinstance(asked, inp.PutSchedule) and asked.when != When() and self.rng.random() < 0.7:
+            when = self.rng.choice([
+                When(cron="30 2 * * *", zone="America/New_York"), When(cron="0 * * * *", zone="Australia/Lord_Howe"),
+                When(cron="*/30 * * * *", zone="Asia/Kathmandu"), When(every_ms=3_600_000), When(every_ms=90_000),
+                When(rrule="FREQ=HOURLY;INTERVAL=5", zone="Europe/Berlin"), When(at_ms=self.driver.now_ms + 70_000),
+                When(cron="*/5 * * * *", holidays=("feasts",)),
+                When(cron="*/7 * * * *", end_ms=self.driver.now_ms + 7_200_000),
+            ])  # fmt: skip
+            governing = asked.governing if when.cron or when.every_ms else None
+            return [msgspec.structs.replace(asked, when=when, governing=governing)]
+        return [asked]

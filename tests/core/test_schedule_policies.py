@@ -8,7 +8,7 @@ from tickwork.core.events import RunScheduled
 from tickwork.core.lifecycle import RunState
 from tickwork.core.machine import Machine
 from tickwork.core.occurrences import occurrence_id
-from tickwork.core.schedule import Fate, Terms
+from tickwork.core.schedule import Fate, Governing, Terms
 from tickwork.core.snapshot import capture, digest, restore
 from tickwork.core.values import unpack
 from tickwork.core.when import When
@@ -538,3 +538,141 @@ def test_a_restored_schedule_goes_on_as_the_original(terms):
     for tick in range(driver.tick + 1, driver.tick + 40):
         assert driver.machine.apply(tick, []).events == other.apply(tick, []).events
     assert digest(driver.state) == digest(other.state)
+
+
+# ---- governed schedules
+
+
+def endpoint(**fields):
+    return inp.PutSchedule(BY, T, "s", "flow", When(**(fields or {"every_ms": 5 * MINUTE})), governing=Governing())
+
+
+def advice(**fields):
+    return inp.Advise("planner", T, "s", **fields)
+
+
+def decision(driver):
+    one = schedule_of(driver)
+    return (one.decision.source if one.decision else None, minute(one.next_ms) if one.next_ms else None)
+
+
+def test_a_governed_schedule_counts_from_the_end_of_its_run():
+    driver = scheduled(endpoint())
+    assert decision(driver) == ("baseline-interval", 5)
+    driver.advance(7 * MINUTE)
+    assert begun(driver) == [5] and schedule_of(driver).next_ms == 0
+    driver.finish_all()
+    driver.quiet()
+
+    assert decision(driver) == ("baseline-interval", 12)
+    assert fates(driver) == [(RAN, "", 5, 5, 1)]
+
+
+def test_its_failures_stretch_the_interval_and_a_success_ends_that():
+    driver = scheduled(endpoint())
+    driver.advance(5 * MINUTE)
+    fail_all(driver)
+    assert decision(driver) == ("baseline-interval", 15) and schedule_of(driver).failures == 1
+    driver.advance(10 * MINUTE)
+    driver.finish_all()
+    driver.quiet()
+
+    assert decision(driver) == ("baseline-interval", 20) and schedule_of(driver).failures == 0
+
+
+def test_a_hint_in_the_tick_after_a_failed_run_does_not_hide_the_failure():
+    driver = scheduled(endpoint())
+    driver.advance(5 * MINUTE)
+    (one,) = driver.running.values()
+    driver.send(inp.Failed(one.task, one.attempt, "Boom", permanent=True))
+    driver.send(advice(interval_ms=MINUTE))
+
+    assert schedule_of(driver).failures == 1 and decision(driver) == ("ai-interval", 6)
+
+
+def test_a_hint_may_only_bring_the_next_time_forward_and_a_relaxing_one_counts_after_the_next_run():
+    driver = scheduled(endpoint())
+    driver.expect(advice(interval_ms=30 * MINUTE, ttl_ms=10 * HOUR, reason="quiet"))
+    assert decision(driver) == ("baseline-interval", 5)
+    driver.advance(5 * MINUTE)
+    driver.finish_all()
+    driver.quiet()
+    assert decision(driver) == ("ai-interval", 35)
+    driver.expect(advice(at_ms=ORIGIN + 8 * MINUTE))
+    assert decision(driver) == ("ai-oneshot", 8)
+    driver.expect(advice(clear=True))
+
+    assert decision(driver) == ("baseline-interval", 10) and schedule_of(driver).advice is None
+
+
+def test_a_one_shot_is_used_up_by_its_run():
+    driver = scheduled(endpoint())
+    driver.expect(advice(at_ms=ORIGIN + 2 * MINUTE))
+    driver.advance(2 * MINUTE)
+    driver.finish_all()
+    driver.quiet()
+
+    assert begun(driver) == [2] and decision(driver) == ("baseline-interval", 7)
+
+
+def test_a_governed_pause_with_an_end_runs_at_its_end():
+    driver = scheduled(endpoint())
+    driver.expect(inp.Pause(BY, "schedule", T, "s", "rest", ORIGIN + 50 * MINUTE))
+    assert decision(driver) == ("paused", 50)
+    driver.advance(51 * MINUTE)
+
+    assert begun(driver) == [50] and not schedule_of(driver).paused
+
+
+def test_a_governed_pause_without_an_end_waits_for_a_word():
+    driver = scheduled(endpoint())
+    driver.expect(inp.Pause(BY, "schedule", T, "s"))
+    driver.advance(HOUR)
+    assert begun(driver) == []
+    driver.expect(inp.Resume(BY, "schedule", T, "s"))
+
+    driver.quiet()
+    assert decision(driver) == ("baseline-interval", 65)
+
+
+def test_a_late_governed_schedule_runs_once_and_at_once():
+    driver = scheduled(endpoint(cron="*/5 * * * *"))
+    outage(driver, 33 * MINUTE)
+
+    assert begun(driver) == [5] and len(driver.running) == 1
+    driver.finish_all()
+    driver.quiet()
+    assert decision(driver) == ("baseline-cron", 35)
+
+
+@pytest.mark.parametrize(("asked", "code"), [
+    (advice(), "empty_hint"),
+    (advice(interval_ms=10), "invalid_interval"),
+    (advice(interval_ms=MINUTE, ttl_ms=1), "bad_ttl"),
+    (advice(interval_ms=MINUTE, reason="x" * 2_000), "too_long"),
+    (inp.PutSchedule(BY, T, "s", "flow", When(every_ms=MINUTE), governing=Governing(9_000, 5_000)), "min_above_max"),
+    (inp.PutSchedule(BY, T, "s", "flow", When(at_ms=ORIGIN + 5), governing=Governing()), "bad_schedule"),
+])  # fmt: skip
+def test_advice_that_makes_no_sense_is_refused(asked, code):
+    assert scheduled(endpoint()).refusal(asked) == code
+
+
+def test_only_a_governed_schedule_takes_hints():
+    assert scheduled().refusal(advice(interval_ms=MINUTE)) == "not_governed"
+
+
+# ---- calendars
+
+
+def test_a_list_of_holidays_that_changes_moves_the_schedules_that_name_it():
+    driver = Driver(zones=load_zones())
+    driver.define("flow", task("a"))
+    driver.expect(inp.PutHolidays(BY, T, "feasts", ("2027-01-16",)))
+    driver.expect(put(when=When(cron="0 12 * * *", holidays=("feasts",))))
+    driver.expect(inp.PutHolidays(BY, T, "feasts", ("2027-01-15", "2027-01-17")))
+    driver.advance(72 * HOUR)
+
+    assert [minute(event.due_ms) // 60 for event in driver.events(RunScheduled)] == [28]
+    assert driver.refusal(inp.PutHolidays(BY, T, "feasts", None)) == "in_use"
+    assert driver.refusal(inp.PutHolidays(BY, T, "feasts", ("2027-02-30",))) == "invalid_date"
+    assert driver.refusal(put(when=When(cron="0 12 * * *", holidays=("none",)))) == "unknown_holidays"

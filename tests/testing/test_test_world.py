@@ -299,3 +299,90 @@ async def test_it_works_inside_an_asynchronous_test(world):
 
     await asyncio.sleep(0)  # and the test's own loop goes on
     assert asyncio.get_running_loop().is_running()
+
+
+# ---- schedules with zones, contexts and policies
+
+
+@tw.task
+def note(day: datetime, settings: dict | None = None) -> str:
+    return f"{day.isoformat()} {settings}"
+
+
+@tw.workflow(schedule=tw.cron("0 9 * * *", tz="America/New_York", context={"kind": "summary"}))
+def mornings(day: datetime, settings: dict) -> str:
+    return note(day, settings)
+
+
+@pytest.mark.tickwork(now="2026-03-06T00:00:00Z")
+@pytest.mark.proves("S004-23", "S004-31", "S004-75", "S004-76", "S004-82")
+def test_a_zoned_schedule_keeps_its_time_of_day_when_the_clock_is_changed(world):
+    world.publish(mornings)
+
+    world.advance(days=4)
+
+    runs = world.runs(mornings)
+    assert [run.id for run in runs] == [
+        f"sched-mornings-2026-03-{day:02}T{hour}:00:00Z" for day, hour in ((6, 14), (7, 14), (8, 13), (9, 13))
+    ]
+    assert [run.output for run in runs] == [
+        f"2026-03-{day:02}T09:00:00{offset} {{'kind': 'summary'}}"
+        for day, offset in ((6, "-05:00"), (7, "-05:00"), (8, "-04:00"), (9, "-04:00"))
+    ]
+
+
+class Reports:
+    def __init__(self, who: str) -> None:
+        self.who = who
+
+    @tw.task
+    def write(self, day: datetime) -> str:
+        return f"{self.who} {day:%d.%m.}"
+
+    @tw.workflow(schedule=tw.cron("0 6 * * *"))
+    def mine(self, day: datetime) -> str:
+        return self.write(day)
+
+    @tw.workflow(schedule=tw.cron("0 7 * * *", context={"n": 1}))
+    @classmethod
+    def ours(cls, day: datetime, what: dict) -> str:
+        return note(day, what)
+
+    @tw.workflow(schedule=tw.cron("0 8 * * *"))
+    @staticmethod
+    def anyone(day: datetime) -> str:
+        return note(day)
+
+
+@pytest.mark.tickwork(now="2026-03-01T00:00:00Z")
+def test_methods_run_by_schedule_as_what_they_are(world):
+    ada = tw.instance("ada-of-reports", Reports("Ada"))
+    flows = [ada.mine, Reports.ours, Reports.anyone]
+    world.publish(*flows)
+
+    world.advance(days=1)
+
+    assert [run.output for flow in flows for run in world.runs(flow)] == [
+        "Ada 01.03.",
+        "2026-03-01T07:00:00+00:00 {'n': 1}",
+        "2026-03-01T08:00:00+00:00 None",
+    ]
+
+
+@tw.task(timeout="2h")
+async def slowly() -> None:
+    await asyncio.sleep(5_400)
+
+
+@tw.workflow(schedule=tw.every("1h", overlap="forbid", anchor="2026-01-01T00:00:00Z", max_runs=2))
+def hourly() -> None:
+    slowly()
+
+
+@pytest.mark.tickwork(now="2026-03-01T00:30:00Z")
+def test_policies_reach_the_schedule(world):
+    world.publish(hourly)
+
+    world.advance(hours=8)
+
+    assert [run.scheduled_at.hour for run in world.runs(hourly)] == [1, 3]  # at 2 it still ran; two are all

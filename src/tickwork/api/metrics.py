@@ -7,6 +7,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
+from tickwork.core.schedule import Fate
 from tickwork.ports import wire
 from tickwork.runtime.engine import Engine
 from tickwork.runtime.partition import COMMIT_SECONDS, Partition
@@ -48,6 +49,20 @@ class _Reading(Collector):
         yield CounterMetricFamily("tickwork_dispatches", "Attempts given to workers.", value=live.dispatches)
         yield CounterMetricFamily(
             "tickwork_reports_fenced", "Reports that came too late.", value=self._engine.floor.fenced
+        )
+        ledger = live.books.ledger
+        yield GaugeMetricFamily("tickwork_schedules", "Schedules, paused ones included.", value=len(ledger))
+        yield GaugeMetricFamily("tickwork_schedules_late", "Schedules that catch up.", value=len(ledger.late))
+        totals = ledger.totals()
+        yield GaugeMetricFamily(
+            "tickwork_occurrences_buffered", "Occurrences that wait for a run to end.", value=totals.buffered
+        )
+        yield _labelled(
+            CounterMetricFamily("tickwork_occurrences", "Expected occurrences by fate.", labels=["fate"]),
+            {fate.name.lower(): totals.fates[fate - 1] for fate in Fate},
+        )
+        yield CounterMetricFamily(
+            "tickwork_ledger_differences", "Occurrences without one fate; a defect.", value=ledger.differences
         )
         yield _labelled(
             CounterMetricFamily("tickwork_alarms", "Alarms by kind.", labels=["kind"]), self._engine.alarm_counts

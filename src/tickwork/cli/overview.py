@@ -77,6 +77,10 @@ def status(*, to: To = TO) -> int:
     screen.print(f"runs     {found.live_runs} live; {safe(ended)}")
     screen.print(f"tasks    {found.live_tasks} live, {found.ready} ready, {found.running} running")
     screen.print(f"workers  {found.workers}")
+    if found.schedules:
+        fates = ", ".join(f"{count} {name}" for name, count in found.occurrences.items()) or "nothing expected yet"
+        wrong = f"; [red]{found.ledger_differences} differences[/]" if found.ledger_differences else ""
+        screen.print(f"ledger   {found.schedules} schedules: {safe(fates)}{wrong}", soft_wrap=True)
     screen.print(f"journal  seq {found.seq}, rows through {found.watermark}, tick {found.tick}, epoch {found.epoch}")
     for alert in found.alerts:
         screen.print(f"[yellow]alert[/]    {safe(alert)}", soft_wrap=True)

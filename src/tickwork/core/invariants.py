@@ -7,11 +7,13 @@ The names are those of the reliability catalogue.
 
 from collections.abc import Callable, Iterator
 
+from tickwork.core.evolve.schedules import is_held, may_unbuffer, must_pause
 from tickwork.core.evolve.upkeep import DUE_KIND, has_credit
 from tickwork.core.lanes import Gauge, Lane
 from tickwork.core.lifecycle import BUSY, ENDED, Phase, RunState
-from tickwork.core.model import Run, State, Task, Timer
+from tickwork.core.model import Run, Schedule, State, Task, Timer
 from tickwork.core.plan import Kind
+from tickwork.core.retry import SCHEDULE_JITTER_MS_MAX
 
 
 def violations(state: State) -> list[str]:
@@ -207,6 +209,57 @@ def gates(state: State) -> Iterator[str]:
                 yield f"{tenant.id} {key}: somebody waits although {gate.holding} of {gate.limit} hold it"
 
 
+def schedules(state: State) -> Iterator[str]:
+    """I20, I23: what a schedule expects has somebody who will look, and what it says of itself fits together."""
+    for schedule in state.schedules.values():
+        name = f"{schedule.tenant.id}/{schedule.name}"
+        yield from (f"{name}: {words}" for words in _schedule(state, schedule))
+        group = schedule.tenant.groups.get(schedule.terms.group) if schedule.terms.group else None
+        if schedule.terms.group and (group is None or schedule.number not in group.members):
+            yield f"{name}: it is no member of its group"
+
+
+def _schedule(state: State, schedule: Schedule) -> Iterator[str]:
+    held = is_held(schedule)
+    waits = bool(schedule.next_ms) or schedule.late is not None or may_unbuffer(schedule) or must_pause(schedule)
+    if schedule.governing is None and waits and not held and not schedule.due:
+        yield "something is expected, and nobody will look"
+    if schedule.governing is not None and not (held or schedule.active or schedule.broken or schedule.due):
+        if schedule.decision is None or schedule.ended or schedule.next_ms:
+            yield "the Governor is not asked, or not heard"
+    if schedule.due and not held and schedule.governing is None and schedule.late is None:
+        if schedule.next_ms and schedule.due > state.tick + 1 and not may_unbuffer(schedule):
+            at = max(state.settings.clock.tick_at(schedule.next_ms + schedule.wait_ms), state.tick + 1)
+            if schedule.due != at:
+                yield f"it is due at tick {at} and will be looked at in tick {schedule.due}"
+    late = schedule.late
+    if late is not None and not (0 < schedule.next_ms <= late.to_ms <= state.now_ms):
+        yield f"it catches up until {late.to_ms} while {schedule.next_ms} is next"
+    if schedule.fired > schedule.fates[0]:
+        yield f"it fired {schedule.fired} times and {schedule.fates[0]} occurrences ran"
+    if schedule.terms.runs_max and schedule.fired + len(schedule.buffer) >= schedule.terms.runs_max:
+        if schedule.next_ms and schedule.governing is None:
+            yield f"{schedule.terms.runs_max} runs were to be all, and {schedule.next_ms} is still expected"
+    if not 0 <= schedule.wait_ms <= SCHEDULE_JITTER_MS_MAX:
+        yield f"its next start is {schedule.wait_ms} ms late by jitter"
+
+
+def overlaps(state: State) -> Iterator[str]:
+    """I24, as far as one moment shows: what it takes for its runs goes on, and what waits may wait."""
+    for schedule in state.schedules.values():
+        name, terms = f"{schedule.tenant.id}/{schedule.name}", schedule.terms
+        for number in schedule.active:
+            run = state.runs.get(number)
+            if run is None or run.schedule != schedule.name or run.tenant is not schedule.tenant:
+                yield f"{name}: run {number} is not one of its live runs"
+        if schedule.buffer and terms.overlap not in ("buffer_one", "buffer_all"):
+            yield f"{name}: {len(schedule.buffer)} occurrences wait, and its terms ({terms.overlap}) let none"
+        if list(schedule.buffer) != sorted(set(schedule.buffer)):
+            yield f"{name}: an occurrence waits twice, or before an earlier one"
+        if schedule.buffer and schedule.next_ms and schedule.buffer[-1] >= schedule.next_ms:
+            yield f"{name}: an occurrence waits that is still expected"
+
+
 INVARIANTS: dict[str, Callable[[State], Iterator[str]]] = {
     "I26": conservation,
     "I38": runs_and_nodes,
@@ -216,4 +269,6 @@ INVARIANTS: dict[str, Callable[[State], Iterator[str]]] = {
     "I17": timers,
     "I60": fans,
     "I43 (keys)": gates,
+    "I20": schedules,
+    "I24": overlaps,
 }

@@ -60,17 +60,19 @@ def _look_at_held(turn: Turn, schedule: Schedule) -> None:
         book_pause(turn, schedule)
 
 
-def book_pause(turn: Turn, schedule: Schedule) -> None:
-    """What fell due in a pause until now, written down as such."""
-    while schedule.next_ms and schedule.next_ms < turn.state.now_ms:
-        _pass(turn, schedule, turn.state.now_ms, Fate.SKIPPED, "paused")
+def book_pause(turn: Turn, schedule: Schedule, *, with_now: bool = False) -> None:
+    """What fell due in a pause until now, written down as such. This very moment may still become the end of the
+    pause, unless whoever asks knows better."""
+    before_ms = turn.state.now_ms + with_now
+    while schedule.next_ms and schedule.next_ms < before_ms:
+        _pass(turn, schedule, before_ms, Fate.SKIPPED, "paused")
 
 
 # ---- schedules with a rhythm
 
 
-def take_one(turn: Turn, schedule: Schedule) -> bool:
-    """Deal with what comes first. False: nothing is due."""
+def take_one(turn: Turn, schedule: Schedule, *, hurried: bool = False) -> bool:
+    """Deal with what comes first. False: nothing is due. Whoever is in a hurry does not wait for jitter."""
     now_ms, late = turn.state.now_ms, schedule.late
     if may_unbuffer(schedule):
         due_ms = schedule.buffer[0]
@@ -84,7 +86,7 @@ def take_one(turn: Turn, schedule: Schedule) -> bool:
                 start_ms = late.base_ms + late.run * late.spread_ms // late.runs
                 start_at = max(turn.state.settings.clock.tick_at(start_ms), turn.state.tick + 1)
             _run(turn, schedule, _after(schedule, schedule.next_ms), start_at)
-    elif schedule.next_ms and schedule.next_ms + schedule.wait_ms <= now_ms:
+    elif schedule.next_ms and schedule.next_ms + (0 if hurried else schedule.wait_ms) <= now_ms:
         _take_due(turn, schedule)
     else:
         return False
@@ -109,8 +111,7 @@ def _take_due(turn: Turn, schedule: Schedule) -> None:
 
 
 def _decide_about_pause(turn: Turn, schedule: Schedule, rhythm: Rhythm) -> None:
-    to_ms = rhythm.prev_ms(schedule.resumed_ms)
-    assert to_ms is not None and to_ms >= schedule.next_ms, "the next occurrence is before the end of the pause"
+    to_ms = last_due_ms(schedule, rhythm, schedule.resumed_ms)
     if schedule.terms.automatic_backfill:
         _decide_about_late(turn, schedule, rhythm)
     else:
@@ -129,8 +130,7 @@ def catch_up(schedule: Schedule, rhythm: Rhythm, now_ms: int, policy: str = "") 
     """What becomes of everything that is due by now. The newest are the ones worth running."""
     terms = schedule.terms
     policy = policy or ("all" if terms.automatic_backfill else terms.catch_up)
-    last_ms = rhythm.prev_ms(now_ms + 1)
-    assert last_ms is not None and last_ms >= schedule.next_ms, "the next occurrence is due"
+    last_ms = last_due_ms(schedule, rhythm, now_ms + 1)
     number, cause = schedule.number, f"catch_up {policy}"
     match policy:
         case "none":
@@ -143,10 +143,18 @@ def catch_up(schedule: Schedule, rhythm: Rhythm, now_ms: int, policy: str = "") 
             return CatchUpDecided(number, last_ms, last_ms, Fate.COALESCED, cause)
     from_ms = max(schedule.next_ms, now_ms - terms.catch_up_ms) if policy == "window" else schedule.next_ms
     run_from_ms, runs = _newest(rhythm, from_ms, last_ms, terms.catch_up_cap)
+    if from_ms <= schedule.next_ms < run_from_ms and runs < terms.catch_up_cap:
+        run_from_ms, runs = schedule.next_ms, runs + 1  # told by other zone data, so the walk back did not meet it
     if run_from_ms > from_ms and policy != "window":
         cause = f"{cause}, at most {terms.catch_up_cap}"
     spread_ms = terms.catch_up_ms if policy == "spread" else 0
     return CatchUpDecided(number, last_ms, run_from_ms, Fate.SKIPPED, cause, spread_ms, runs if spread_ms else 0)
+
+
+def last_due_ms(schedule: Schedule, rhythm: Rhythm, before_ms: int) -> int:
+    """The last occurrence before this time. The next one counts, even if its time was told by other zone data and is
+    not among today's."""
+    return max(rhythm.prev_ms(before_ms) or 0, schedule.next_ms)
 
 
 def _newest(rhythm: Rhythm, from_ms: int, last_ms: int, cap: int) -> tuple[int, int]:
@@ -181,14 +189,14 @@ def _run(turn: Turn, schedule: Schedule, after_ms: int, start_at: int) -> None:
         if fate == Fate.MISSED:
             _warn(turn, schedule, cause)
         return
+    if terms.runs_max and schedule.fired + len(schedule.buffer) + 1 >= terms.runs_max:
+        after_ms = wait = 0  # this is the last one
     if schedule.active and terms.overlap in ("buffer_one", "buffer_all"):
         turn.emit(OccurrenceBuffered(number, due_ms, after_ms, wait))
         return
     if schedule.active and terms.overlap == "replace":
         for active in schedule.active:
             end_run(turn, state.runs[active], RunTrigger.CANCEL, f"replaced by {occurrence_id(schedule.name, due_ms)}")
-    if terms.runs_max and schedule.fired + 1 >= terms.runs_max:
-        after_ms = wait = 0  # this was the last one
     turn.emit(RunScheduled(state.next_number, number, due_ms, after_ms, wait, start_at))
 
 

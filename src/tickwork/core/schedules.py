@@ -12,7 +12,6 @@ import msgspec
 from tickwork.core import inputs as ask
 from tickwork.core.calendar import Rhythm
 from tickwork.core.dates import parse_date
-from tickwork.core.definition import PRIORITY_MAX, PRIORITY_MIN
 from tickwork.core.errors import Refused
 from tickwork.core.events import (
     Advised,
@@ -33,7 +32,7 @@ from tickwork.core.events import (
 )
 from tickwork.core.evolve.schedules import anchored, is_held, rhythm_of
 from tickwork.core.governing import course_of, cron_of, first_course
-from tickwork.core.governor import arrives, check_course, decide
+from tickwork.core.governor import Course, arrives, check_course, cleared, decide
 from tickwork.core.inputfields import require_inputs
 from tickwork.core.lifecycle import RunTrigger
 from tickwork.core.lookup import answer, check_room, tenant_of
@@ -41,13 +40,11 @@ from tickwork.core.model import Schedule, State
 from tickwork.core.names import check_name
 from tickwork.core.occurrences import book_pause, govern, start_delay_ms, take_one
 from tickwork.core.plan import Plan
-from tickwork.core.schedule import CATCH_UPS, OVERLAPS, Fate, Terms
+from tickwork.core.schedule import Fate
 from tickwork.core.steps import end_run
+from tickwork.core.terms import check_terms
 from tickwork.core.turn import Turn
 
-CAP_MAX = 100_000
-SPAN_MS_MAX = 366 * 86_400_000
-BUFFER_MAX = 10_000
 TEXT_CHARACTERS_MAX = 1_000
 HOLIDAYS_MAX = 10_000
 HINT_TTL_MS_MAX = 366 * 86_400_000
@@ -137,33 +134,6 @@ def check_put(
     return rhythm
 
 
-def check_terms(terms: Terms) -> None:
-    """Raises `Refused` for what is wrong by itself, whatever there is."""
-    if terms.overlap not in OVERLAPS:
-        raise Refused("bad_overlap", f"overlap is one of {', '.join(OVERLAPS)}", path="overlap")
-    if terms.catch_up not in CATCH_UPS:
-        raise Refused("bad_catch_up", f"catch_up is one of {', '.join(CATCH_UPS)}", path="catch_up")
-    if terms.group:
-        check_name(terms.group, path="group", kind="group")
-    needs_length = terms.catch_up in ("window", "spread")
-    if needs_length != (terms.catch_up_ms > 0) or terms.catch_up_ms > SPAN_MS_MAX:
-        message = "window and spread need a length of at most a year, and no other policy has one"
-        raise Refused("bad_catch_up", message, path="catch_up_ms")
-    if terms.automatic_backfill and terms.catch_up not in ("last", "all"):
-        raise Refused("bad_catch_up", "automatic_backfill is catch_up all; give one of the two", path="catch_up")
-    if terms.priority != -1 and not PRIORITY_MIN <= terms.priority <= PRIORITY_MAX:
-        raise Refused("bad_priority", f"a priority is {PRIORITY_MIN} to {PRIORITY_MAX}", path="priority")
-    for field, low, high in (
-        ("catch_up_cap", 1, CAP_MAX),
-        ("grace_ms", 0, SPAN_MS_MAX),
-        ("pause_after", 0, CAP_MAX),
-        ("runs_max", 0, 1 << 53),
-        ("buffer_max", 1, BUFFER_MAX),
-    ):
-        if not low <= getattr(terms, field) <= high:
-            raise Refused("bad_terms", f"{field} is {low} to {high}", path=field)
-
-
 def _check_settled(state: State, schedule: Schedule) -> None:
     """Its old terms still have work to do: a change would have to guess what becomes of it."""
     now_ms, next_ms = state.now_ms, schedule.next_ms
@@ -183,9 +153,9 @@ def _settle(turn: Turn, schedule: Schedule) -> None:
     if schedule.governing is not None:
         return
     if is_held(schedule):
-        book_pause(turn, schedule)
+        book_pause(turn, schedule, with_now=True)
         return
-    while take_one(turn, schedule):
+    while take_one(turn, schedule, hurried=True):
         pass  # one occurrence, and at most its catch-up
 
 
@@ -203,7 +173,7 @@ def _emit_put(turn: Turn, place: int, asked: ask.PutSchedule, rhythm: Rhythm, it
         after_ms = max(state.now_ms, old.last_fired_ms) if old is not None else state.now_ms
         next_ms = rhythm.next_ms(after_ms) or 0
         wait = start_delay_ms(rhythm, f"{asked.tenant}/{asked.schedule}", next_ms) if asked.terms.jitter else 0
-        if old is not None and asked.terms.runs_max and old.fired >= asked.terms.runs_max:
+        if old is not None and asked.terms.runs_max and old.fired + len(old.buffer) >= asked.terms.runs_max:
             next_ms = wait = 0
     turn.emit(SchedulePut(place, number, next_ms, item, wait))
     schedule = state.schedules[number]
@@ -218,11 +188,12 @@ def _remove(turn: Turn, place: int, asked: ask.RemoveSchedule) -> None:
 def _emit_removed(turn: Turn, place: int, schedule: Schedule) -> None:
     now_ms, number = turn.state.now_ms, schedule.number
     if is_held(schedule):
-        book_pause(turn, schedule)
-    elif schedule.next_ms and schedule.next_ms <= now_ms and schedule.governing is None:
-        due_ms = schedule.next_ms
-        last_ms, count = due_ms, 1
-        for time_ms in schedule.rhythm.between(due_ms + 1, now_ms + 1) if schedule.rhythm is not None else ():
+        if schedule.governing is None:  # a decision of the Governor that is held binds nobody
+            book_pause(turn, schedule, with_now=True)
+    elif 0 < schedule.next_ms <= now_ms:
+        due_ms = last_ms = schedule.next_ms
+        count, rhythm = 1, schedule.rhythm if schedule.governing is None else None
+        for time_ms in rhythm.between(due_ms + 1, now_ms + 1) if rhythm is not None else ():
             last_ms, count = time_ms, count + 1
         turn.emit(OccurrencesPassed(number, due_ms, last_ms, count, Fate.CANCELLED, "removed", 0))
     if schedule.buffer:
@@ -303,24 +274,27 @@ def _advise(turn: Turn, place: int, asked: ask.Advise) -> None:
         raise Refused("bad_ttl", "a hint counts for a second at least and a year at most", path="ttl_ms")
     if len(asked.reason) > TEXT_CHARACTERS_MAX:
         raise Refused("too_long", f"a reason has at most {TEXT_CHARACTERS_MAX} characters", path="reason")
-    before = course_of(schedule)
-    after = before
-    if asked.clear:
-        after = msgspec.structs.replace(after, hint_interval_ms=None, hint_at_ms=None, hint_expires_ms=0)
-    if asked.interval_ms is not None:
-        after = msgspec.structs.replace(after, hint_interval_ms=asked.interval_ms)
-    if asked.at_ms is not None:
-        after = msgspec.structs.replace(after, hint_at_ms=asked.at_ms)
-    if hinted:
-        after = msgspec.structs.replace(after, hint_expires_ms=state.now_ms + asked.ttl_ms)
-    check_course(after)
+    check_course(_advised(course_of(schedule), asked, state.now_ms))
     turn.emit(Advised(place, schedule.number))
-    standing, rhythm = schedule.decision, cron_of(schedule)
+    if schedule.ended and not is_held(schedule):
+        govern(turn, schedule)  # it has to hear of the run that ended before anything else
+    before, standing, rhythm = course_of(schedule), schedule.decision, cron_of(schedule)
+    after = _advised(before, asked, state.now_ms)
     if asked.clear or standing is None:
         told = decide(state.now_ms, after, rhythm)  # what was cleared may be the reason for the time that stands
     else:
         told = arrives(state.now_ms, before, standing, after, rhythm)
     turn.emit(ScheduleDecided(schedule.number, after, told))
+
+
+def _advised(course: Course, asked: ask.Advise, now_ms: int) -> Course:
+    """Given hints replace those of their kind."""
+    if asked.clear:
+        course = cleared(course)
+    interval_ms = course.hint_interval_ms if asked.interval_ms is None else asked.interval_ms
+    at_ms = course.hint_at_ms if asked.at_ms is None else asked.at_ms
+    expires_ms = course.hint_expires_ms if asked.interval_ms is None and asked.at_ms is None else now_ms + asked.ttl_ms
+    return msgspec.structs.replace(course, hint_interval_ms=interval_ms, hint_at_ms=at_ms, hint_expires_ms=expires_ms)
 
 
 def _trigger(turn: Turn, place: int, asked: ask.Trigger) -> None:

@@ -160,6 +160,12 @@ def _scope(touched: Touched, state: State, event: ev.ScopePaused | ev.ScopeResum
         touched.schedules.update(group.members if group is not None else ())
 
 
+def _holidays(touched: Touched, state: State, event: ev.HolidaysPut) -> None:
+    asked: Any = state.inputs[event.input]
+    users = [one for one in state.tenants[asked.tenant].schedules.values() if asked.name in one.when.holidays]
+    touched.schedules.update(one.number for one in users)
+
+
 def _restored(touched: Touched, state: State, event: ev.RunRestored) -> None:
     _run(touched, state, event)
     run = state.runs.get(event.run)
@@ -210,6 +216,7 @@ RULES: dict[type[Any], Callable[[Touched, State, Any], None]] = {
     ev.OccurrenceBuffered: _schedule,
     ev.OccurrencesCancelled: _schedule,
     ev.ScheduleMoved: _schedule,
+    ev.HolidaysPut: _holidays,
     ev.ScopePaused: _scope,
     ev.ScopeResumed: _scope,
     ev.RunRerun: _run,
@@ -245,7 +252,7 @@ ENDINGS = frozenset({ev.TaskSucceeded, ev.TaskFailed, ev.TaskAnswered, ev.FanEnd
 # All that these change is in the header, or in a document.
 HEADER_ONLY = frozenset(
     {
-        ev.DefinitionPut, ev.TenantPut, ev.QueuePut, ev.LabelLimitPut, ev.PolicyPut, ev.HolidaysPut, ev.ZonesNoted,
+        ev.DefinitionPut, ev.TenantPut, ev.QueuePut, ev.LabelLimitPut, ev.PolicyPut, ev.ZonesNoted,
         ev.InputRefused, ev.Duplicate, ev.StaleReport, ev.GapNoted, ev.PolicyDecided, ev.WorkerOffered, ev.WorkerGone,
         ev.LaneHeld, ev.RateDue, ev.LoadShed, ev.BackfillBegun, ev.BackfillSteered, ev.BackfillAsked, ev.BackfillTold,
         ev.BackfillEnded,

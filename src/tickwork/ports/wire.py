@@ -479,6 +479,10 @@ class Status(_Model, frozen=True, kw_only=True):
     runs: dict[str, int] = {}  # ended ones, by state
     alerts: tuple[str, ...] = ()
     accepting: bool = True
+    schedules: int = 0
+    schedules_late: int = 0  # those that catch up
+    occurrences: dict[str, int] = {}  # of this tenant: expected, then by fate, and those that wait for their turn
+    ledger_differences: int = 0  # since the start; anything but 0 is a defect
 
 
 # ---- requests

@@ -13,6 +13,7 @@ import msgspec
 from tickwork.core import events as ev
 from tickwork.core.evolve import output_of, record_of_run
 from tickwork.core.inputs import Input
+from tickwork.core.ledger import Ledger
 from tickwork.core.lifecycle import AttemptState, Phase, RunState
 from tickwork.core.model import Run, State
 from tickwork.core.plan import Kind
@@ -95,6 +96,7 @@ class Books:
     def __init__(self, state: State) -> None:
         self.state = state
         self._touched = Touched(state)
+        self.ledger = Ledger(state)
         self.open: dict[int, Open] = {}
         self._fans: dict[int, dict[int, None]] = {}  # run -> tasks of map children that a worker holds
         self.window = Window()
@@ -121,6 +123,7 @@ class Books:
             data = attempts_encoder.encode(backfill_row(backfill))
             window.backfills.append(BackfillRow(backfill.number, schedule.tenant.id, schedule.name, data))
         self._touched.note(state, events)
+        self.ledger.observe(inputs, events)
 
     def _open(self, number: int) -> None:
         task = self.state.tasks[number]

@@ -138,6 +138,8 @@ class Questions(Ground):
         state, live = self.state, self._live
         owner = self._tenant(tenant)
         ended = {"completed": owner.completed, "failed": owner.failed, "cancelled": owner.cancelled}
+        ledger = live.books.ledger
+        balance = ledger.balances.get(tenant)
         return wire.Status(
             version=VERSION,
             tick=state.tick,
@@ -152,6 +154,10 @@ class Questions(Ground):
             runs={state: count for state, count in ended.items() if count},
             alerts=tuple(f"{alarm.kind}: {alarm.text}" for alarm in self.alarms),
             accepting=self.accepting,
+            schedules=len(ledger),
+            schedules_late=len(ledger.late),
+            occurrences=balance.words() if balance is not None else {},
+            ledger_differences=ledger.differences,
         )
 
     def workflows(self, *, tenant: str = TENANT) -> list[wire.Workflow]:

@@ -17,6 +17,7 @@ from tickwork.sdk.places import Place, at_place, here
 from tickwork.sdk.plain import plain
 
 if TYPE_CHECKING:
+    from tickwork.core.zones import Zones
     from tickwork.ports.exchange import Timetable
     from tickwork.ports.wire import GovernorRequest, ScheduleRequest
     from tickwork.sdk.values import Codec, Parameter
@@ -168,23 +169,34 @@ def _instant(value: datetime, zone: str, path: str) -> str:
         return str(plain(value, what=path))
     from tickwork.core.timetext import instant_text
     from tickwork.ports.schedulewords import reading_ms
-    from tickwork.zonedata import load_zones
 
-    return instant_text(reading_ms(value.isoformat(), load_zones().get(zone, path="timezone"), path=path))
+    return instant_text(reading_ms(value.isoformat(), _zones(zone).get(zone, path="timezone"), path=path))
 
 
 def _check(wanted: "ScheduleRequest") -> None:
     """As far as it can be known without a server: which queues and lists of holidays there are, the server knows."""
-    from tickwork.core.schedules import check_terms
+    import msgspec
+
+    from tickwork.core.terms import check_terms
     from tickwork.core.when import compile_when
-    from tickwork.core.zones import UTC_ONLY
     from tickwork.ports.schedulewords import in_words, terms_of, when_of
-    from tickwork.zonedata import load_zones
 
     with in_words():
-        zones = UTC_ONLY if wanted.timezone == "UTC" else load_zones()
-        compile_when(when_of(wanted), zones, dict.fromkeys(wanted.holidays, frozenset()), path="when")
+        when = when_of(wanted)
+        if when.anchor_ms is None and when.start_ms is None and when.cron is None and when.at_ms is None:
+            when = msgspec.structs.replace(when, anchor_ms=0)  # the server says from where it counts
+        compile_when(when, _zones(wanted.timezone), dict.fromkeys(wanted.holidays, frozenset()), path="when")
         check_terms(terms_of(wanted))
+
+
+def _zones(name: str) -> "Zones":
+    if name == "UTC":
+        from tickwork.core.zones import UTC_ONLY
+
+        return UTC_ONLY
+    from tickwork.zonedata import load_zones
+
+    return load_zones()
 
 
 # ---- what the parameters of a workflow have to do with it

@@ -26,8 +26,14 @@ COMPLETED, FAILED = int(RunState.COMPLETED), int(RunState.FAILED)
 # ---- when it wants to be looked at
 
 
-def arm(state: State, schedule: Schedule) -> None:
+def arm(state: State, schedule: Schedule, *, looked: bool = False) -> None:
+    """A timer that has come and waits for its turn in this tick stays: only the look itself (`looked`) ends it.
+    Otherwise whoever is busy in every tick would never be looked at."""
     tick = _wanted(state, schedule)
+    if 0 < tick <= state.tick:
+        if not looked and 0 < schedule.due <= state.tick:
+            return
+        tick = state.tick + 1
     if tick != schedule.due:
         if schedule.due:
             clear_timer(state, Timer.SCHEDULE, schedule.number, schedule.due)
@@ -35,25 +41,25 @@ def arm(state: State, schedule: Schedule) -> None:
 
 
 def _wanted(state: State, schedule: Schedule) -> int:
-    """The tick at which there is something to decide; 0: never, as things stand."""
-    soon, at = state.tick + 1, state.settings.clock.tick_at
+    """The tick at which there is something to decide, this one where it is now; 0: never, as things stand."""
+    at = state.settings.clock.tick_at
     if is_held(schedule):
         until_ms = held_until_ms(schedule)
         wake_ms = until_ms
         if schedule.next_ms and schedule.governing is None and not schedule.terms.automatic_backfill:
             booked_ms = schedule.next_ms + PAUSE_BOOKED_MS
             wake_ms = min(until_ms, booked_ms) if until_ms else booked_ms
-        return max(at(wake_ms), soon) if wake_ms else 0
+        return max(at(wake_ms), 1) if wake_ms else 0
     if must_pause(schedule):
-        return soon
+        return state.tick
     if schedule.governing is not None:
         if schedule.active or schedule.broken:
             return 0
         if schedule.decision is None or schedule.ended:
-            return soon
+            return state.tick
     elif schedule.late is not None or may_unbuffer(schedule):
-        return soon
-    return max(at(schedule.next_ms + schedule.wait_ms), soon) if schedule.next_ms else 0
+        return state.tick
+    return max(at(schedule.next_ms + schedule.wait_ms), 1) if schedule.next_ms else 0
 
 
 def is_held(schedule: Schedule) -> bool:
@@ -180,8 +186,11 @@ def _on_holidays(state: State, event: ev.HolidaysPut) -> None:
     tenant = state.tenants[asked.tenant]
     if asked.dates is None:
         del tenant.holidays[asked.name]
-    else:
-        tenant.holidays[asked.name] = frozenset(asked.dates)
+        return
+    tenant.holidays[asked.name] = frozenset(asked.dates)
+    for schedule in tenant.schedules.values():
+        if asked.name in schedule.when.holidays:  # also where only later times are others
+            set_rhythm(state, schedule)
 
 
 def _on_moved(state: State, event: ev.ScheduleMoved) -> None:
@@ -198,7 +207,7 @@ def _on_moved(state: State, event: ev.ScheduleMoved) -> None:
 def _on_paused(state: State, event: ev.SchedulePaused) -> None:
     schedule = state.schedules[event.schedule]
     schedule.paused, schedule.pause_reason, schedule.paused_until_ms = True, event.reason, event.until_ms
-    arm(state, schedule)
+    arm(state, schedule, looked=event.input < 0)
 
 
 def _on_resumed(state: State, event: ev.ScheduleResumed) -> None:
@@ -208,17 +217,17 @@ def _on_resumed(state: State, event: ev.ScheduleResumed) -> None:
     schedule.paused, schedule.pause_reason, schedule.paused_until_ms = False, "", 0
     schedule.failures = 0
     if event.input < 0 and schedule.governing is not None:
-        arm(state, schedule)  # the Governor meant it to run at the end of the pause
+        arm(state, schedule, looked=True)  # the Governor meant it to run at the end of the pause
     else:
-        go_on(state, schedule, at_ms)
+        go_on(state, schedule, at_ms, looked=event.input < 0)
 
 
-def go_on(state: State, schedule: Schedule, at_ms: int) -> None:
+def go_on(state: State, schedule: Schedule, at_ms: int, *, looked: bool = False) -> None:
     """A pause is over: what fell due in it is told apart from what is late for other reasons."""
     schedule.resumed_ms = at_ms
     if schedule.governing is not None and not schedule.active:
         schedule.decision, schedule.next_ms = None, 0
-    arm(state, schedule)
+    arm(state, schedule, looked=looked)
 
 
 def pause_group(state: State, tenant: Tenant, name: str, reason: str) -> None:
@@ -270,9 +279,11 @@ def _on_decided(state: State, event: ev.ScheduleDecided) -> None:
     if not schedule.active and not is_held(schedule):  # otherwise it is asked again when that is over
         schedule.decision, schedule.ended = event.decision, 0
         schedule.next_ms = event.decision.next_ms or 0
+    else:
+        schedule.decision, schedule.next_ms = None, 0
     if not event.course.hint_expires_ms:
         schedule.advice = None
-    arm(state, schedule)
+    arm(state, schedule, looked=True)
 
 
 # ---- occurrences
@@ -283,7 +294,7 @@ def _on_catch_up(state: State, event: ev.CatchUpDecided) -> None:
     schedule.late = Late(
         event.to_ms, event.run_from_ms, event.fate, event.cause, state.now_ms, event.spread_ms, event.runs
     )
-    arm(state, schedule)
+    arm(state, schedule, looked=True)
 
 
 def _on_passed(state: State, event: ev.OccurrencesPassed) -> None:
@@ -315,7 +326,7 @@ def move_on(state: State, schedule: Schedule, next_ms: int, wait_ms: int) -> Non
         schedule.late = None
     if schedule.governing is not None:
         schedule.decision = None
-    arm(state, schedule)
+    arm(state, schedule, looked=True)
 
 
 def record(
@@ -365,7 +376,7 @@ def run_begun(state: State, schedule: Schedule, run: Run, event: ev.RunScheduled
             schedule.late = msgspec.structs.replace(schedule.late, run=schedule.late.run + 1)
         move_on(state, schedule, event.next_ms, event.wait_ms)
     else:
-        arm(state, schedule)
+        arm(state, schedule, looked=True)
 
 
 def run_returned(run: Run) -> None:
