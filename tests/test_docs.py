@@ -10,6 +10,8 @@ import pytest
 
 from tickwork.compose.private import PrivateServer
 from tickwork.compose.settings import Settings
+from tickwork.core.governor import Source
+from tickwork.ports import wire
 from tickwork.sdk.registry import load_app
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -77,6 +79,18 @@ def test_the_page_on_urls_tells_to_return_figures():
 
     assert "**Return figures.**" in text
     assert any({"queue_depth", "error_rate", "load"} <= set(one) for one in shown)
+
+
+@pytest.mark.proves("S003-83")
+def test_there_are_pages_on_architecture_configuration_and_adaptation():
+    text = (ROOT / "docs" / "endpoints.md").read_text()
+    titles = re.findall(r"^### (.+)$", text, re.MULTILINE)
+
+    assert (ROOT / "docs" / "architecture.md").exists()
+    assert {"Configuration and constraints", "Hints", "What to return, and what is kept", "Recovery"} <= set(titles)
+    fields = {one.name for one in msgspec.structs.fields(wire.EndpointRequest)}
+    assert sorted(name for name in fields if f"`{name}`" not in text) == []
+    assert [str(one) for one in Source if f"`{one}`" not in text] == []
 
 
 def settings_table() -> str:

@@ -35,6 +35,7 @@ CHECKS = [
     openapi_checks.unsupported_method,
 ]
 KNOWN = {
+    "endpoint": "shop",
     "group": "all",
     "holidays": "bank",
     "node": "hello",
@@ -84,6 +85,7 @@ class Served:
         documents = (flow("greet", task("hello", retry=1), inputs={"n": {"type": "any", "required": False}}),)
         schedules = {"often": wire.ScheduleRequest(workflow="greet", every="1h", group="all")}
         await engine.publish(wire.Publication(documents=documents, schedules=schedules), by="test")
+        await engine.put_endpoint("shop", wire.EndpointRequest(url="https://shop.example", every="1h"), by="test")
         await engine.submit([wire.Submission(workflow="greet", id=name) for name in ("alive", "ended")], by="test")
         await engine.cancel("ended", by="test")
         self.inner = make_app(engine, hosts=("testserver",))
@@ -158,6 +160,11 @@ def test_every_route_that_the_table_lacks_is_missed():
         "GET /", "GET /healthz", "GET /metrics", "GET /openapi.json", "GET /readyz", "GET /v1/artifacts/{digest}",
         "PUT /v1/artifacts/{digest}", "GET /v1/backfills", "POST /v1/backfills/{backfill}/cancel",
         "POST /v1/backfills/{backfill}/pause", "POST /v1/backfills/{backfill}/resume", "GET /v1/catchup",
+        "GET /v1/endpoints", "PUT /v1/endpoints", "GET /v1/endpoints/{endpoint}", "PUT /v1/endpoints/{endpoint}",
+        "DELETE /v1/endpoints/{endpoint}", "POST /v1/endpoints/{endpoint}/run", "POST /v1/endpoints/{endpoint}/test",
+        "POST /v1/endpoints/{endpoint}/pause", "POST /v1/endpoints/{endpoint}/resume",
+        "POST /v1/endpoints/{endpoint}/reset_failures", "PUT /v1/endpoints/{endpoint}/hints",
+        "DELETE /v1/endpoints/{endpoint}/hints", "GET /v1/endpoints/{endpoint}/runs",
         "POST /v1/groups/{group}/pause", "POST /v1/groups/{group}/resume", "GET /v1/holidays",
         "GET /v1/holidays/{holidays}", "PUT /v1/holidays/{holidays}", "DELETE /v1/holidays/{holidays}",
         "GET /v1/occurrences", "GET /v1/zones", "PUT /v1/schedules", "POST /v1/schedules/preview",

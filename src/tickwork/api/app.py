@@ -17,6 +17,7 @@ from tickwork.api.problems import answer_to, log, problem
 from tickwork.api.routes import (
     artifacts,
     backfills,
+    endpoints,
     events,
     holidays,
     journal,
@@ -56,6 +57,7 @@ TABLE: tuple[Route, ...] = (
     *artifacts.ROUTES,
     *workflows.ROUTES,
     *schedules.ROUTES,
+    *endpoints.ROUTES,
     *occurrences.ROUTES,
     *backfills.ROUTES,
     *holidays.ROUTES,

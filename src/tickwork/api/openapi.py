@@ -18,6 +18,7 @@ PARTS: dict[str, tuple[str, dict[str, Any]]] = {
     "attempt": ("The number of the attempt.", _NUMBER),
     "backfill": ("The number of the backfill.", _NUMBER),
     "digest": ("BLAKE2b of the bytes, 32 bytes in hex.", {"type": "string", "pattern": "^[0-9a-f]{64}$"}),
+    "endpoint": ("The name of the endpoint.", _NAME | {"maxLength": 119}),
     "group": ("The name of the group.", _NAME),
     "holidays": ("The name of the list.", _NAME),
     "node": ("The id of the node.", _NAME),

@@ -36,6 +36,9 @@ GROUPS: dict[str, tuple[Entry, ...]] = {
     ),
     "Schedules": (
         Entry("schedules", "The schedules, and when each is due next.", "schedules:schedules"),
+        Entry(
+            "endpoints", "The endpoints: URLs that are called when they are due, and why then.", "endpoints:endpoints"
+        ),
         Entry("backfill", "Run what a schedule had, or would have had, in a time that is past.", "backfills:backfill"),
         Entry("backfills", "Backfills: those under way, then those that ended.", "backfills:backfills"),
         Entry("catchup", "What is late, and what would run, before anything does.", "catchup:catchup"),

@@ -36,7 +36,7 @@ def server(*, place: Place = PLACE) -> int:
 
 
 def worker(
-    app: str,
+    app: str = "",
     /,
     *,
     name: str | None = None,
@@ -48,7 +48,8 @@ def worker(
     Parameters
     ----------
     app
-        The application: a file (app.py) or a module (package.module).
+        The application: a file (app.py) or a module (package.module). Without one it serves endpoints and other nodes
+        that call a URL, and no code runs.
     name
         Its name (TICKWORK_WORKER; made from host and process). No two workers have the same.
     url
@@ -60,7 +61,7 @@ def worker(
     end_with_parent()
 
     def ready(agent: "Agent") -> None:
-        _say(f"tickwork worker {agent.name}: serves {app} for {found.address}")
+        _say(f"tickwork worker {agent.name}: serves {app or 'requests'} for {found.address}")
 
     found = settings({"worker": name, "url": url}, hands.flags())
     run_loop(work(found, app, ready=ready))

@@ -35,6 +35,9 @@ def profile_of(settings: Settings) -> Profile:
 
 
 def executors_of(settings: Settings, app: str) -> list[Executor]:
+    """Without an application, a worker makes requests and runs nobody's code."""
+    if not app:
+        return [http_executor_of(settings)]
     limits = Limits(memory_mb=settings.memory_mb) if settings.memory_mb else None
     functions = ProcessExecutor(
         app,

@@ -264,6 +264,7 @@ class RunRecord(_Input, frozen=True):
     schedule: str = ""
     queue: str = ""
     backfill: int = 0
+    decided: str = ""
 
 
 class Resolve(_Input, frozen=True, tag=12):

@@ -285,6 +285,7 @@ class Run(msgspec.Struct, gc=False, eq=False):
     schedule: str = ""
     queue: str = ""  # of its schedule, for nodes that name none
     backfill: int = 0  # whose run this is
+    decided: str = ""  # why then, of a governed schedule: the Governor's source
     sla_at: int = 0  # tick of the next point of its service level
     sla_next: int = 0  # which of the plan's points that is
     fanning: "dict[int, Task] | None" = None  # maps, repeats and child workflows in progress, by node

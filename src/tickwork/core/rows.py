@@ -39,6 +39,7 @@ class RunMore(msgspec.Struct, array_like=True, gc=False):
     parent_run: int
     queue: str
     backfill: int
+    decided: str
 
 
 class LiveRun(msgspec.Struct, array_like=True, gc=False):
@@ -141,7 +142,7 @@ def _more_of_run(run: Run) -> RunMore | None:
         run.priority, run.key, bool(run.key) and run.tenant.keys.get(run.key) is run, run.body, run.debounce,
         None if gate is None else gate.key, run.gated, run.parent, run.child, run.signals, run.deadline,
         run.resume_at, run.pause_reason, run.scheduled_ms, run.schedule, run.sla_at, run.sla_next, run.parent_run,
-        run.queue, run.backfill,
+        run.queue, run.backfill, run.decided,
     )  # fmt: skip
 
 
@@ -242,6 +243,7 @@ def _add_more_to_run(run: Run, more: RunMore, found: Found) -> None:
         found.children.append(run)
     run.gated, run.pause_reason, run.sla_next = more.gated, more.pause_reason, more.sla_next
     run.parent_run, run.queue, run.backfill = more.parent_run, more.queue, more.backfill
+    run.decided = more.decided
     run.key, run.debounce = more.key, more.debounce
     if more.keyed:
         tenant.keys.add(run.key, run)

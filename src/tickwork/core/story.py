@@ -19,7 +19,7 @@ from tickwork.core.lanes import Lane
 from tickwork.core.lifecycle import RunState, RunTrigger, move_run
 from tickwork.core.machine import Machine
 from tickwork.core.model import Run, Settings, State, Task
-from tickwork.core.storywords import HELD_WORDS, cause_of, words_of
+from tickwork.core.storywords import HELD_WORDS, cause_of, governed_words, words_of
 from tickwork.core.timetext import instant_text
 
 
@@ -130,6 +130,7 @@ class Teller:
         self.source: Source | None = None
         self.why_now = "nothing held it back"
         self.last_cause = ("visit", -1, "")
+        self.governed = ""  # what its Governor had decided, in words
         self.entries: list[Entry] = []
         self.holds: list[Hold] = []
         self.visits: list[int] = []
@@ -153,6 +154,8 @@ class Teller:
             if self.live:
                 self._before(event)
             leaver = self._leaver(event)
+            if isinstance(event, ev.RunScheduled):
+                self.governed = governed_words(self.state.schedules[event.schedule], event)  # gone once it has acted
             evolve(self.state, event)
             self._after(event, leaver)
         if self.touched or self.stays:
@@ -228,6 +231,8 @@ class Teller:
             return
         self._meet(run)
         what, detail = words_of(self.state, run, None, event)
+        if isinstance(event, ev.RunScheduled) and self.governed:
+            detail = f"{detail}; {self.governed}"
         self._tell(event, what, detail)
 
     def _meet(self, run: Run) -> None:

@@ -9,8 +9,9 @@ from typing import Any
 from tickwork.core import events as ev
 from tickwork.core import inputs as inp
 from tickwork.core.evolve import child_id
+from tickwork.core.governor import Source
 from tickwork.core.lifecycle import Phase, RunTrigger
-from tickwork.core.model import Run, State, Task
+from tickwork.core.model import Run, Schedule, State, Task
 from tickwork.core.timetext import instant_text
 
 HELD_WORDS = {
@@ -92,6 +93,10 @@ def _arrival(state: State, run: Run, event: Any) -> tuple[str, str]:
         case ev.RunSubmitted():
             later = f", to start at {state.at(event.start_at)}" if event.start_at else ""
             return "submitted", f"submitted by {run.by}{later}"
+        case ev.RunScheduled() if event.way in ("trigger", "test"):
+            return "triggered", f"schedule {run.schedule}, asked for by {run.by}" + (
+                ": a test, which leaves the schedule alone" if event.way == "test" else ""
+            )
         case ev.RunScheduled():
             return "scheduled", f"schedule {run.schedule} was due at {instant_text(event.due_ms)}"
         case ev.RunRerun():
@@ -105,6 +110,26 @@ def _arrival(state: State, run: Run, event: Any) -> tuple[str, str]:
             if event.start_at:
                 return "redriven", f"redriven by {asked.by} ({asked.reason}), to go on at {state.at(event.start_at)}"
             return "brought_back", f"resolved by {asked.by}: {asked.reason}"
+
+
+def governed_words(schedule: Schedule, event: ev.RunScheduled) -> str:
+    """Why an endpoint was due just then: who won, who would have otherwise, and what moved it."""
+    decision, advice = schedule.decision, schedule.advice
+    if decision is None or event.way != "due":
+        return ""
+    at_ms = {one.source: one.at_ms for one in decision.candidates}
+    said = f"{decision.chosen} was chosen at {instant_text(decision.decided_ms)}"
+    if decision.chosen in (Source.AI_INTERVAL, Source.AI_ONESHOT):
+        if advice is not None:
+            said += f", a hint by {advice.by}" + (f": {advice.reason}" if advice.reason else "")
+        baseline_ms = at_ms.get(Source.BASELINE_INTERVAL) or at_ms.get(Source.BASELINE_CRON)
+        if baseline_ms is not None:
+            said += f"; the baseline would have been {instant_text(baseline_ms)}"
+    elif schedule.failures and decision.chosen == Source.BASELINE_INTERVAL:
+        said += f", its interval longer after {schedule.failures} failed runs"
+    if decision.source != decision.chosen and decision.chosen in at_ms:
+        said += f"; {decision.source} moved it from {instant_text(at_ms[decision.chosen])}"
+    return said
 
 
 def _without_effect(state: State, event: ev.InputRefused | ev.StaleReport | ev.Duplicate) -> tuple[str, str]:

@@ -121,4 +121,4 @@ def _succeeded(node: HttpNode, status: int, body: Any) -> bool:
         return condition.holds({"status": status, "body": body})
     except ConditionFailed as error:
         message = f"the success condition has no answer for status {status}: {error}"
-        raise Failure("ConditionFailed", message) from error
+        raise Failure("ConditionFailed", message, exit_code=status) from error

@@ -1,7 +1,7 @@
 """Commands: what changes something, each answered when its tick is durable.
 
 What can be known to be wrong before the machine is asked is refused here; the machine has the last word. Schedules
-have a module of their own.
+and endpoints have modules of their own.
 """
 
 from collections.abc import Sequence
@@ -24,15 +24,17 @@ from tickwork.ports import wire
 from tickwork.ports.store import Payload
 from tickwork.runtime import reads
 from tickwork.runtime.checks import check_terms, check_writable, packed, small
+from tickwork.runtime.endpoints import Endpoints
+from tickwork.runtime.endpointwords import PREFIX
 from tickwork.runtime.facts import record_of
 from tickwork.runtime.ground import TENANT
-from tickwork.runtime.schedules import Schedules, new_ones
+from tickwork.runtime.schedules import new_ones
 from tickwork.runtime.words import instant
 
 INPUT_BYTES_MAX = 16 * 1024 * 1024
 
 
-class Commands(Schedules):
+class Commands(Endpoints):
     async def submit(
         self, submissions: Sequence[wire.Submission], *, by: str, tenant: str = TENANT
     ) -> list[wire.Submitted | wire.Rejected]:
@@ -112,6 +114,12 @@ class Commands(Schedules):
             check_name(publication.application, path="application", kind="application")
         documents = [msgspec.json.encode(document) for document in publication.documents]
         plans = [plan_of(document) for document in documents]
+        taken = next((plan.name for plan in plans if plan.name.startswith(PREFIX)), None)
+        if taken is not None:
+            message = (
+                f"{taken[:128]!r} is a name for what stands behind an endpoint; choose another, or put an endpoint"
+            )
+            raise Refused("name_reserved", message, path="name")
         owner = self._tenant(tenant)
         queues = sorted({queue for plan in plans for queue in _queues(plan)} - set(self.state.queues))
         asked: list[ask.Input] = [ask.PutQueue(by, queue) for queue in queues]

@@ -2,7 +2,7 @@
 
 API, embedded client and simulator talk to this and to nothing below. Commands return when their tick is durable, so
 whoever asked reads its own writes. Views wait until the tick that they show is durable. This module is its life and
-what follows each commit; what is asked of it is in `commands`, `schedules` and `questions`.
+what follows each commit; what is asked of it is in `commands`, `schedules`, `endpoints` and `questions`.
 """
 
 import asyncio
@@ -28,7 +28,6 @@ from tickwork.runtime.floor import Floor
 from tickwork.runtime.ground import PARTITION, TENANT
 from tickwork.runtime.partition import Decided, Partition
 from tickwork.runtime.patience import patiently
-from tickwork.runtime.questions import Questions
 from tickwork.runtime.recovery import recover
 from tickwork.runtime.timekeeper import Timekeeper
 from tickwork.runtime.vault import ARGUMENTS_STEP, decode_value
@@ -36,7 +35,7 @@ from tickwork.runtime.vault import ARGUMENTS_STEP, decode_value
 TIDY_S = 5.0
 
 
-class Engine(Commands, Questions):
+class Engine(Commands):
     async def start(self) -> None:
         """Own the partition, rebuild its machine, and begin to tick."""
         await self._store.open()

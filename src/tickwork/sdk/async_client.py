@@ -28,6 +28,7 @@ from tickwork.sdk.connection import (
     stream_headers,
     unreachable,
 )
+from tickwork.sdk.endpoints import AsyncEndpoints
 from tickwork.sdk.registry import App
 from tickwork.sdk.workflows import Workflow
 
@@ -35,7 +36,7 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 
-class AsyncClient(AsyncSchedules):
+class AsyncClient(AsyncSchedules, AsyncEndpoints):
     """Talks to a server from asynchronous code. Close it, or use it in an `async with`."""
 
     def __init__(

@@ -32,6 +32,7 @@ from tickwork.sdk.connection import (
     stream_headers,
     unreachable,
 )
+from tickwork.sdk.endpoints import Endpoints
 from tickwork.sdk.registry import App
 from tickwork.sdk.schedule_client import Schedules
 from tickwork.sdk.workflows import Workflow
@@ -42,7 +43,7 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 
-class Client(Schedules):
+class Client(Schedules, Endpoints):
     """Talks to a server. Close it, or use it in a `with`. One client may be shared by threads."""
 
     def __init__(

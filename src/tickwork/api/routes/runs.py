@@ -22,14 +22,14 @@ async def list_runs(asked: Asked) -> Answer:
         workflow=query["workflow"],
         states=query["state"],
         schedule=query["schedule"],
-        before=_before(query["cursor"]),
+        before=before_of(query["cursor"]),
         limit=query["limit"],
     )
     runs, following = await asked.engine.runs(wanted)
     return as_json(wire.Page(runs=tuple(runs), next=f"b{following}" if following else ""))
 
 
-def _before(cursor: str) -> int:
+def before_of(cursor: str) -> int:
     """A cursor is nobody's business but ours; its letter leaves room for another kind."""
     if not cursor:
         return 0

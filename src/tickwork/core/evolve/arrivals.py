@@ -116,6 +116,8 @@ def _on_scheduled(state: State, event: ev.RunScheduled) -> None:
         run.backfill, run.priority = backfill.number, backfill.priority
         backfill_run_begun(state, backfill, run, event.due_ms)
     else:
+        if schedule.decision is not None and event.way == "due":
+            run.decided = schedule.decision.source.value
         run_begun(state, schedule, run, event)
     if event.start_at:
         add_run(state, run)
@@ -209,7 +211,7 @@ def run_of_record(tenant: Tenant, plan: Plan, record: RunRecord) -> Run:
     run.results = dict(record.results) or None
     run.key, run.body = record.key, record.body
     run.scheduled_ms, run.schedule = record.scheduled_ms, record.schedule
-    run.queue, run.backfill = record.queue, record.backfill
+    run.queue, run.backfill, run.decided = record.queue, record.backfill, record.decided
     run.sla_next = len(plan.sla_points)  # what was promised is over
     return run
 
@@ -234,6 +236,7 @@ def record_of_run(run: Run) -> RunRecord:
         run.schedule,
         run.queue,
         run.backfill,
+        run.decided,
     )
 
 

@@ -1,0 +1,228 @@
+"""Endpoints: URLs that are called by cron or at an interval, and what they answered."""
+
+import ipaddress
+from collections.abc import Awaitable, Callable
+from urllib.parse import urlsplit
+
+import msgspec
+
+from tickwork.api.asked import Asked
+from tickwork.api.messages import Answer, as_json, nothing
+from tickwork.api.routes.runs import DONE, before_of, said
+from tickwork.api.table import Body, Gives, Param, Route
+from tickwork.executors.guard import AddressRefused, closed_by, plain_host
+from tickwork.ports import wire
+from tickwork.runtime.words import STATE_NUMBERS
+
+PAGE_MAX = 500
+RUNS_MAX = 100
+
+_ALL = "/v1/endpoints"
+_PATH = "/v1/endpoints/{endpoint}"
+
+
+async def list_endpoints(asked: Asked) -> Answer:
+    query = asked.query
+    return as_json(
+        await asked.engine.endpoints(
+            after=query["cursor"], limit=query["limit"], group=query["group"], archived=query["archived"]
+        )
+    )
+
+
+async def put_all(asked: Asked) -> Answer:
+    wanted = (await asked.body(wire.EndpointSet)).endpoints
+    put = await asked.engine.put_endpoints(wanted, by=asked.by)
+    return as_json(wire.EndpointPreviews(endpoints={name: _warned(one, wanted[name]) for name, one in put.items()}))
+
+
+async def show(asked: Asked) -> Answer:
+    return as_json(await asked.engine.endpoint(asked.name("endpoint")))
+
+
+async def put(asked: Asked) -> Answer:
+    wanted = await asked.body(wire.EndpointRequest)
+    return as_json(_warned(await asked.engine.put_endpoint(asked.name("endpoint"), wanted, by=asked.by), wanted))
+
+
+async def archive(asked: Asked) -> Answer:
+    await asked.engine.archive_endpoint(asked.name("endpoint"), by=asked.by)
+    return nothing()
+
+
+async def run(asked: Asked) -> Answer:
+    return await _trigger(asked, test=False)
+
+
+async def test(asked: Asked) -> Answer:
+    return await _trigger(asked, test=True)
+
+
+async def _trigger(asked: Asked, *, test: bool) -> Answer:
+    await asked.body(wire.Reason)
+    name = _known(asked)
+    return as_json(wire.Triggered(run_id=await asked.engine.trigger(name, test=test, by=asked.by)), 202)
+
+
+async def pause(asked: Asked) -> Answer:
+    wanted, name = await asked.body(wire.PauseRequest), _known(asked)
+    await asked.engine.pause("schedule", name, by=asked.by, reason=said(wanted.reason), until=wanted.until)
+    return nothing()
+
+
+async def resume(asked: Asked) -> Answer:
+    await asked.body(wire.Reason)
+    await asked.engine.resume("schedule", _known(asked), by=asked.by)
+    return nothing()
+
+
+async def reset_failures(asked: Asked) -> Answer:
+    await asked.body(wire.Reason)
+    await asked.engine.steer_schedule(_known(asked), "reset_failures", by=asked.by)
+    return nothing()
+
+
+async def hint(asked: Asked) -> Answer:
+    wanted, name = await asked.body(wire.HintRequest), _known(asked)
+    await asked.engine.advise(name, wanted, by=asked.by)
+    return as_json(await asked.engine.endpoint(name))
+
+
+async def clear_hints(asked: Asked) -> Answer:
+    name = _known(asked)
+    await asked.engine.clear_hints(name, by=asked.by)
+    return as_json(await asked.engine.endpoint(name))
+
+
+async def list_runs(asked: Asked) -> Answer:
+    query = asked.query
+    runs, following = await asked.engine.endpoint_runs(
+        asked.name("endpoint"), before=before_of(query["cursor"]), limit=query["limit"], states=tuple(query["state"])
+    )
+    return as_json(wire.EndpointRuns(runs=tuple(runs), next=f"b{following}" if following else ""))
+
+
+def _known(asked: Asked) -> str:
+    """What is a schedule but no endpoint is not reached from here."""
+    name = asked.name("endpoint")
+    asked.engine.check_endpoint(name)
+    return name
+
+
+def _warned(put: wire.EndpointPreview, wanted: wire.EndpointRequest) -> wire.EndpointPreview:
+    refused = refused_by_default(wanted.url)
+    return msgspec.structs.replace(put, warnings=(*put.warnings, *refused))
+
+
+def refused_by_default(url: str) -> tuple[wire.ScheduleWarning, ...]:
+    """What a worker will say to a host that is an address, as far as it can be known without its settings. A name is
+    looked up by the worker alone, for each request."""
+    host = urlsplit(url).hostname or ""
+    try:
+        address = ipaddress.ip_address(plain_host(host))
+        rule = closed_by(address)
+    except AddressRefused as refused:
+        return (wire.ScheduleWarning(code="address_refused", text=f"workers refuse this: {refused}"),)
+    except ValueError:
+        return ()
+    text = f"{address} is {rule}: only workers that name it in allow_networks call it"
+    return (wire.ScheduleWarning(code="address_refused", text=text),) if rule else ()
+
+
+_REASON = Body(wire.Reason, optional=True, bytes_max=64 * 1024)
+_TRIGGERED = {202: Gives(wire.Triggered, says="A run has begun.")}
+_HINTED = {200: Gives(wire.Endpoint, says="The endpoint as it stands.")}
+
+
+def _route(
+    method: str,
+    path: str,
+    does: Callable[[Asked], Awaitable[Answer]],
+    says: str,
+    gives: dict[int, Gives],
+    *,
+    body: Body | None = None,
+    query: tuple[Param, ...] = (),
+    refusals: tuple[int, ...] = (404,),
+) -> Route:
+    return Route(
+        method=method, path=path, does=does, says=says, tag="endpoints", gives=gives, body=body, query=query,
+        refusals=refusals,
+    )  # fmt: skip
+
+
+ROUTES = (
+    _route(
+        "GET",
+        _ALL,
+        list_endpoints,
+        "Endpoints by name, with the time at which each is called next, and why then.",
+        {200: Gives(wire.EndpointPage)},
+        query=(
+            Param("group", "Those of this group only."),
+            Param("archived", "Those that are archived instead.", bool, False),
+            Param("cursor", "`next` of the page before."),
+            Param("limit", "How many at most.", int, 100, 1, PAGE_MAX),
+        ),
+        refusals=(),
+    ),
+    _route(
+        "PUT",
+        _ALL,
+        put_all,
+        "Create or replace several endpoints, all or none. Others are left alone.",
+        {200: Gives(wire.EndpointPreviews)},
+        body=Body(wire.EndpointSet),
+    ),
+    _route("GET", _PATH, show, "One endpoint, with its last run.", {200: Gives(wire.Endpoint)}),
+    _route(
+        "PUT",
+        _PATH,
+        put,
+        "Create an endpoint, or replace it; one that is archived comes back. What is unchanged is left alone.",
+        {200: Gives(wire.EndpointPreview, says="What it will do, in words, and what looks like a mistake.")},
+        body=Body(wire.EndpointRequest, bytes_max=1024 * 1024),
+    ),
+    _route("DELETE", _PATH, archive, "Archive an endpoint: it is called no more, its runs are kept.", DONE),
+    _route(
+        "POST", f"{_PATH}/run", run, "Call it now, beside its times.", _TRIGGERED, body=_REASON,
+        refusals=(404, 409, 429),
+    ),
+    _route(
+        "POST", f"{_PATH}/test", test, "Call it now as a test, which changes neither times nor failures.", _TRIGGERED,
+        body=_REASON, refusals=(404, 429),
+    ),
+    _route(
+        "POST", f"{_PATH}/pause", pause, "Do not call it, for good or until a time.", DONE,
+        body=Body(wire.PauseRequest, optional=True, bytes_max=64 * 1024), refusals=(404, 409),
+    ),
+    _route(
+        "POST", f"{_PATH}/resume", resume, "Let it be called again.", DONE, body=_REASON, refusals=(404, 409),
+    ),
+    _route(
+        "POST", f"{_PATH}/reset_failures", reset_failures, "Forget its failures, and so its backoff.", DONE,
+        body=_REASON,
+    ),
+    _route(
+        "PUT", f"{_PATH}/hints", hint, "Advise its Governor: an interval, one time, or both.", _HINTED,
+        body=Body(wire.HintRequest, bytes_max=64 * 1024),
+    ),
+    _route("DELETE", f"{_PATH}/hints", clear_hints, "Take its hints back.", _HINTED),
+    _route(
+        "GET",
+        f"{_PATH}/runs",
+        list_runs,
+        "Its calls, newest first, a page at a time: why then, and what came back.",
+        {200: Gives(wire.EndpointRuns)},
+        query=(
+            Param(
+                "state",
+                "Calls in this state, or in one of several, with commas between them.",
+                choices=tuple(STATE_NUMBERS),
+                many=True,
+            ),
+            Param("cursor", "`next` of the page before."),
+            Param("limit", "How many at most; fewer where bodies are large.", int, 20, 1, RUNS_MAX),
+        ),
+    ),
+)  # fmt: skip

@@ -1,0 +1,317 @@
+"""Making endpoints and deciding about them. Each is durable when the command returns, and recorded with who asked."""
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import Parameter
+
+from tickwork.cli.exits import Ended, Exit
+from tickwork.cli.shared import TO, To
+
+if TYPE_CHECKING:
+    from tickwork.ports import wire
+    from tickwork.sdk.client import Client
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class Wanted:
+    """What an endpoint has beside its URL; the server has the defaults."""
+
+    cron: str | None = None
+    "When: five fields, or six with seconds first."
+    every: str | None = None
+    "When: an interval, counted from the end of a run: 5m, PT5M."
+    timezone: str | None = None
+    "Zone of --cron, such as Europe/Berlin (UTC)."
+    method: str | None = None
+    "GET, HEAD, POST, PUT, PATCH, DELETE or OPTIONS (GET)."
+    header: Annotated[tuple[str, ...], Parameter(negative="")] = ()
+    "A header as 'Name: value'; again for each."
+    body: str | None = None
+    "What is sent: JSON, or else text."
+    timeout: str | None = None
+    "How long one try may take (30s; 30m at most)."
+    body_limit: int | None = None
+    "Bytes of the answer that are kept (100000)."
+    success: str | None = None
+    "CEL over status and body; any 2xx where none is given."
+    retries: int | None = None
+    "Further tries within a run (0)."
+    retry_delay: str | None = None
+    "Before the first of these; doubled for each further one (1s)."
+    sign: str | None = None
+    "Name of a secret of the worker to sign requests with."
+    min_interval: str | None = None
+    "Never sooner than this after a run."
+    max_interval: str | None = None
+    "Never later than this after a run."
+    max_execution: str | None = None
+    "How long a run may take with all of its tries (5m, or as long as they need)."
+    queue: str | None = None
+    "Queue of the workers that call it."
+    group: str | None = None
+    "Endpoints of a group are paused together."
+    description: str | None = None
+    "What it is for."
+    pause_after: int | None = None
+    "Pause after so many failed runs in a row (0: never)."
+
+    def request(self, url: str) -> "wire.EndpointRequest":
+        from tickwork.cli.inputs import read_value
+        from tickwork.ports import wire
+
+        given: dict[str, Any] = {name: value for name, value in asdict(self).items() if value is not None}
+        given["headers"] = dict(_header(one) for one in given.pop("header"))
+        if self.body is not None:
+            given["body"] = read_value(self.body)
+        return wire.EndpointRequest(url=url, **given)
+
+
+WANTED = Wanted()
+
+
+def put(
+    name: str,
+    target: str,
+    /,
+    *,
+    wanted: Wanted = WANTED,
+    to: To = TO,
+) -> int:
+    """Make an endpoint, or replace it as a whole; one in the archive comes back.
+
+    Parameters
+    ----------
+    name
+        Its name.
+    target
+        The URL to call.
+    """
+    with to.client() as client:
+        told = client.apply_endpoints({name: wanted.request(target)})
+    return _previewed(told, to)
+
+
+def apply(file: Path, /, *, to: To = TO) -> int:
+    """Make or replace the endpoints of a file, all or none; others are left alone.
+
+    Parameters
+    ----------
+    file
+        YAML or JSON: from name to what an endpoint has.
+    """
+    from tickwork.cli.endpointfile import read_endpoints
+
+    wanted = read_endpoints(file)
+    with to.client() as client:
+        return _previewed(client.apply_endpoints(wanted), to)
+
+
+def run(name: str, /, *, to: To = TO) -> int:
+    """Call an endpoint now, beside its times; print the run's id.
+
+    Parameters
+    ----------
+    name
+        Its name.
+    """
+    return _fired(name, to, test=False)
+
+
+def try_out(name: str, /, *, to: To = TO) -> int:
+    """Call an endpoint now as a test, which changes neither its times nor its failures; print the run's id.
+
+    Parameters
+    ----------
+    name
+        Its name.
+    """
+    return _fired(name, to, test=True)
+
+
+def pause(name: str = "", /, *, group: str = "", reason: str = "", until: str | None = None, to: To = TO) -> int:
+    """Do not call an endpoint, or those of a group, until it is resumed.
+
+    Parameters
+    ----------
+    name
+        Its name.
+    group
+        All of this group, instead of one.
+    reason
+        Why; it is recorded and shown.
+    until
+        Resume by itself at this time (RFC 3339); of one endpoint only.
+    """
+    _one_of(name, group)
+    with to.client() as client:
+        if group:
+            if until is not None:
+                raise Ended(Exit.USAGE, "the pause of a group ends when it is resumed; leave out --until")
+            client.pause_group(group, reason=reason)
+            return _group_told(group, "paused", to)
+        client.endpoint(name)  # what is a schedule but no endpoint is not meant
+        client.pause_schedule(name, reason=reason, until=until)
+        return _told(client, name, "paused", to)
+
+
+def resume(name: str = "", /, *, group: str = "", to: To = TO) -> int:
+    """Let a paused endpoint or group be called again, from now on.
+
+    Parameters
+    ----------
+    name
+        Its name.
+    group
+        All of this group, instead of one.
+    """
+    _one_of(name, group)
+    with to.client() as client:
+        if group:
+            client.resume_group(group)
+            return _group_told(group, "resumed", to)
+        client.endpoint(name)
+        client.resume_schedule(name)
+        return _told(client, name, "resumed", to)
+
+
+def reset_failures(name: str, /, *, to: To = TO) -> int:
+    """Forget the failures of an endpoint, and so its backoff.
+
+    Parameters
+    ----------
+    name
+        Its name.
+    """
+    with to.client() as client:
+        client.endpoint(name)
+        client.reset_failures(name)
+        return _told(client, name, "failures reset", to)
+
+
+def hint(
+    name: str,
+    /,
+    *,
+    every: str | None = None,
+    at: str | None = None,
+    ttl: str = "1h",
+    reason: str = "",
+    cost: int = 0,
+    to: To = TO,
+) -> int:
+    """Advise the Governor of an endpoint: call it at this interval, or once at this time.
+
+    Parameters
+    ----------
+    name
+        Its name.
+    every
+        The interval: 30s, PT30S.
+    at
+        The one time (RFC 3339).
+    ttl
+        How long the hint counts.
+    reason
+        Why; it is recorded and shown.
+    cost
+        What the advice did cost, in whatever the adviser counts.
+    """
+    if every is None and at is None:
+        raise Ended(Exit.USAGE, "a hint has --every, --at, or both; tickwork endpoints clear-hints takes hints back")
+    with to.client() as client:
+        client.endpoint(name)
+        client.hint(name, interval=every or "", at=at or "", ttl=ttl, reason=reason, cost=cost)
+        return _told(client, name, "hint taken", to)
+
+
+def clear_hints(name: str, /, *, to: To = TO) -> int:
+    """Take all hints for an endpoint back; its own times count again.
+
+    Parameters
+    ----------
+    name
+        Its name.
+    """
+    with to.client() as client:
+        client.endpoint(name)
+        client.clear_hints(name)
+        return _told(client, name, "hints cleared", to)
+
+
+def archive(name: str, /, *, to: To = TO) -> int:
+    """Put an endpoint away with its history: it is called no more. Putting it again brings it back.
+
+    Parameters
+    ----------
+    name
+        Its name.
+    """
+    with to.client() as client:
+        client.archive_endpoint(name)
+        return _told(client, name, "archived", to)
+
+
+def _header(text: str) -> tuple[str, str]:
+    name, mark, value = text.partition(":")
+    if not mark or not name.strip():
+        raise Ended(Exit.USAGE, f"--header {text!r} is not 'Name: value'")
+    return name.strip(), value.strip()
+
+
+def _one_of(name: str, group: str) -> None:
+    if bool(name) is bool(group):
+        raise Ended(Exit.USAGE, "name one endpoint, or a group with --group")
+
+
+def _fired(name: str, to: To, *, test: bool) -> int:
+    from tickwork.cli.screen import print_json
+    from tickwork.ports import wire
+
+    with to.client() as client:
+        run_id = client.test_endpoint(name) if test else client.run_endpoint(name)
+    if to.json:
+        print_json(wire.Triggered(run_id=run_id))
+    else:
+        print(run_id)
+    return Exit.OK
+
+
+def _previewed(told: "dict[str, wire.EndpointPreview]", to: To) -> int:
+    from tickwork.cli.screen import console, print_json, safe, when
+    from tickwork.ports import wire
+
+    if to.json:
+        print_json(wire.EndpointPreviews(endpoints=told))
+        return Exit.OK
+    screen = console()
+    for name, one in told.items():
+        rest = f"next {when(one.next_at)} ({safe(one.source)})" if one.next_at else "nothing is due"
+        screen.print(f"{safe(name)}: {safe(one.says)}; {rest}", soft_wrap=True)
+        for warning in one.warnings:
+            screen.print(f"  [yellow]{safe(warning.code)}[/] {safe(warning.text)}", soft_wrap=True)
+    return Exit.OK
+
+
+def _group_told(group: str, what: str, to: To) -> int:
+    from tickwork.cli.screen import console, print_json, safe
+
+    if to.json:
+        print_json({"group": group})
+    else:
+        console().print(f"group {safe(group)}: {what}", soft_wrap=True)
+    return Exit.OK
+
+
+def _told(client: "Client", name: str, what: str, to: To) -> int:
+    from tickwork.cli.screen import console, print_json, safe, when
+
+    one = client.endpoint(name)
+    if to.json:
+        print_json(one)
+        return Exit.OK
+    rest = f"next {when(one.next_at)} ({safe(one.source)})" if one.next_at else "nothing is due"
+    console().print(f"{safe(name)}: {safe(what)}; {rest}", soft_wrap=True)
+    return Exit.OK
