@@ -83,3 +83,22 @@ async def test_every_kind_of_trouble_has_one_of_three_names(answer, error):
     with pytest.raises(error):
         await link.call(Call("w1", "s", 1))
     await link.close()
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "path", "kind", "said"),
+    [
+        (404, "unknown_queue", "schedules.daily.queue", Refused, "app.py:7: @tw.workflow"),  # the line in question
+        (422, "bad_document", "documents[0]", Refused, "no"),
+        (409, "catching_up", "schedules.daily.schedule", Unavailable, "no"),  # over in a moment: the agent asks again
+        (409, "resume_first", "schedules.daily.schedule", Conflict, "no"),  # somebody has to do something
+    ],
+)
+async def test_what_is_refused_about_a_schedule_shows_where_it_is_written(status, code, path, kind, said):
+    problem = {"title": "t", "status": status, "code": code, "detail": "no", "path": path}
+    link = Door(httpx2.Response(status, json=problem)).link()
+    table = Timetable("daily", ScheduleRequest(workflow="flow", every="1h"), "app.py:7: @tw.workflow")
+
+    with pytest.raises(kind, match=said):
+        await link.publish(Catalog((), (table,), (), "app"))
+    await link.close()

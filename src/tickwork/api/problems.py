@@ -33,6 +33,7 @@ STATUS_OF_CODE = {
     "not_waiting": 409,
     "overloaded": 429,
     "quarantined": 500,
+    "resume_first": 409,
     "run_ended": 409,
     "still_running": 409,
     "too_many_events": 429,

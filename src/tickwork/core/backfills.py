@@ -61,7 +61,7 @@ def _begin(turn: Turn, place: int, asked: ask.Backfill) -> None:
     if is_held(schedule) and asked.to_ms > schedule.next_ms > 0:
         if schedule.terms.automatic_backfill:
             message = "it is paused and makes up for that by itself; resume it, or end the window before the pause"
-            raise Refused("catching_up", message, path="end")
+            raise Refused("resume_first", message, path="end")
         book_pause(turn, schedule)
     number = state.next_number
     turn.emit(BackfillBegun(place, number, window_end_ms(schedule, asked.to_ms, state.now_ms)))

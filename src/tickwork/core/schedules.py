@@ -143,7 +143,7 @@ def _check_settled(state: State, schedule: Schedule) -> None:
     if is_held(schedule):
         if schedule.terms.automatic_backfill:
             message = "it is paused and has occurrences to make up for; resume it first"
-            raise Refused("catching_up", message, path="schedule")
+            raise Refused("resume_first", message, path="schedule")
         return
     after_ms = schedule.rhythm.next_ms(next_ms) if schedule.rhythm is not None else None
     if schedule.late is not None or (after_ms is not None and after_ms <= now_ms):

@@ -12,7 +12,7 @@ from typing import Protocol
 
 import msgspec
 
-from tickwork.core.errors import Refused
+from tickwork.core.errors import Conflict, Refused, Unavailable
 from tickwork.core.values import Ref
 from tickwork.ports.wire import ScheduleRequest
 
@@ -177,10 +177,15 @@ class Catalog(msgspec.Struct, frozen=True):
 
 @contextmanager
 def shown(schedules: Iterable[Timetable]) -> Iterator[None]:
-    """What is refused inside about a schedule shows the line where it is written."""
+    """What is refused inside about a schedule shows the line where it is written; what is over in a moment is
+    `Unavailable`."""
     try:
         yield
-    except Refused as refused:
+    except (Conflict, Refused) as refused:
+        if refused.code == "catching_up":
+            raise Unavailable(str(refused), retry_after_ms=1_000) from None
+        if isinstance(refused, Conflict):
+            raise
         for one in schedules:
             if one.place and f"{refused.path}.".startswith(f"schedules.{one.name}."):
                 raise Refused(refused.code, f"{refused.message}\n    {one.place}", path=refused.path) from None

@@ -76,13 +76,8 @@ class HttpLink:
         if not catalog.documents and not catalog.schedules and not catalog.application:
             return
         data = msgspec.json.encode(publication(catalog))
-        try:
-            with shown(catalog.schedules):
-                await self._ask("PUT", "/v1/workflows", content=data, headers=JSON)
-        except Conflict as conflict:
-            if conflict.code != "catching_up":
-                raise
-            raise Unavailable(str(conflict), retry_after_ms=1_000) from None  # it has work to do under its old terms
+        with shown(catalog.schedules):
+            await self._ask("PUT", "/v1/workflows", content=data, headers=JSON)
 
     async def close(self) -> None:
         if self._poster is not None:
