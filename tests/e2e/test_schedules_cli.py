@@ -281,5 +281,6 @@ def test_after_an_outage_one_looks_without_a_server_and_then_chooses(terminal):
 
     assert one["runs"] == one["late"] and own["runs"] == 1 and own["policy"] == "last"
     assert "would run" in shown.stdout and "no server runs" in shown.stderr
-    assert {fate["fate"] for fate in fates} == {"ran"}, json.dumps(fates)
-    assert sum(fate["count"] for fate in fates) > one["late"]
+    # Before and after the outage a slow machine may be late too, and then the schedule's own policy counts.
+    (caught,) = [fate for fate in fates if fate["from_at"] <= one["late_since"] <= fate["to_at"]]
+    assert caught["fate"] == "ran" and caught["count"] >= one["late"], json.dumps(fates)

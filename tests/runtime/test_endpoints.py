@@ -489,14 +489,14 @@ async def test_a_run_whose_worker_is_gone_ends_with_its_own_time_and_the_governo
         ({}, "5m"),
         ({"timeout": "20m"}, "21m"),
         ({"timeout": "1m", "retries": 9, "retry_delay": "1s"}, "20m22s100ms"),
-        ({"max_execution": "45s"}, "45s"),
+        ({"max_duration": "45s"}, "45s"),
     ],
 )
 async def test_the_longest_time_of_a_run_fits_its_tries(fields, longest):
     async with calling() as house:
         await house.put(**fields)
 
-        assert (await house.engine.endpoint("shop")).max_execution == longest
+        assert (await house.engine.endpoint("shop")).max_duration == longest
 
 
 # ---- what is put
@@ -548,7 +548,7 @@ async def test_what_is_put_again_just_so_is_left_alone():
         ({"every": ""}, "bad_schedule", "cron"),
         ({"cron": "* * * * *", "every": "5m"}, "bad_schedule", "cron"),
         ({"timeout": "31m"}, "duration_too_long", "timeout"),
-        ({"timeout": "2m", "max_execution": "1m"}, "bad_max_execution", "max_execution"),
+        ({"timeout": "2m", "max_duration": "1m"}, "bad_max_duration", "max_duration"),
         ({"url": "ftp://there"}, "url", "url"),
         ({"method": "FETCH"}, "wrong_value", "method"),
         ({"success": "status ="}, "condition", "success"),

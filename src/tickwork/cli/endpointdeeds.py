@@ -47,7 +47,7 @@ class Wanted:
     "Never sooner than this after a run."
     max_interval: str | None = None
     "Never later than this after a run."
-    max_execution: str | None = None
+    max_duration: str | None = None
     "How long a run may take with all of its tries (5m, or as long as they need)."
     queue: str | None = None
     "Queue of the workers that call it."

@@ -174,7 +174,7 @@ def _tree(one: "wire.Endpoint") -> "Tree":
     if one.body is not None:
         calls.add(f"body {value(one.body, characters_max=500)}")
     tree.add(
-        f"timeout {one.timeout}, {one.retries} retries, a run takes at most {one.max_execution}"
+        f"timeout {one.timeout}, {one.retries} retries, a run takes at most {one.max_duration}"
         + (f", success if {safe(one.success)}" if one.success else "")
         + (f", signed with {safe(one.sign)}" if one.sign else "")
     )

@@ -100,7 +100,8 @@ def encode_header(state: State) -> bytes:
         Header(
             settings=state.settings,
             partition=_row(state, _SCALARS)
-            | {"capacity": state.capacity, "shed": [shed.on, shed.lag_ms, shed.stirred], "choice": state.choice}
+            | {"capacity": state.capacity, "shed": [shed.on, shed.lag_ms, shed.stirred]}
+            | ({} if state.choice is None else {"choice": state.choice})
             | ({"zones_version": state.zones_version} if state.zones_version else {}),
             tenants=[_tenant_row(tenant) for _, tenant in _sorted(state.tenants)],
             queues=[_row(queue.gauge, _GAUGE) for _, queue in _sorted(state.queues)],
@@ -192,7 +193,7 @@ def _restore_partition(state: State, header: Header, documents: Iterable[tuple[s
     state.zones_version = header.partition.get("zones_version", "")
     state.shed = Shed()
     state.shed.on, state.shed.lag_ms, state.shed.stirred = header.partition["shed"]
-    state.choice = msgspec.convert(header.partition.get("choice"), Choice | None)  # older headers have none
+    state.choice = msgspec.convert(header.partition.get("choice"), Choice | None)
     for name, document in documents:
         state.documents[name] = document
         state.plans[name] = plan_of(document)

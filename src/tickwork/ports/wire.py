@@ -353,7 +353,7 @@ class Endpoint(_Model, frozen=True, kw_only=True):
     timezone: str = "UTC"
     min_interval: str = ""
     max_interval: str = ""
-    max_execution: str = ""
+    max_duration: str = ""
     queue: str = ""
     group: str = ""
     description: str = ""
@@ -625,7 +625,7 @@ class EndpointRequest(_Request, frozen=True, kw_only=True):
     timezone: str = "UTC"
     min_interval: str = ""
     max_interval: str = ""
-    max_execution: str = ""  # of a run, all of its tries included; "": 5m, or as long as its tries may take
+    max_duration: str = ""  # of a run, all of its tries included; "": 5m, or as long as its tries may take
     queue: str = ""
     group: str = ""
     description: str = ""

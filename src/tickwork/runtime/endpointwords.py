@@ -21,7 +21,7 @@ from tickwork.runtime.schedulewords import put_of
 PREFIX = "endpoint."  # of the workflows that stand behind endpoints; nobody else may publish one
 NODE = "call"
 NAME_MAX = NAME_CHARACTERS_MAX - len(PREFIX)
-MAX_EXECUTION_MS = 5 * 60_000  # where nothing is said, and no declared try is longer
+MAX_DURATION_MS = 5 * 60_000  # where nothing is said, and no declared try is longer
 RETRIES_MAX = 100
 BODYLESS = frozenset(("GET", "HEAD", "DELETE", "OPTIONS"))
 
@@ -84,13 +84,13 @@ def document_of(name: str, wanted: wire.EndpointRequest) -> bytes:
 
 def _execution_ms(wanted: wire.EndpointRequest, timeout_ms: int, retry: Retry) -> int:
     """How long a run may take before it counts as dead, whatever became of its worker."""
-    if wanted.max_execution:
-        found_ms = duration_ms(wanted.max_execution, path="max_execution", minimum_ms=1)
+    if wanted.max_duration:
+        found_ms = duration_ms(wanted.max_duration, path="max_duration", minimum_ms=1)
         if found_ms < timeout_ms:
-            message = f"a run of at most {wanted.max_execution} ends before its timeout of {wanted.timeout}"
-            raise Refused("bad_max_execution", f"{message}; make it as long at least", path="max_execution")
+            message = f"a run of at most {wanted.max_duration} ends before its timeout of {wanted.timeout}"
+            raise Refused("bad_max_duration", f"{message}; make it as long at least", path="max_duration")
         return found_ms
-    return max(MAX_EXECUTION_MS, _tries_ms(timeout_ms, retry))
+    return max(MAX_DURATION_MS, _tries_ms(timeout_ms, retry))
 
 
 def _tries_ms(timeout_ms: int, retry: Retry) -> int:
@@ -183,7 +183,7 @@ def endpoint_view(one: Schedule, plan: Plan, *, last: wire.EndpointRun | None = 
         timezone=one.when.zone,
         min_interval=governed.min,
         max_interval=governed.max,
-        max_execution=duration_text(definition.timeout_ms or MAX_EXECUTION_MS),
+        max_duration=duration_text(definition.timeout_ms or MAX_DURATION_MS),
         queue=one.terms.queue,
         group=one.terms.group,
         description=one.description,

@@ -42,7 +42,7 @@ class Fields(TypedDict, total=False):
     timezone: str
     min_interval: Length
     max_interval: Length
-    max_execution: Length
+    max_duration: Length
     queue: str
     group: str
     description: str
