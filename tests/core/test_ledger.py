@@ -246,9 +246,15 @@ def test_a_run_that_begins_beside_another_is_noticed(monkeypatch):
         occurrences, "_obstacle", lambda *asked: (0, "") if "overlap" in (said := true(*asked))[1] else said
     )
 
-    with pytest.raises(AssertionError, match=r"began beside|occurrences of \d+ wait"):
-        for seed in range(20):
-            ScheduleHistory(seed).run(60)
+    found = []
+    for seed in range(12):
+        history = ScheduleHistory(seed)
+        history.check = False
+        true_observe = history.overlaps.observe
+        history.overlaps.observe = lambda *told, observe=true_observe: found.extend(observe(*told)) or []
+        history.run(60)
+
+    assert any("began beside" in words for words in found)
 
 
 def test_it_knows_neither_cron_nor_the_governor():
