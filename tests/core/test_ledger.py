@@ -12,6 +12,7 @@ from histories import History, ScheduleHistory
 from tickwork.core import events as ev
 from tickwork.core import inputs as inp
 from tickwork.core import ledger as module
+from tickwork.core import occurrences
 from tickwork.core.ledger import Ledger
 from tickwork.core.machine import Machine
 from tickwork.core.schedule import Fate, Governing, Terms
@@ -236,6 +237,24 @@ def test_a_history_with_a_planted_gap_is_noticed():
     with pytest.raises(AssertionError, match=r"s[01]:|schedule"):
         history.run(150)
     assert dropped
+
+
+@pytest.mark.proves("I24")
+def test_a_run_that_begins_beside_another_is_noticed(monkeypatch):
+    true = occurrences._obstacle
+    monkeypatch.setattr(
+        occurrences, "_obstacle", lambda *asked: (0, "") if "overlap" in (said := true(*asked))[1] else said
+    )
+
+    found = []
+    for seed in range(12):
+        history = ScheduleHistory(seed)
+        history.check = False
+        true_observe = history.overlaps.observe
+        history.overlaps.observe = lambda *told, observe=true_observe: found.extend(observe(*told)) or []
+        history.run(60)
+
+    assert any("began beside" in words for words in found)
 
 
 def test_it_knows_neither_cron_nor_the_governor():

@@ -195,3 +195,31 @@ def test_what_was_due_by_the_old_data_during_a_stop_has_its_fate_under_the_new(c
     assert sum(fates(driver)) == 3  # the one that was announced, and two noons in New York
     assert hours(minutes(driver)[-2:]) <= {11, 17}
     assert hours(minutes(driver)[-1:]) == {17}
+
+
+@pytest.mark.proves("I21", "S004-62")
+def test_a_zone_that_goes_stops_its_schedule_with_an_alarm_and_no_other_and_it_goes_on_when_the_zone_is_back():
+    good = load_zones()
+    without = Zones("2099z", sorted(good._names - {"Europe/Berlin"}), good._read)
+    driver = flow(zones=good)
+    driver.expect(put(cron="0 12 * * *", zone="Europe/Berlin"), put("utc", cron="0 12 * * *"))
+    driver.advance(DAY)
+    under(driver, without)
+    driver.advance(2 * DAY)
+    utc, berlin = fates(driver, "utc")[0], fates(driver)[0]
+    under(driver, good)
+    driver.advance(2 * DAY)
+
+    assert [(alert.kind, alert.subject) for alert in driver.alerts] == [("schedule_broken", "s")]
+    assert (berlin, utc) == (1, 3)
+    assert (fates(driver)[0], fates(driver, "utc")[0]) == (3, 5)
+
+
+def test_new_zone_data_brings_no_schedule_back_that_has_had_its_runs():
+    driver = flow(zones=load_zones())
+    driver.expect(put(cron="0 12 * * *", zone="Europe/Berlin", runs_max=1))
+    driver.advance(2 * DAY)
+    under(driver, altered())
+    driver.advance(2 * DAY)
+
+    assert len(minutes(driver)) == 1

@@ -3,13 +3,14 @@
 import asyncio
 
 import pytest
-from house import House, task
+from house import Hand, House, task
 
 from tickwork.api.metrics import exposition
 from tickwork.core import events as ev
 from tickwork.core import inputs as inp
 from tickwork.core.zones import Zones
 from tickwork.ports import wire
+from tickwork.ports.store import RunFilter
 from tickwork.runtime.engine import Engine
 from tickwork.zonedata import load_zones
 
@@ -41,6 +42,7 @@ class ZonedHouse(House):
 
 async def furnished(**more):
     house = ZonedHouse()
+    house.clock.wall_offset_ms -= house.clock._now_ms()  # 2027-01-15T08:00:00Z, however long this machine is up
     engine = await house.open()
     await house.define("flow", task("a"))
     await engine.put_schedule("noon", wire.ScheduleRequest(workflow="flow", cron="0 12 * * *", **more), by="test")
@@ -86,6 +88,69 @@ async def test_a_difference_is_an_alarm_and_stops_nothing():
     assert any(alert.startswith("ledger_gap: default/noon:") for alert in status.alerts)
     assert engine.alarm_counts["ledger_gap"] == status.ledger_differences
     assert status.live_runs == 2  # both days ran all the same
+
+
+async def ran(engine):
+    """The ids of all runs, stored or live, with repetitions."""
+    stored = [row.id for row in await engine._store.list_runs(RunFilter(tenant="default", limit=1_000))]
+    return sorted(stored + [run.id for run in engine.state.runs.values()])
+
+
+@pytest.mark.proves(
+    "I22", "S004-01", "S004-04", "S004-06", "S004-21", "S004-25", "S004-28", "S004-66", "S004-67", "S004-70", "S004-71"
+)
+async def test_two_owners_at_once_make_one_run_of_each_occurrence():
+    """The first one does not know that it has been replaced; both wake at the same time, again and again."""
+    house, old = await furnished(catch_up="all")
+    await house.later(24 * HOUR)
+    new = await house.open()
+    for _ in range(3):
+        house.clock.pass_ms(24 * HOUR)
+        for engine in (old, new):
+            engine._live.look_again()
+        await house.rest()
+    runs = await ran(new)
+    status = await new.status()
+    house.engine = old
+    await house.crash()
+    await new.stop()
+
+    assert runs == [f"sched-noon-2027-01-{day}T12:00:00Z" for day in (15, 16, 17, 18)]
+    assert old._live.failed is not None and old._live.failed.code == "fenced"
+    assert (status.occurrences, status.ledger_differences) == ({"expected": 4, "ran": 4}, 0)
+
+
+@pytest.mark.proves("I22", "S004-26", "S004-27", "S004-48", "S004-49")
+async def test_a_crash_in_a_backfill_makes_nothing_twice():
+    house, engine = await furnished()
+    worker = Hand(house)
+    worker.functions["a"] = lambda: None
+    await worker.sit_down()
+    serving = asyncio.get_running_loop().create_task(worker.serve())
+    await engine.backfill(
+        "noon", wire.BackfillRequest(start="2027-01-01T00:00:00Z", end="2027-01-12T00:00:00Z", concurrency=2), by="test"
+    )
+    async with asyncio.timeout(5):
+        while engine.state.tenants["default"].completed < 4:
+            await asyncio.sleep(0.001)
+    serving.cancel()
+    await asyncio.gather(serving, return_exceptions=True)
+    await house.crash()
+    engine = await house.open()
+    worker = Hand(house, session="s2")
+    worker.functions["a"] = lambda: None
+    await worker.sit_down()
+    serving = asyncio.get_running_loop().create_task(worker.serve())
+    async with asyncio.timeout(5):
+        while engine.state.backfills:
+            await asyncio.sleep(0.005)
+    serving.cancel()
+    await asyncio.gather(serving, return_exceptions=True)
+    await house.rest()
+    runs = await ran(engine)
+    await engine.stop()
+
+    assert runs == [f"sched-noon-2027-01-{day:02}T12:00:00Z" for day in range(1, 12)]
 
 
 def altered():

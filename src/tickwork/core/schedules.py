@@ -12,6 +12,7 @@ import msgspec
 from tickwork.core import inputs as ask
 from tickwork.core.calendar import Rhythm
 from tickwork.core.dates import parse_date
+from tickwork.core.effects import Alert
 from tickwork.core.errors import Refused
 from tickwork.core.events import (
     Advised,
@@ -363,17 +364,23 @@ def _choose_catch_up(turn: Turn, place: int, asked: ask.ChooseCatchUp) -> None:
 
 def _tell_anew(turn: Turn, schedule: Schedule) -> None:
     """Its times are others now; what is due already stays as it was told."""
-    state = turn.state
-    if schedule.next_ms <= state.now_ms:
+    state, terms = turn.state, schedule.terms
+    if 0 < schedule.next_ms <= state.now_ms:
         return
     try:
         rhythm = rhythm_of(state, schedule.tenant, schedule.name, schedule.when)
-    except Refused:
-        turn.emit(ScheduleMoved(schedule.number, 0))
+    except Refused as refused:
+        if schedule.next_ms:
+            turn.emit(ScheduleMoved(schedule.number, 0))
+            turn.effects.append(Alert("schedule_broken", schedule.tenant.id, schedule.name, str(refused)))
         return
     next_ms = rhythm.next_ms(max(state.now_ms, schedule.last_fired_ms)) or 0
+    if terms.runs_max and schedule.fired + len(schedule.buffer) >= terms.runs_max:
+        next_ms = 0
     if next_ms != schedule.next_ms:
-        wait = start_delay_ms(rhythm, f"{schedule.tenant.id}/{schedule.name}", next_ms) if schedule.terms.jitter else 0
+        wait = (
+            start_delay_ms(rhythm, f"{schedule.tenant.id}/{schedule.name}", next_ms) if terms.jitter and next_ms else 0
+        )
         turn.emit(ScheduleMoved(schedule.number, next_ms, wait))
 
 
