@@ -197,6 +197,7 @@ class Tenant(msgspec.Struct, eq=False):
     waits: "dict[tuple[str, str], dict[int, Task]]" = msgspec.field(default_factory=dict)
     budgets: "dict[str, Budget]" = msgspec.field(default_factory=dict)
     schedules: "Names[Schedule]" = msgspec.field(default_factory=Names)
+    owned: "dict[str, dict[str, Schedule]]" = msgspec.field(default_factory=dict)  # by application and name
     groups: "dict[str, Group]" = msgspec.field(default_factory=dict)
     holidays: dict[str, frozenset[str]] = msgspec.field(default_factory=dict)
     lanes: dict[Step, Lane] = msgspec.field(default_factory=dict)  # finds the lane of a node quickly
@@ -399,6 +400,14 @@ class Schedule(msgspec.Struct, gc=False, eq=False):
     ended: int = 0  # state of the last governed run, until the Governor has heard of it
     begun_ms: int = 0  # when that run began
     broken: str = ""
+
+    @property
+    def is_plain(self) -> bool:
+        """Nothing but its next time says when it wants to be looked at; so it is with most."""
+        return not (
+            self.paused or self.archived or self.buffer or self.late is not None or self.governing is not None
+            or self.terms.group or self.terms.pause_after
+        )  # fmt: skip
 
 
 class Group(msgspec.Struct, eq=False):

@@ -5,6 +5,7 @@ that was due under its old terms has its fate: so no edit can lose an occurrence
 """
 
 from collections.abc import Callable, Mapping
+from operator import attrgetter
 from typing import Any
 
 import msgspec
@@ -78,11 +79,9 @@ def _apply(turn: Turn, place: int, asked: ask.ApplySchedules) -> None:
         raise Refused("bad_schedule", "a set has one tenant and one owner", path="schedules")
     rhythms = [check_put(state, put) for put in asked.puts]
     kept = frozenset(names)
-    gone = [
-        schedule for _, schedule in tenant.schedules.items()
-        if schedule.owner == asked.owner and schedule.name not in kept
-    ]  # fmt: skip
-    for schedule in gone:
+    every = tenant.owned.get(asked.owner, {}) if asked.owner else dict(tenant.schedules.items())
+    gone = [schedule for name, schedule in every.items() if schedule.owner == asked.owner and name not in kept]
+    for schedule in sorted(gone, key=attrgetter("name")):
         _emit_removed(turn, place, schedule)
     for item, (put, rhythm) in enumerate(zip(asked.puts, rhythms, strict=True)):
         if not is_same(tenant.schedules.get(put.schedule), put):

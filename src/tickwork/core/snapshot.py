@@ -167,7 +167,7 @@ def _restore(header: Header, pieces: Snapshot, zones: Zones) -> State:
         _restore_lane(state, lane)
     for worker in header.workers:
         _restore_worker(state, worker)
-    add_schedules(state, pieces.schedules)
+    add_schedules(state, pieces.schedules, found.timers)
     for backfill in header.backfills:
         add_backfill(state, backfill)
     add_runs(state, pieces.runs, found)

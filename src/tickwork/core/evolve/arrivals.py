@@ -8,7 +8,7 @@ from tickwork.core.definition import Definition
 from tickwork.core.errors import Refused
 from tickwork.core.evolve.backfills import backfill_run_begun, backfill_run_id
 from tickwork.core.evolve.runs import arm_sla
-from tickwork.core.evolve.schedules import run_begun, run_returned
+from tickwork.core.evolve.schedules import occurrence_id, run_begun, run_returned
 from tickwork.core.evolve.tasks import count_ended, keep_result
 from tickwork.core.evolve.upkeep import clear_timer, set_timer, want
 from tickwork.core.inputfields import filled
@@ -108,7 +108,7 @@ def _on_scheduled(state: State, event: ev.RunScheduled) -> None:
         asked: Any = state.inputs[event.input]
         by, source, run_id = asked.by, event.way, _free_id(tenant, f"sched-{schedule.name}-{event.way}", event.due_ms)
     else:
-        run_id = f"sched-{schedule.name}-{instant_text(event.due_ms)}"
+        run_id = occurrence_id(schedule.name, event.due_ms)
     run = _new_run(state, event.run, run_id, tenant, plan, inputs, by, source)
     run.schedule, run.scheduled_ms, run.queue = schedule.name, event.due_ms, terms.queue
     run.priority = terms.priority
@@ -127,7 +127,7 @@ def _on_scheduled(state: State, event: ev.RunScheduled) -> None:
 def scheduled_inputs(state: State, schedule: Schedule, definition: Definition, at_ms: int) -> Value:
     """The inputs of a scheduled run: those of its schedule, its nominal time in the schedule's zone, its context."""
     value = schedule.inputs
-    if not (value is None or isinstance(value, bytes)):
+    if not (value is None or isinstance(value, bytes)) or (not definition.inputs and schedule.context is None):
         return value
     try:
         zone = state.zones.get(schedule.when.zone)
