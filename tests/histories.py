@@ -376,8 +376,14 @@ class History:
         if rng.random() < 0.5:
             return [rng.choice(self.schedule_deeds(tenant, name))]
         when = rng.choice(
-            [When(cron="* * * * *"), When(cron="*/7 * * * * *"), When(every_ms=1_000), When(every_ms=3_000), When(),
-             When(cron="*/9 * * * * *", holidays=("feasts",))]  # fmt: skip
+            [
+                When(cron="* * * * *"),
+                When(cron="*/7 * * * * *"),
+                When(every_ms=1_000),
+                When(every_ms=3_000),
+                When(),
+                When(cron="*/9 * * * * *", holidays=("feasts",)),
+            ]
         )
         overlap, catch_up = rng.choice(OVERLAPS), rng.choice(CATCH_UPS)
         terms = Terms(
@@ -409,7 +415,9 @@ class History:
             inp.SteerBackfill(
                 *self.some_backfill(tenant), rng.choice(["pause", "pause", "resume", "resume", "cancel"])
             ),
-            inp.Advise(*self.some_governed(tenant, name), rng.choice([None, 1_500]), rng.choice([None, now_ms + 700]), 4_000, "load"),
+            inp.Advise(
+                *self.some_governed(tenant, name), rng.choice([None, 1_500]), rng.choice([None, now_ms + 700]), 4_000
+            ),
             inp.Advise(*self.some_governed(tenant, name), clear=True),
             inp.Pause(BY, "schedule", tenant, name, "rest", rng.choice([None, now_ms + 5_000])),
             inp.Resume(BY, "schedule", tenant, name),

@@ -7,8 +7,7 @@ import pytest
 import uvloop
 
 from api.helpers import Worker, flow, publish, submit
-from tickwork.api import asked
-from tickwork.api import server as serving
+from tickwork.api import asked, protocol
 from tickwork.api.app import make_app
 from tickwork.api.server import CannotServe, HttpServer
 from tickwork.runtime.engine import Engine
@@ -159,7 +158,7 @@ async def test_a_body_that_does_not_come_is_given_up(server, monkeypatch):
 
 
 async def test_a_head_that_does_not_come_is_given_up(engine, monkeypatch):
-    monkeypatch.setattr(serving, "HEADERS_S", 0.05)
+    monkeypatch.setattr(protocol, "HEADERS_S", 0.05)
     server = HttpServer(make_app(engine), engine, port=0)
     await server.start()
 
@@ -194,3 +193,56 @@ async def test_the_server_runs_on_uvloop_too(tmp_path):
         return state
 
     assert await asyncio.to_thread(uvloop.run, main()) == "completed"
+
+
+# ---- the short way
+
+
+POST = b"POST /v1/runs HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%b"
+
+
+def posted(body: bytes) -> bytes:
+    return POST % (len(body), body)
+
+
+async def answers(server, pieces: list[bytes], count: int) -> list[bytes]:
+    """What comes back on one connection, cut where an answer begins."""
+    host, _, port = server.address.removeprefix("http://").partition(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    data = b""
+    async with asyncio.timeout(5):
+        for piece in pieces:
+            writer.write(piece)
+            await asyncio.sleep(0.01)
+        while data.count(b"HTTP/1.1 ") < count or not data.endswith(b"}"):
+            data += await reader.read(100_000)
+    writer.close()
+    return [b"HTTP/1.1 " + one for one in data.split(b"HTTP/1.1 ")[1:]]
+
+
+async def test_requests_sent_at_once_are_answered_in_their_order(server):
+    get = b"GET /healthz HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n"
+    found = await answers(server, [posted(b"[") + get + posted(b'{"workflow":"no"}')], 3)
+
+    assert [one[9:12] for one in found] == [b"400", b"200", b"404"]
+
+
+@pytest.mark.parametrize("at", [40, 110, -5])
+async def test_a_request_in_two_pieces_is_answered_like_one(server, at):
+    request = posted(b'{"workflow":"no"}')
+
+    [whole] = await answers(server, [request], 1)
+    [pieces] = await answers(server, [request[:at], request[at:]], 1)
+    assert whole.startswith(b"HTTP/1.1 404") and sorted(whole.splitlines()) == sorted(pieces.splitlines())
+
+
+async def test_who_wants_no_more_is_not_kept_waiting(server):
+    request = posted(b'{"workflow":"no"}').replace(b"host:", b"connection: close\r\nhost:")
+
+    assert b"connection: close" in await raw(server, request)
+
+
+async def test_the_guard_stands_before_the_short_way_too(server):
+    request = posted(b'{"workflow":"no"}').replace(b"host: 127.0.0.1", b"host: evil.example")
+
+    assert (await raw(server, request)).startswith(b"HTTP/1.1 403")

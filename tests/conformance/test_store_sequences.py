@@ -14,7 +14,7 @@ from tickwork.core.errors import TickworkError
 from tickwork.journal.record import GENESIS, Sealed
 from tickwork.ports.store import CacheRow, ChildRow, DefinitionRow, LogChunk, Payload, Rows, RunFilter
 from tickwork.stores.memory import MemoryDisk, MemoryStore
-from tickwork.stores.sqlite import SqliteStore
+from tickwork.stores.sqlite.store import SqliteStore
 
 STEPS = 20
 PARTITIONS = (P, P + 1)

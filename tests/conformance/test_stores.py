@@ -5,7 +5,7 @@ import pytest_asyncio
 
 from conformance.store_suite import StoreSuite
 from tickwork.stores.memory import MemoryDisk, MemoryStore
-from tickwork.stores.sqlite import SqliteStore
+from tickwork.stores.sqlite.store import SqliteStore
 
 
 class _Reopening:
@@ -44,3 +44,9 @@ class TestSqlite(_Reopening, StoreSuite):
     @pytest.fixture
     def make(self, tmp_path):
         return lambda: SqliteStore(tmp_path / "store.db")
+
+
+class TestSqliteApart(_Reopening, StoreSuite):
+    @pytest.fixture
+    def make(self, tmp_path):
+        return lambda: SqliteStore(tmp_path / "store.db", apart=True)

@@ -12,7 +12,7 @@ import httpcore2
 import pytest
 
 from executors.sites import plain, raw, site
-from executors.test_guard import PUBLIC, Names
+from executors.test_address_guard import PUBLIC, Names
 from tickwork.executors.guard import LOOPBACK, AddressRefused, Guard
 from tickwork.executors.outbound import HEADER_BYTES_MAX, NoAnswer, Outbound
 

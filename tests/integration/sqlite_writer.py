@@ -11,7 +11,7 @@ import sys
 from tickwork.core.errors import TickworkError
 from tickwork.journal.record import Row, seal
 from tickwork.ports.store import Payload, Rows
-from tickwork.stores.sqlite import SqliteStore
+from tickwork.stores.sqlite.store import SqliteStore
 
 
 def say(text: str) -> None:

@@ -1,5 +1,6 @@
 """What SQLite stores do when the world goes wrong: killed processes, full disks, damaged files, wrong places."""
 
+import asyncio
 import contextlib
 import os
 import random
@@ -26,8 +27,9 @@ from tickwork.ports.store import (
     StoreInUse,
     StoreUnusable,
 )
-from tickwork.stores.sqlite import SqliteStore, opening
+from tickwork.stores.sqlite import opening
 from tickwork.stores.sqlite.statements import migrations, schema
+from tickwork.stores.sqlite.store import SqliteStore
 
 WRITER = Path(__file__).with_name("sqlite_writer.py")
 SOURCE = Path(__file__).resolve().parents[2] / "src"
@@ -471,7 +473,7 @@ def test_an_old_sqlite_is_refused():
 @pytest.mark.proves("P10")
 async def test_every_commit_is_synced_unless_somebody_chose_otherwise(tmp_path):
     async with opened(tmp_path / "s.db") as store:
-        writer = store._connections._writer.connection
+        writer = store._connections.writing.hand.writer.connection
         assert (writer.pragma("synchronous"), writer.pragma("journal_mode")) == (2, "wal")
 
 
@@ -511,3 +513,42 @@ async def test_no_error_of_sqlite_itself_reaches_the_caller(tmp_path):
         await store.write_rows(0, Rows(runs=[run(1)]), epoch=1, through=0, head=GENESIS)
 
         assert [row.number for row in await store.find_runs("acme", ids=["run-1"])] == [1]
+
+
+# ---- writing in a process of its own
+
+
+def scribe_of(store):
+    return store._connections.writing._process
+
+
+async def test_a_killed_scribe_leaves_the_outcome_unknown_and_another_goes_on(tmp_path):
+    async with opened(tmp_path / "s.db", apart=True) as store:
+        head = await store.claim(0, owner="n", settings=b"")
+        await store.commit(0, Sealed(1, 1, b"h" * 32, b"1"), [], epoch=head.epoch)
+        first = scribe_of(store)
+        first.send_signal(signal.SIGSTOP)
+        commit = asyncio.ensure_future(store.commit(0, Sealed(2, 2, b"i" * 32, b"2"), [], epoch=head.epoch))
+        await asyncio.sleep(0)
+        first.kill()
+        with pytest.raises(OutcomeUnknown):
+            await commit
+
+        assert (await store.read_head(0)).seq == 1
+        await store.commit(0, Sealed(2, 2, b"i" * 32, b"2"), [], epoch=head.epoch)
+        assert (await store.read_head(0)).seq == 2 and scribe_of(store).pid != first.pid
+
+
+async def test_a_scribe_ends_with_its_store_and_leaves_one_file(tmp_path):
+    async with opened(tmp_path / "s.db", apart=True) as store:
+        await store.claim(0, owner="n", settings=b"")
+        scribe = scribe_of(store)
+
+    assert scribe.returncode == 0
+    assert not (tmp_path / "s.db-wal").exists()
+
+
+async def test_a_scribe_passes_on_why_a_file_cannot_be_used(tmp_path):
+    (tmp_path / "s.db").write_bytes(b"not a database, whatever its name says" * 100)
+
+    assert "no SQLite database" in await refused(tmp_path / "s.db", apart=True)

@@ -50,14 +50,23 @@ class Gone(Exception):
 
 
 class Asked:
-    __slots__ = ("_headers", "_receive", "closing", "engine", "query", "route", "scope")
+    __slots__ = ("_headers", "_receive", "_whole", "closing", "engine", "query", "route", "scope")
 
-    def __init__(self, scope: Scope, receive: Receive, route: Route, engine: Engine, closing: Closing) -> None:
+    def __init__(
+        self,
+        scope: Scope,
+        receive: Receive,
+        route: Route,
+        engine: Engine,
+        closing: Closing,
+        whole: bytes | None = None,
+    ) -> None:
         self.scope = scope
         self.route = route
         self.engine = engine
         self.closing = closing
         self._receive = receive
+        self._whole = whole
         self._headers: dict[bytes, bytes] = dict(scope["headers"])
         self.query: dict[str, Any] = _read_query(route.query, scope["query_string"]) if self._asks() else _EMPTY
 
@@ -123,6 +132,8 @@ class Asked:
         said = self._headers.get(b"content-length", b"")
         if said.isdigit() and (len(said) > 18 or int(said) > body.bytes_max):
             raise _too_large(body.bytes_max)
+        if self._whole is not None:
+            return self._whole
         try:
             async with asyncio.timeout(BODY_S + body.bytes_max / BYTES_PER_S_MIN):
                 return await self._read(body.bytes_max)

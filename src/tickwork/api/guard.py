@@ -43,19 +43,16 @@ class Guard:
 
         async def send_guarded(message: Message) -> None:
             if message["type"] == "http.response.start":
-                headers: list[Header] = message["headers"]
-                given = {name for name, _ in headers}
-                headers.extend(HEADERS)
-                headers.extend(pair for pair in DEFAULTS if pair[0] not in given)
+                message["headers"] = guarded(message["headers"])
             await send(message)
 
-        refused = self._refusal(scope)
+        refused = self.refusal(scope)
         if refused is None:
             await self._app(scope, receive, send_guarded)
         else:
             await refused.send(send_guarded, body=scope["method"] != "HEAD")
 
-    def _refusal(self, scope: Scope) -> Answer | None:
+    def refusal(self, scope: Scope) -> Answer | None:
         headers = dict(scope["headers"])
         if self._token is not None:
             if scope["path"] in self._open_paths or _bearer(headers, self._token):
@@ -75,6 +72,12 @@ class Guard:
         if origin is not None and scope["method"] not in SAFE_METHODS and not _same(origin, host):
             return problem(403, "bad_origin", "a request from another origin may change nothing here")
         return None
+
+
+def guarded(headers: list[Header]) -> list[Header]:
+    """With what every answer carries."""
+    given = {name for name, _ in headers}
+    return [*headers, *HEADERS, *(pair for pair in DEFAULTS if pair[0] not in given)]
 
 
 def _bearer(headers: dict[bytes, bytes], token: bytes) -> bool:

@@ -7,33 +7,21 @@ ends. Bound wider than loopback, a token is needed. At its end, waiting calls an
 import asyncio
 import contextlib
 import ipaddress
-import logging
-import resource
 import socket
-import sys
 from collections.abc import Generator
-from typing import Any
 
 import uvicorn
 from starlette.applications import Starlette
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
+from tickwork.api.app import Front
 from tickwork.api.asked import Closing
-from tickwork.api.problems import problem
+from tickwork.api.protocol import KEEP_ALIVE_S, protocol_of
 from tickwork.core.errors import TickworkError
 from tickwork.runtime.engine import Engine
 
-HEADER_BYTES_MAX = 64 * 1024
-KEEP_ALIVE_S = 75
-HEADERS_S = 30  # a connection that sends no whole head of a request for so long is closed
 GRACE_S = 5
 BACKLOG = 2_048
-DESCRIPTORS_KEPT = 64  # for the store, artifacts and pipes: what ticks need is there, however many call
-CONNECTIONS_MIN = 8
-TOLD_S = 10.0  # how often a full server says so in its log
 PORT = 8440
-log = logging.getLogger("tickwork.api")
-_TOO_LARGE = "The head of the request is too large."
 
 
 class CannotServe(TickworkError):
@@ -60,9 +48,10 @@ class HttpServer:
         self._port = listener.getsockname()[1]
         shown = f"[{self._host}]" if ":" in self._host else self._host
         self.address = f"http://{shown}:{self._port}"
+        front: Front = self._app.state.front
         config = uvicorn.Config(
-            self._app.state.front,
-            http=_protocol(self._engine),
+            front,
+            http=protocol_of(self._engine, front),
             ws="none",
             lifespan="off",
             log_config=None,
@@ -154,84 +143,3 @@ class _Server(uvicorn.Server):
     def capture_signals(self) -> Generator[None, None, None]:
         """Signals belong to whoever started the process."""
         yield
-
-
-def connections_max() -> int:
-    """As many as the system gives this process, but for those that it needs itself."""
-    files_max, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if files_max == resource.RLIM_INFINITY:
-        return sys.maxsize
-    return max(CONNECTIONS_MIN, files_max - DESCRIPTORS_KEPT)
-
-
-class _Door:
-    """Who is let in. One beyond the last is told so and sent away, and those inside go on."""
-
-    def __init__(self) -> None:
-        self._most = connections_max()
-        self._told_s = float("-inf")
-        busy = problem(503, "too_many_connections", "the server has no room for another connection; try again")
-        head = b"content-type: application/problem+json\r\nretry-after: 1\r\nconnection: close\r\n"
-        self._answer = STATUS_LINE[503] + head + b"content-length: %d\r\n\r\n" % len(busy.body) + busy.body
-
-    def turns_away(self, transport: asyncio.Transport, *, inside: int, now_s: float) -> bool:
-        if inside <= self._most:
-            return False
-        if now_s - self._told_s > TOLD_S:
-            self._told_s = now_s
-            log.warning("%d connections are open, others are refused; raise the limit of open files", self._most)
-        transport.write(self._answer)
-        transport.close()
-        return True
-
-
-def _protocol(engine: Engine) -> type[asyncio.Protocol]:
-    door = _Door()
-
-    class Protocol(HttpToolsProtocol):
-        """uvicorn's own, with a limit on what stands before a body, and one more listener for its end."""
-
-        def connection_made(self, transport: Any) -> None:
-            super().connection_made(transport)
-            self._head_bytes = 0
-            self._impatient = self.loop.call_later(HEADERS_S, transport.close)
-            door.turns_away(transport, inside=len(self.connections), now_s=self.loop.time())
-
-        def connection_lost(self, exc: Exception | None) -> None:
-            self._impatient.cancel()
-            super().connection_lost(exc)
-            if self.client is not None:
-                engine.connection_closed(f"{self.client[0]}:{self.client[1]}")
-
-        def on_message_begin(self) -> None:
-            self._head_bytes = 0
-            self._impatient.cancel()
-            self._impatient = self.loop.call_later(HEADERS_S, self.transport.close)
-            super().on_message_begin()
-
-        def on_url(self, url: bytes) -> None:
-            self._count(len(url))
-            super().on_url(url)
-
-        def on_header(self, name: bytes, value: bytes) -> None:
-            self._count(len(name) + len(value) + 4)
-            super().on_header(name, value)
-
-        def on_headers_complete(self) -> None:
-            self._impatient.cancel()
-            super().on_headers_complete()
-
-        def _count(self, size: int) -> None:
-            self._head_bytes += size
-            if self._head_bytes > HEADER_BYTES_MAX:
-                raise ValueError(_TOO_LARGE)  # the parser hands it on as an error of its own
-
-        def send_400_response(self, msg: str) -> None:
-            if self._head_bytes <= HEADER_BYTES_MAX:
-                super().send_400_response(msg)
-                return
-            head = b"connection: close\r\ncontent-length: 0\r\n\r\n"
-            self.transport.write(STATUS_LINE[431] + head)
-            self.transport.close()
-
-    return Protocol

@@ -32,7 +32,7 @@ def make_engine(settings: Settings, *, own_process: bool, failpoints: Failpoints
         raise BadSettings("clock", f"the clock says {shown}, before this program was made; set it, then start again")
     folder = settings.folder
     return Engine(
-        store=SqliteStore(folder / DATABASE, failpoints=failpoints),
+        store=SqliteStore(folder / DATABASE, failpoints=failpoints, apart=own_process and not failpoints),
         artifacts=FolderArtifacts(folder / ARTIFACTS),
         clock=clock,
         ids=SystemIds(),

@@ -34,7 +34,7 @@ from tickwork.core.events import (
 )
 from tickwork.core.evolve.schedules import anchored, is_held, rhythm_of
 from tickwork.core.governing import course_of, cron_of, first_course
-from tickwork.core.governor import arrives, check_course, decide
+from tickwork.core.governor import Course, arrives, check_course, cleared, decide
 from tickwork.core.inputfields import require_inputs
 from tickwork.core.lifecycle import RunTrigger
 from tickwork.core.lookup import answer, check_room, tenant_of
@@ -214,10 +214,10 @@ def _emit_removed(turn: Turn, place: int, schedule: Schedule) -> None:
     now_ms, number = turn.state.now_ms, schedule.number
     if is_held(schedule):
         book_pause(turn, schedule)
-    elif schedule.next_ms and schedule.next_ms <= now_ms and schedule.governing is None:
-        due_ms = schedule.next_ms
-        last_ms, count = due_ms, 1
-        for time_ms in schedule.rhythm.between(due_ms + 1, now_ms + 1) if schedule.rhythm is not None else ():
+    elif 0 < schedule.next_ms <= now_ms:
+        due_ms = last_ms = schedule.next_ms
+        count, rhythm = 1, schedule.rhythm if schedule.governing is None else None
+        for time_ms in rhythm.between(due_ms + 1, now_ms + 1) if rhythm is not None else ():
             last_ms, count = time_ms, count + 1
         turn.emit(OccurrencesPassed(number, due_ms, last_ms, count, Fate.CANCELLED, "removed", 0))
     if schedule.buffer:
@@ -298,24 +298,27 @@ def _advise(turn: Turn, place: int, asked: ask.Advise) -> None:
         raise Refused("bad_ttl", "a hint counts for a second at least and a year at most", path="ttl_ms")
     if len(asked.reason) > TEXT_CHARACTERS_MAX:
         raise Refused("too_long", f"a reason has at most {TEXT_CHARACTERS_MAX} characters", path="reason")
-    before = course_of(schedule)
-    after = before
-    if asked.clear:
-        after = msgspec.structs.replace(after, hint_interval_ms=None, hint_at_ms=None, hint_expires_ms=0)
-    if asked.interval_ms is not None:
-        after = msgspec.structs.replace(after, hint_interval_ms=asked.interval_ms)
-    if asked.at_ms is not None:
-        after = msgspec.structs.replace(after, hint_at_ms=asked.at_ms)
-    if hinted:
-        after = msgspec.structs.replace(after, hint_expires_ms=state.now_ms + asked.ttl_ms)
-    check_course(after)
+    check_course(_advised(course_of(schedule), asked, state.now_ms))
     turn.emit(Advised(place, schedule.number))
-    standing, rhythm = schedule.decision, cron_of(schedule)
+    if schedule.ended and not is_held(schedule):
+        govern(turn, schedule)  # it has to hear of the run that ended before anything else
+    before, standing, rhythm = course_of(schedule), schedule.decision, cron_of(schedule)
+    after = _advised(before, asked, state.now_ms)
     if asked.clear or standing is None:
         told = decide(state.now_ms, after, rhythm)  # what was cleared may be the reason for the time that stands
     else:
         told = arrives(state.now_ms, before, standing, after, rhythm)
     turn.emit(ScheduleDecided(schedule.number, after, told))
+
+
+def _advised(course: Course, asked: ask.Advise, now_ms: int) -> Course:
+    """Given hints replace those of their kind."""
+    if asked.clear:
+        course = cleared(course)
+    interval_ms = course.hint_interval_ms if asked.interval_ms is None else asked.interval_ms
+    at_ms = course.hint_at_ms if asked.at_ms is None else asked.at_ms
+    expires_ms = course.hint_expires_ms if asked.interval_ms is None and asked.at_ms is None else now_ms + asked.ttl_ms
+    return msgspec.structs.replace(course, hint_interval_ms=interval_ms, hint_at_ms=at_ms, hint_expires_ms=expires_ms)
 
 
 def _trigger(turn: Turn, place: int, asked: ask.Trigger) -> None:

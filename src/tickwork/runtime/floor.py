@@ -182,7 +182,7 @@ class Floor:
         return seat
 
     async def _answer(self, seat: Seat, call: Call, before: "asyncio.Task[Reply] | None") -> Reply:
-        if before is not None:
+        if before is not None and not before.done():
             await asyncio.wait([before])  # mail goes out in the order of the calls
         inputs, payloads, places = await self._inputs_of(seat, call)
         fenced: tuple[Pair, ...] = ()
@@ -222,11 +222,14 @@ class Floor:
     async def _until_mail(self, seat: Seat, call: Call) -> None:
         if self._closing or seat.seq != call.seq or not call.wait_ms:
             return
-        seat.woken = asyncio.get_running_loop().create_future()
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(min(call.wait_ms, WAIT_MS_MAX) / 1000):
-                await seat.woken
-        seat.woken = None
+        loop = asyncio.get_running_loop()
+        seat.woken = loop.create_future()
+        alarm = loop.call_later(min(call.wait_ms, WAIT_MS_MAX) / 1000, seat.wake)
+        try:
+            await seat.woken
+        finally:
+            alarm.cancel()
+            seat.woken = None
         if self._closing:
             raise Unavailable("the server is shutting down; ask again in a moment", retry_after_ms=1_000)
 

@@ -18,7 +18,7 @@ import msgspec
 from tickwork.core.effects import Answer, Dispatch, Effect
 from tickwork.core.errors import Corrupt, TickworkError, Unavailable
 from tickwork.core.events import Event
-from tickwork.core.inputs import ClockGap, Input
+from tickwork.core.inputs import ClockGap, Input, Submit
 from tickwork.core.machine import Machine, Outcome
 from tickwork.core.touched import Touched
 from tickwork.journal.record import Sealed
@@ -28,6 +28,7 @@ from tickwork.runtime.assign import Assigner, Order, Ready
 from tickwork.runtime.books import Books
 from tickwork.runtime.facts import Facts
 from tickwork.runtime.inbox import Inbox, Letter, Part
+from tickwork.runtime.pace import Pace
 from tickwork.runtime.patience import RETRY_S, RETRY_S_MAX, patiently
 from tickwork.runtime.recovery import Recovered
 from tickwork.runtime.timekeeper import Timekeeper
@@ -36,7 +37,7 @@ UNDURABLE_MAX = 2  # one tick commits, one is decided
 ROWS_TICKS, ROWS_TICKS_MAX = 8, 64
 ROWS_S = 0.05  # of rest
 ROWS_LOAD_S = 0.25  # under load
-ROWS_PORTION = 250  # ended runs in one transaction
+ROWS_PORTION = 128  # ended runs in one transaction
 COLLECT_TICKS = 64
 BUSY_INPUTS = 100
 SWITCH_S, SWITCH_BUSY_S = 0.0002, 0.005
@@ -103,6 +104,7 @@ class Partition:
         self._assigner = assigner
         self._recorder = Recorder(seq=head.seq, head=head.hash, rules=machine.rules)
         self._inbox = Inbox()
+        self._pace = Pace()
         self._on_durable = on_durable
         self._on_alarm = on_alarm
         self._rebuild = rebuild
@@ -145,6 +147,8 @@ class Partition:
         letter = Letter(inputs, asyncio.get_running_loop().create_future(), payloads or [], facts)
         letter.weight = sum(len(payload.data) for payload in letter.payloads)
         self._inbox.add(letter)
+        if type(inputs[0]) is Submit:
+            self._pace.heard(asyncio.get_running_loop().time())
         self._wake.set()
         return letter
 
@@ -179,6 +183,7 @@ class Partition:
                 if self._stopping and not self._inbox:
                     break
                 await self._until_room()
+                await self._until_gathered()
                 if self.failed is not None:
                     break
                 if self._inbox or self._timer_due():
@@ -203,9 +208,10 @@ class Partition:
             if wait is not None and wait <= 0:
                 return
             self._wake.clear()
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(wait):
-                    await self._wake.wait()
+            alarm = None if wait is None else asyncio.get_running_loop().call_later(wait, self._wake.set)
+            await self._wake.wait()
+            if alarm is not None:
+                alarm.cancel()
 
     def _rows_wait(self) -> float:
         """One piece of arithmetic for waiting and for acting: where they round differently, nothing would do either."""
@@ -223,6 +229,13 @@ class Partition:
         while len(self._undurable) >= UNDURABLE_MAX and self.failed is None:
             self._room.clear()
             await self._room.wait()
+
+    async def _until_gathered(self) -> None:
+        loop = asyncio.get_running_loop()
+        wait = self._pace.wait_s(loop.time(), waiting=self._inbox.waiting)
+        if wait > 0 and not self._stopping:
+            await asyncio.sleep(wait)
+        self._pace.ticked(loop.time())
 
     async def _next_tick(self) -> int:
         """Above the last one, and never ahead of real time."""

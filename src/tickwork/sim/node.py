@@ -37,7 +37,17 @@ OWNER, STANDBY = b"owner", b"standby"
 MSGPACK = "application/msgpack"
 # What faults may bring about. Anything else is a defect.
 EXPECTED_ALARMS = frozenset(
-    {"worker_lost", "store_unavailable", "store_full", "rows_late", "fenced", "clock_gap", "dead_letter", "run_failed"}
+    {
+        "late",
+        "worker_lost",
+        "store_unavailable",
+        "store_full",
+        "rows_late",
+        "fenced",
+        "clock_gap",
+        "dead_letter",
+        "run_failed",
+    }
 )
 DEFECTS = ("BadArgument", "HandlerMissing", "UnknownHandler", "TypeError", "KeyError")  # no workflow here earns these
 EXPECTED_ENDS = (Fenced,)

@@ -184,7 +184,8 @@ class Agent:
             await asyncio.wait(calls)
         await self.logs.close()
         if not self._draining:
-            await asyncio.gather(*(executor.close(grace_s=0) for executor in self._executors))
+            for executor in self._executors:  # at once, and in turn: a loop that ends now leaves no task unbegun
+                await executor.close(grace_s=0)
 
     def _look_at_hoard(self) -> None:
         """Where tasks turn out slower than those before, others may have what has not begun here."""

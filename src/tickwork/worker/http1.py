@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 import httptools
 
-IDLE_MAX = 4
+IDLE_MAX = 16
 CONNECT_S = 5.0
 ANSWER_BYTES_MAX = 64 * 1024 * 1024
 
@@ -65,7 +65,10 @@ class _Connection(asyncio.Protocol):
         if self.answer is not None and not self.answer.done():
             self.answer.set_result((parser.get_status_code(), b"".join(self._body)))
 
-    def _fail(self, error: ConnectionError) -> None:
+    def give_up(self) -> None:
+        self._fail(TimeoutError("no answer in time"))
+
+    def _fail(self, error: OSError) -> None:
         self._parser = None
         if self.answer is not None and not self.answer.done():
             self.answer.set_exception(error)
@@ -94,15 +97,16 @@ class Poster:
 
     async def post(self, path: str, body: bytes, *, timeout_s: float) -> tuple[int, bytes]:
         head = f"POST {self._prefix}{path} HTTP/1.1\r\n{self._head}content-length: {len(body)}\r\n\r\n"
-        connection = await self._connection()
+        connection = self._kept() or await self._connected()
         self._busy.add(connection)
+        alarm = asyncio.get_running_loop().call_later(timeout_s, connection.give_up)
         try:
-            async with asyncio.timeout(timeout_s):
-                answer = await connection.ask(head.encode("latin-1") + body)
+            answer = await connection.ask(head.encode("latin-1") + body)
         except BaseException:
             connection.close()  # an answer that comes later must not be taken for another's
             raise
         finally:
+            alarm.cancel()
             self._busy.discard(connection)
         if connection.reusable and len(self._idle) < IDLE_MAX:
             self._idle.append(connection)
@@ -110,11 +114,14 @@ class Poster:
             connection.close()
         return answer
 
-    async def _connection(self) -> _Connection:
+    def _kept(self) -> _Connection | None:
         while self._idle:
             connection = self._idle.pop()
             if connection.reusable:
                 return connection
+        return None
+
+    async def _connected(self) -> _Connection:
         loop = asyncio.get_running_loop()
         async with asyncio.timeout(CONNECT_S):
             _, connection = await loop.create_connection(_Connection, self._host, self._port, ssl=self._tls)

@@ -196,6 +196,9 @@ def _on_holidays(state: State, event: ev.HolidaysPut) -> None:
         del tenant.holidays[asked.name]
     else:
         tenant.holidays[asked.name] = frozenset(asked.dates)
+    for schedule in tenant.schedules.values():
+        if asked.name in schedule.when.holidays:
+            set_rhythm(state, schedule)
 
 
 def _on_moved(state: State, event: ev.ScheduleMoved) -> None:

@@ -1,5 +1,1 @@
-"""The store in one SQLite file: the default, for one machine."""
-
-from tickwork.stores.sqlite.store import SqliteStore
-
-__all__ = ["SqliteStore"]
+"""The store in one SQLite file: the default, for one machine. `store` has it; the scribe's process needs less."""

@@ -6,6 +6,7 @@ between two commits. Then the next commit starts the log from its beginning.
 """
 
 from collections.abc import Callable
+from threading import Lock
 
 import apsw
 
@@ -19,6 +20,14 @@ class Checkpointer:
         self._hit = hit
         self._asked_at = 0
         self._busy = False
+        self._using = Lock()
+        self._closed = False
+
+    def close(self) -> None:
+        """When the copy that is under way has ended."""
+        with self._using:
+            self._closed = True
+            self.connection.close()
 
     def due(self, pages: int) -> bool:
         """After each commit, on the writer's thread: is it time to copy?"""
@@ -31,10 +40,11 @@ class Checkpointer:
 
     def copy(self) -> bool:
         """On the checkpointer's thread. True where the log is long and the writer is to finish the copy."""
-        try:
-            return self._copy(self.connection) >= LONG_PAGES
-        finally:
-            self._busy = False
+        with self._using:
+            try:
+                return not self._closed and self._copy(self.connection) >= LONG_PAGES
+            finally:
+                self._busy = False
 
     def finish(self, writer: apsw.Connection) -> None:
         self._copy(writer)

@@ -4,6 +4,7 @@ Nothing here decides anything: which thread does it is in `connections`, what a 
 `writing` and `reading`, and its words are in `queries.sql`.
 """
 
+import asyncio
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal, cast
@@ -24,14 +25,17 @@ from tickwork.ports.store import (
     RunRow,
 )
 from tickwork.stores.sqlite import opening
-from tickwork.stores.sqlite.connections import Connections
+from tickwork.stores.sqlite.connections import Connections, Writing, WritingThread
+from tickwork.stores.sqlite.desk import Desk
+from tickwork.stores.sqlite.threads import Answers
 from tickwork.stores.sqlite.writing import RETRY_MS, Failpoints
 
 
 class SqliteStore:
     """`network_allowed` lets the file lie on a network file system. `synchronous` below FULL loses acknowledged
     commits when the power goes: OFF is for tests, NORMAL only where somebody chose it knowing that.
-    `failpoints` are called at named steps; crash tests end the process in them."""
+    `failpoints` are called at named steps; crash tests end the process in them. `apart` writes in a process of its
+    own, which pays where this one is busy; failpoints need the thread."""
 
     def __init__(
         self,
@@ -40,24 +44,33 @@ class SqliteStore:
         network_allowed: bool = False,
         synchronous: Literal["FULL", "NORMAL", "OFF"] = "FULL",
         failpoints: Failpoints | None = None,
+        apart: bool = False,
     ) -> None:
+        assert not (apart and failpoints), "a failpoint is called in this process"
         self.path = Path(path).absolute()
         self._network_allowed = network_allowed
         self._synchronous = synchronous
         self._failpoints: Failpoints = {} if failpoints is None else failpoints
+        self._apart = apart
         self._opened: Connections | None = None
 
     async def open(self) -> None:
         assert self._opened is None, "a store is opened once"
         opening.require_version()
         lock = opening.prepare_place(self.path, network_allowed=self._network_allowed)
-        connections = Connections(self.path, lock, synchronous=self._synchronous, failpoints=self._failpoints)
+        answers = Answers(asyncio.get_running_loop())
+        connections = Connections(self.path, lock, self._writing(answers), answers, synchronous=self._synchronous)
         try:
             await connections.connect()
         except BaseException:
             await connections.close()
             raise
         self._opened = connections
+
+    def _writing(self, answers: Answers) -> Writing:
+        if self._apart:
+            return Desk(self.path, synchronous=self._synchronous)
+        return WritingThread(self.path, answers, synchronous=self._synchronous, failpoints=self._failpoints)
 
     async def close(self) -> None:
         connections, self._opened = self._opened, None

@@ -34,8 +34,9 @@ Failpoints = Mapping[str, Callable[[], object]]
 
 
 class Writer:
-    def __init__(self, connection: apsw.Connection, failpoints: Failpoints) -> None:
+    def __init__(self, connection: apsw.Connection, failpoints: Failpoints, *, synchronous: str) -> None:
         self.connection = connection
+        self._synchronous = synchronous
         self.suspect = False  # a commit's outcome is not known: to be opened anew before anybody reads
         self._failpoints = failpoints
         self._sql = queries()
@@ -54,8 +55,14 @@ class Writer:
         self._transaction(lambda: self._commit(partition, row, payloads, epoch))
 
     def write_rows(self, partition: int, rows: Rows, epoch: int, through: int, head: bytes) -> None:
+        """Not synced by themselves: the log is a chain, so the next commit takes them to disk with it. Until then a
+        loss of power takes back rows and watermark together, and the journal has everything behind it."""
         self.hit("before_rows")
-        self._transaction(lambda: self._write_rows(partition, rows, epoch, through, head))
+        self._synced(False)
+        try:
+            self._transaction(lambda: self._write_rows(partition, rows, epoch, through, head))
+        finally:
+            self._synced(True)
         self.hit("after_rows")
 
     def add_log_chunks(self, chunks: Sequence[LogChunk]) -> None:
@@ -93,6 +100,11 @@ class Writer:
                 retry_after_ms=0,
             ) from error
         return result
+
+    def _synced(self, synced: bool) -> None:
+        """A pragma acts when it is compiled, so it is compiled each time."""
+        if self._synchronous == "FULL":
+            self.connection.execute(f"pragma synchronous = {'FULL' if synced else 'NORMAL'}", can_cache=False)
 
     def _roll_back(self) -> None:
         if self.connection.in_transaction:

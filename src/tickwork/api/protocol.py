@@ -1,0 +1,143 @@
+"""One connection: uvicorn's protocol, with limits on what stands before a body, and a short way for what comes often.
+
+Small requests that the front answers by itself go the short way: the whole body is at hand when the handler is called,
+and the answer leaves in one write. Everything else, and everything unusual, goes uvicorn's way; the two keep one
+order on a connection, because both are cycles of uvicorn's.
+"""
+
+import asyncio
+from typing import Any, cast
+
+from starlette.types import Scope
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
+
+from tickwork.api.app import Front
+from tickwork.api.door import Door
+from tickwork.runtime.engine import Engine
+
+HEADER_BYTES_MAX = 64 * 1024
+KEEP_ALIVE_S = 75
+HEADERS_S = 30  # a connection that sends no whole head of a request for so long is closed
+SHORT_BYTES_MAX = 64 * 1024  # above that uvicorn stops reading until somebody asks for the body
+_TOO_LARGE = "The head of the request is too large."
+
+
+def protocol_of(engine: Engine, front: Front) -> type[asyncio.Protocol]:
+    door = Door()
+
+    class Protocol(HttpToolsProtocol):
+        # ---- how long it may take
+
+        def connection_made(self, transport: Any) -> None:
+            super().connection_made(transport)
+            self._head_bytes = 0
+            self._feeding = False
+            self._begun: list[tuple[RequestResponseCycle, Any]] = []  # at most one, whose body is on its way
+            self._head_since = self.loop.time()  # 0: no head is on its way
+            self._looking = self.loop.call_later(HEADERS_S, self._look)
+            door.turns_away(transport, inside=len(self.connections), now_s=self.loop.time())
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            self._looking.cancel()
+            super().connection_lost(exc)
+            if self.client is not None:
+                engine.connection_closed(f"{self.client[0]}:{self.client[1]}")
+
+        def _look(self) -> None:
+            """One timer for all heads of a connection: setting one for each would cost more than reading it."""
+            passed = self.loop.time() - self._head_since if self._head_since else 0.0
+            if passed >= HEADERS_S:
+                self.transport.close()
+            else:
+                self._looking = self.loop.call_later(HEADERS_S - passed, self._look)
+
+        # ---- the head
+
+        def on_message_begin(self) -> None:
+            self._head_bytes = 0
+            self._head_since = self.loop.time()
+            super().on_message_begin()
+
+        def on_url(self, url: bytes) -> None:
+            self._count(len(url))
+            super().on_url(url)
+
+        def on_header(self, name: bytes, value: bytes) -> None:
+            self._count(len(name) + len(value) + 4)
+            super().on_header(name, value)
+
+        def on_headers_complete(self) -> None:
+            self._head_since = 0.0
+            super().on_headers_complete()
+
+        def _count(self, size: int) -> None:
+            self._head_bytes += size
+            if self._head_bytes > HEADER_BYTES_MAX:
+                raise ValueError(_TOO_LARGE)  # the parser hands it on as an error of its own
+
+        def send_400_response(self, msg: str) -> None:
+            if self._head_bytes <= HEADER_BYTES_MAX:
+                super().send_400_response(msg)
+                return
+            head = b"connection: close\r\ncontent-length: 0\r\n\r\n"
+            self.transport.write(STATUS_LINE[431] + head)
+            self.transport.close()
+
+        # ---- the short way
+
+        def data_received(self, data: bytes) -> None:
+            self._feeding = True
+            super().data_received(data)
+            self._feeding = False
+            while self._begun:  # the rest of its body comes later, if it comes
+                super()._start_asgi_task(*self._begun.pop())
+
+        def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+            if not _is_short(cycle) or not front.answers(cast("Scope", cycle.scope)):
+                super()._start_asgi_task(cycle, app)
+            elif not cycle.more_body:
+                self._answer_soon(cycle)
+            elif self._feeding:
+                self._begun.append((cycle, app))
+            else:
+                super()._start_asgi_task(cycle, app)
+
+        def on_message_complete(self) -> None:
+            super().on_message_complete()
+            while self._begun:
+                self._answer_soon(self._begun.pop()[0])
+
+        def _answer_soon(self, cycle: RequestResponseCycle) -> None:
+            task = self.loop.create_task(self._answer(cycle))
+            self.tasks.add(task)
+            task.add_done_callback(self.tasks.discard)
+
+        async def _answer(self, cycle: RequestResponseCycle) -> None:
+            answer = await front.answer(cast("Scope", cycle.scope), bytes(cycle.body))
+            if self.flow.write_paused:
+                await self.flow.drain()
+            if cycle.disconnected or self.transport.is_closing():
+                return
+            head = front.head_of(answer, self.server_state.default_headers)
+            last = not cycle.keep_alive or (b"connection", b"close") in answer.headers
+            close = b"connection: close\r\n\r\n" if not cycle.keep_alive else b"\r\n"
+            self.transport.write(b"".join((STATUS_LINE[answer.status], head, close, answer.body)))
+            cycle.response_started = cycle.response_complete = True
+            if last:
+                self.transport.close()
+            cycle.on_response()
+
+    return Protocol
+
+
+def _is_short(cycle: RequestResponseCycle) -> bool:
+    """A small body of known size, and nothing about it that needs thought."""
+    if cycle.scope["method"] != "POST" or cycle.waiting_for_100_continue:
+        return False
+    said = b""
+    for name, value in cycle.scope["headers"]:
+        if name == b"content-length":
+            said = value
+        elif name == b"transfer-encoding" or name == b"upgrade":
+            return False
+    return said.isdigit() and len(said) < 8 and int(said) <= SHORT_BYTES_MAX

@@ -1,0 +1,147 @@
+"""Where the scribe is asked: one frame for each job, answers in the same order.
+
+A scribe that is gone leaves the outcome of what it was asked unknown; the next job finds the desk unsound, and the
+store is opened anew with another scribe.
+"""
+
+import asyncio
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections import deque
+from collections.abc import Awaitable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, cast
+
+from tickwork.ports.store import OutcomeUnknown, StoreUnusable
+from tickwork.stores.sqlite.jobs import (
+    SIZE,
+    WRITES,
+    Answered,
+    BringUp,
+    PutDown,
+    Reopen,
+    answer_decoder,
+    error_of,
+    framed,
+)
+
+SCRIBE = (sys.executable, "-m", "tickwork.stores.sqlite.scribe")
+SOURCE = str(Path(__file__).resolve().parents[3])
+STOP_S = 60.0  # to finish what it was asked
+
+
+class Desk(asyncio.Protocol):
+    def __init__(self, path: Path, *, synchronous: str) -> None:
+        self._path = path
+        self._synchronous = synchronous
+        self._process: subprocess.Popen[bytes] | None = None
+        self._transport: asyncio.Transport | None = None
+        self._asked: deque[asyncio.Future[Any]] = deque()
+        self._rest = b""
+        self.sound = False
+
+    # ---- the process
+
+    async def bring_up(self) -> None:
+        await self._start()
+        await self._ask(BringUp())
+        self.sound = True
+
+    async def reopen(self) -> None:
+        if self._transport is None:
+            await self.stop()
+            await self._start()
+        await self._ask(Reopen())
+        self.sound = True
+
+    async def put_down(self, *, whole: bool) -> None:
+        self.sound = False
+        if self._transport is not None:
+            with suppress(OutcomeUnknown):
+                await self._ask(PutDown(whole))
+
+    async def stop(self) -> None:
+        if self._transport is not None:
+            self._transport.close()
+        process, self._process = self._process, None
+        if process is not None:
+            await asyncio.get_running_loop().run_in_executor(None, _bury, process)
+
+    async def _start(self) -> None:
+        ours, theirs = socket.socketpair()
+        paths = [SOURCE, os.environ.get("PYTHONPATH", "")]
+        env = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
+        command = [*SCRIBE, str(theirs.fileno()), str(self._path), self._synchronous]
+        try:
+            self._process = subprocess.Popen(  # noqa: S603 - our own interpreter and module
+                command, pass_fds=[theirs.fileno()], env=env, stdin=subprocess.DEVNULL
+            )
+        except OSError as error:
+            ours.close()
+            raise StoreUnusable(f"the process that writes the database cannot be started: {error}") from None
+        finally:
+            theirs.close()
+        ours.setblocking(False)
+        await asyncio.get_running_loop().create_connection(lambda: self, sock=ours)
+
+    # ---- jobs
+
+    def ask(self, name: str, *args: Any) -> Awaitable[Any]:
+        return self._ask(WRITES[name](*args))
+
+    def _ask(self, job: Any) -> "asyncio.Future[Any]":
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        if self._transport is None:
+            future.set_exception(_gone())
+            return future
+        self._asked.append(future)
+        self._transport.write(framed(job))
+        return future
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport, self._rest = cast("asyncio.Transport", transport), b""
+
+    def data_received(self, data: bytes) -> None:
+        data, at = self._rest + data, 0
+        while len(data) - at >= SIZE.size:
+            after = at + SIZE.size + SIZE.unpack_from(data, at)[0]
+            if after > len(data):
+                break
+            self._answered(answer_decoder.decode(data[at + SIZE.size : after]))
+            at = after
+        self._rest = data[at:]
+
+    def _answered(self, answered: Answered) -> None:
+        future = self._asked.popleft()
+        failed = error_of(answered) if answered.message else None
+        if isinstance(failed, OutcomeUnknown):
+            self.sound = False
+        if future.done():
+            return  # whoever asked was cancelled
+        if failed is None:
+            future.set_result(answered.head)
+        else:
+            future.set_exception(failed)
+
+    def connection_lost(self, error: Exception | None) -> None:  # noqa: ARG002 - there is one reason only
+        self._transport, self.sound = None, False
+        while self._asked:
+            future = self._asked.popleft()
+            if not future.done():
+                future.set_exception(_gone())
+
+
+def _gone() -> OutcomeUnknown:
+    return OutcomeUnknown("the process that writes the database is gone: read the head", retry_after_ms=0)
+
+
+def _bury(process: subprocess.Popen[bytes]) -> None:
+    try:
+        process.wait(STOP_S)
+    except subprocess.TimeoutExpired:
+        process.send_signal(signal.SIGKILL)
+        process.wait()

@@ -1,0 +1,94 @@
+"""The writing hand: the writer with its connection, and the checkpointer beside it.
+
+It is used by one thread at a time, which may be one of ours (`threads`) or the only one of a process (`scribe`).
+`beside` hands a job to the checkpointer's thread, `here` hands one back to be done between two jobs.
+"""
+
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import apsw
+
+from tickwork.stores.sqlite import opening
+from tickwork.stores.sqlite.checkpoints import Checkpointer
+from tickwork.stores.sqlite.writing import Failpoints, Writer, explained
+
+Post = Callable[[Callable[[], None]], None]
+
+
+class Hand:
+    def __init__(self, path: Path, synchronous: str, failpoints: Failpoints, *, beside: Post, here: Post) -> None:
+        self._path = path
+        self._synchronous = synchronous
+        self._failpoints = failpoints
+        self._beside = beside
+        self._here = here
+        self.writer: Writer | None = None
+        self._checkpointer: Checkpointer | None = None
+
+    def do(self, name: str, *args: Any) -> Any:
+        """A method of the writer."""
+        return getattr(self.writer, name)(*args)
+
+    def bring_up(self) -> None:
+        """The first time: everything is checked."""
+        self._take_up(opening.bring_up(self._path, self._synchronous))
+
+    def reopen(self) -> None:
+        """After a commit of unknown outcome. Only a whole checkpoint brings what the log holds to disk for certain."""
+        try:
+            connection = opening.connect(self._path, self._synchronous)
+        except apsw.Error as error:
+            raise explained(error) from error
+        try:
+            connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+        except apsw.Error as error:
+            system_errno = connection.system_errno
+            connection.close()
+            raise explained(error, system_errno=system_errno) from error
+        self._take_up(connection)
+
+    def _take_up(self, connection: apsw.Connection) -> None:
+        writer = Writer(connection, self._failpoints, synchronous=self._synchronous)
+        try:
+            copying = opening.connect(self._path, self._synchronous)
+        except apsw.Error as error:
+            connection.close()
+            raise explained(error) from error
+        self.writer, self._checkpointer = writer, Checkpointer(copying, writer.hit)
+        opening.reserve_log(self._path)
+        connection.set_wal_hook(self._committed)
+
+    def put_down(self, whole: bool) -> None:
+        writer, checkpointer = self.writer, self._checkpointer
+        self.writer = self._checkpointer = None
+        if checkpointer is not None:
+            checkpointer.close()
+        if writer is not None:
+            _close(writer.connection, whole=whole)
+
+    # ---- the log
+
+    def _committed(self, _connection: apsw.Connection, _name: str, pages: int) -> int:
+        """After each commit."""
+        if (checkpointer := self._checkpointer) is not None and checkpointer.due(pages):
+            self._beside(lambda: self._copy(checkpointer))
+        return apsw.SQLITE_OK
+
+    def _copy(self, checkpointer: Checkpointer) -> None:
+        if checkpointer.copy():
+            self._here(lambda: self._finish(checkpointer))
+
+    def _finish(self, checkpointer: Checkpointer) -> None:
+        if checkpointer is self._checkpointer and self.writer is not None:
+            checkpointer.finish(self.writer.connection)
+
+
+def _close(connection: apsw.Connection, *, whole: bool) -> None:
+    if whole:
+        with suppress(apsw.Error):  # then the log stays beside the database; the next to open it reads it
+            connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+    connection.set_wal_hook(None)
+    connection.close(force=True)

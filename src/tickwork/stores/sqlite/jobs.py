@@ -1,0 +1,101 @@
+"""What the scribe is asked and what it answers: frames over a socket, four bytes of length and then MessagePack."""
+
+import struct
+from typing import Any
+
+import msgspec
+
+from tickwork.core.errors import Corrupt, TickworkError, Unavailable
+from tickwork.journal.record import Sealed
+from tickwork.ports.store import (
+    Fenced,
+    Head,
+    LogChunk,
+    OutcomeUnknown,
+    Payload,
+    Rows,
+    StoreFull,
+    StoreInUse,
+    StoreUnusable,
+)
+
+SIZE = struct.Struct("<I")
+
+
+class _Job(msgspec.Struct, array_like=True, tag=True):
+    pass
+
+
+class BringUp(_Job):
+    pass
+
+
+class Reopen(_Job):
+    pass
+
+
+class PutDown(_Job):
+    whole: bool
+
+
+class Claim(_Job):
+    partition: int
+    owner: str
+    settings: bytes
+
+
+class Commit(_Job):
+    partition: int
+    row: Sealed
+    payloads: list[Payload]
+    epoch: int
+
+
+class WriteRows(_Job):
+    partition: int
+    rows: Rows
+    epoch: int
+    through: int
+    head: bytes
+
+
+class AddLogChunks(_Job):
+    chunks: list[LogChunk]
+
+
+Job = BringUp | Reopen | PutDown | Claim | Commit | WriteRows | AddLogChunks
+WRITES: dict[str, type[Any]] = {
+    "claim": Claim,
+    "commit": Commit,
+    "write_rows": WriteRows,
+    "add_log_chunks": AddLogChunks,
+}
+
+
+class Answered(msgspec.Struct, array_like=True):
+    """`error` is the name of its class; what broke otherwise is told as `Unavailable`."""
+
+    head: Head | None = None
+    error: str = ""
+    message: str = ""
+    retry_after_ms: int = 0
+
+
+ERRORS: dict[str, type[TickworkError]] = {
+    kind.__name__: kind for kind in (Corrupt, Fenced, OutcomeUnknown, StoreFull, StoreInUse, StoreUnusable, Unavailable)
+}
+encoder = msgspec.msgpack.Encoder()
+job_decoder: msgspec.msgpack.Decoder[Job] = msgspec.msgpack.Decoder(Job)
+answer_decoder = msgspec.msgpack.Decoder(Answered)
+
+
+def framed(message: Any) -> bytes:
+    data = encoder.encode(message)
+    return SIZE.pack(len(data)) + data
+
+
+def error_of(answered: Answered) -> TickworkError:
+    kind = ERRORS.get(answered.error, Unavailable)
+    if issubclass(kind, Unavailable):
+        return kind(answered.message, retry_after_ms=answered.retry_after_ms)
+    return kind(answered.message)

@@ -1,0 +1,83 @@
+"""The hand in a process of its own: `python -m tickwork.stores.sqlite.scribe SOCKET PATH SYNCHRONOUS`.
+
+Beside a busy interpreter a writing thread waits for it at every statement; a process does not. Each job is answered
+in its turn. It ends when the socket closes; what lies in the socket then is still done, and whoever owns the
+partition by then has fenced it.
+"""
+
+import gc
+import signal
+import socket
+import sys
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+from queue import SimpleQueue
+from threading import Thread
+
+from msgspec.structs import astuple
+
+from tickwork.core.errors import TickworkError
+from tickwork.ports.store import Head
+from tickwork.stores.sqlite.hand import Hand
+from tickwork.stores.sqlite.jobs import SIZE, WRITES, Answered, BringUp, Job, PutDown, Reopen, framed, job_decoder
+
+READ_BYTES = 1024 * 1024
+_NAMES = {kind: name for name, kind in WRITES.items()}
+
+
+class Scribe:
+    def __init__(self, path: Path, synchronous: str) -> None:
+        self._between: deque[Callable[[], None]] = deque()  # jobs of our own
+        self._copies: SimpleQueue[Callable[[], None]] = SimpleQueue()
+        self._hand = Hand(path, synchronous, {}, beside=self._copies.put, here=self._between.append)
+        Thread(target=self._copy, name="sqlite checkpointer", daemon=True).start()
+
+    def serve(self, connection: socket.socket) -> None:
+        frames = connection.makefile("rb", buffering=READ_BYTES)
+        while len(head := frames.read(SIZE.size)) == SIZE.size:
+            job = job_decoder.decode(frames.read(*SIZE.unpack(head)))
+            connection.sendall(framed(self._answer(job)))
+            del job
+            while self._between:
+                self._between.popleft()()
+        self._hand.put_down(whole=False)
+
+    def _answer(self, job: Job) -> Answered:
+        try:
+            return Answered(self._do(job))
+        except TickworkError as error:
+            return Answered(None, type(error).__name__, str(error), getattr(error, "retry_after_ms", 0))
+        except Exception as error:
+            return Answered(None, "", f"{type(error).__name__}: {error}", 1_000)
+
+    def _do(self, job: Job) -> Head | None:
+        match job:
+            case BringUp():
+                self._hand.bring_up()
+            case Reopen():
+                self._hand.reopen()
+            case PutDown():
+                self._hand.put_down(job.whole)
+            case _:
+                found: Head | None = self._hand.do(_NAMES[type(job)], *astuple(job))
+                return found
+        return None
+
+    def _copy(self) -> None:
+        while True:
+            self._copies.get()()
+
+
+def main(handle: str, path: str, synchronous: str) -> None:
+    for number in (signal.SIGINT, signal.SIGTERM):  # sent to the whole group; ours is to end with the socket
+        signal.signal(number, signal.SIG_IGN)
+    scribe = Scribe(Path(path), synchronous)
+    gc.freeze()
+    gc.disable()  # jobs are trees
+    with socket.socket(fileno=int(handle)) as connection:
+        scribe.serve(connection)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
