@@ -10,6 +10,7 @@ from tickwork.api.asked import Closing
 from tickwork.runtime.engine import Engine
 from tickwork.stores.memory import MemoryDisk, MemoryStore
 from tickwork.system import FolderArtifacts, SystemClock, SystemIds
+from tickwork.zonedata import load_zones
 
 
 @pytest.fixture
@@ -20,6 +21,7 @@ async def engine(tmp_path) -> AsyncIterator[Engine]:
         clock=SystemClock(),
         ids=SystemIds(),
         owner="test",
+        zones=load_zones(),
     )
     await engine.start()
     yield engine

@@ -4,6 +4,7 @@ import msgspec
 
 from api.helpers import flow, log_line, task
 from api.test_server import server  # noqa: F401 - a fixture
+from tickwork.ports import wire
 from tickwork.ports.exchange import Call, Catalog, Done, Profile, Timetable
 from tickwork.sdk.client import AsyncClient
 from tickwork.worker.link import HttpLink
@@ -12,7 +13,8 @@ from tickwork.worker.link import HttpLink
 async def test_link_and_client_do_their_work_through_the_server(server):  # noqa: F811
     link, client = HttpLink(server.address), AsyncClient(server.address)
     document = msgspec.json.encode(flow("greet", task("hello"), output="nodes.hello"))
-    await link.publish(Catalog(documents=(document,), schedules=(Timetable("often", "greet", every_ms=3_600_000),)))
+    often = Timetable("often", wire.ScheduleRequest(workflow="greet", every="1h"))
+    await link.publish(Catalog(documents=(document,), schedules=(often,)))
     handle = await client.submit("greet", key="once")
     again = await client.submit("greet", key="once")
     reply = await link.call(Call("w1", "s", 1, 4, profile=Profile(), held=()))

@@ -50,7 +50,7 @@ async def test_an_invalid_definition_names_every_problem(http):
 
 async def test_a_schedule_is_put_paused_and_removed(http):
     await publish(http, flow())
-    assert (await http.put("/v1/schedules/often", json={"workflow": "greet", "every": "1h"})).status_code == 204
+    assert (await http.put("/v1/schedules/often", json={"workflow": "greet", "every": "1h"})).status_code == 200
     [shown] = (await http.get("/v1/schedules")).json()["schedules"]
     assert shown["next_at"] and shown["expression"] == "every 1h"
     assert (await http.post("/v1/schedules/often/pause")).status_code == 204

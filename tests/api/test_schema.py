@@ -23,6 +23,7 @@ from tickwork.ports import wire
 from tickwork.runtime.engine import Engine
 from tickwork.stores.memory import MemoryDisk, MemoryStore
 from tickwork.system import FolderArtifacts, SystemClock, SystemIds
+from tickwork.zonedata import load_zones
 
 CHECKS = [
     schemathesis.checks.not_a_server_error,
@@ -33,7 +34,16 @@ CHECKS = [
     openapi_checks.negative_data_rejection,
     openapi_checks.unsupported_method,
 ]
-KNOWN = {"run": "alive", "workflow": "greet", "schedule": "often", "queue": "default", "node": "hello", "worker": "w1"}
+KNOWN = {
+    "group": "all",
+    "holidays": "bank",
+    "node": "hello",
+    "queue": "default",
+    "run": "alive",
+    "schedule": "often",
+    "worker": "w1",
+    "workflow": "greet",
+}
 
 
 @schemathesis.serializer("application/msgpack")
@@ -67,10 +77,12 @@ class Served:
             clock=SystemClock(),
             ids=SystemIds(),
             owner="test",
+            zones=load_zones(),
         )
         await engine.start()
+        await engine.put_holidays("bank", ("2026-12-25",), by="test")
         documents = (flow("greet", task("hello", retry=1), inputs={"n": {"type": "any", "required": False}}),)
-        schedules = {"often": wire.ScheduleRequest(workflow="greet", every="1h")}
+        schedules = {"often": wire.ScheduleRequest(workflow="greet", every="1h", group="all")}
         await engine.publish(wire.Publication(documents=documents, schedules=schedules), by="test")
         await engine.submit([wire.Submission(workflow="greet", id=name) for name in ("alive", "ended")], by="test")
         await engine.cancel("ended", by="test")
@@ -144,7 +156,17 @@ def test_every_route_that_the_table_lacks_is_missed():
     """The routes that command line, client and worker are written against."""
     wanted = {
         "GET /", "GET /healthz", "GET /metrics", "GET /openapi.json", "GET /readyz", "GET /v1/artifacts/{digest}",
-        "PUT /v1/artifacts/{digest}", "POST /v1/events", "GET /v1/journal", "GET /v1/queues", "PUT /v1/queues/{queue}",
+        "PUT /v1/artifacts/{digest}", "GET /v1/backfills", "POST /v1/backfills/{backfill}/cancel",
+        "POST /v1/backfills/{backfill}/pause", "POST /v1/backfills/{backfill}/resume", "GET /v1/catchup",
+        "POST /v1/groups/{group}/pause", "POST /v1/groups/{group}/resume", "GET /v1/holidays",
+        "GET /v1/holidays/{holidays}", "PUT /v1/holidays/{holidays}", "DELETE /v1/holidays/{holidays}",
+        "GET /v1/occurrences", "GET /v1/zones", "PUT /v1/schedules", "POST /v1/schedules/preview",
+        "GET /v1/schedules/{schedule}", "POST /v1/schedules/{schedule}/archive",
+        "POST /v1/schedules/{schedule}/backfills", "PUT /v1/schedules/{schedule}/hints",
+        "DELETE /v1/schedules/{schedule}/hints", "GET /v1/schedules/{schedule}/occurrences",
+        "POST /v1/schedules/{schedule}/reset_failures", "POST /v1/schedules/{schedule}/restore",
+        "POST /v1/schedules/{schedule}/test", "POST /v1/schedules/{schedule}/trigger",
+        "POST /v1/events", "GET /v1/journal", "GET /v1/queues", "PUT /v1/queues/{queue}",
         "POST /v1/queues/{queue}/pause", "POST /v1/queues/{queue}/resume", "GET /v1/runs", "POST /v1/runs",
         "POST /v1/runs/batch", "GET /v1/runs/{run}", "POST /v1/runs/{run}/approvals/{node}",
         "POST /v1/runs/{run}/cancel", "GET /v1/runs/{run}/events", "GET /v1/runs/{run}/logs",

@@ -222,9 +222,8 @@ def test_logs_are_read_and_followed_over_a_break_without_a_gap(ask, server):
         ("approve", ("r", "n"), {"comment": "ok"}, "/v1/runs/r/approvals/n", {"approve": True, "comment": "ok"}),
         ("reject", ("r", "n"), {}, "/v1/runs/r/approvals/n", {"approve": False}),
         ("signal", ("paid", {"a": 1}), {"key": "o1"}, "/v1/events", {"event": "paid", "key": "o1", "payload": {"a": 1}}),
-        ("put_schedule", ("s", daily), {"every": "5m"}, "/v1/schedules/s", {"workflow": "daily", "every": "5m"}),
         ("delete_schedule", ("s",), {}, "/v1/schedules/s", None),
-        ("pause_schedule", ("s",), {}, "/v1/schedules/s/pause", {}),
+        ("pause_schedule", ("s",), {"reason": "rest"}, "/v1/schedules/s/pause", {"reason": "rest"}),
         ("resume_schedule", ("s",), {}, "/v1/schedules/s/resume", {}),
     ],
 )  # fmt: skip

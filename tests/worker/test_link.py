@@ -7,6 +7,7 @@ import pytest
 from tickwork.core.errors import Conflict, Refused, Unavailable
 from tickwork.ports.artifacts import digest_of
 from tickwork.ports.exchange import Call, Catalog, Done, Reply, Timetable, call_decoder, encoder
+from tickwork.ports.wire import ScheduleRequest
 from tickwork.worker.link import HttpLink
 
 
@@ -42,8 +43,9 @@ async def test_artifacts_logs_and_publication_go_where_the_api_has_them():
     link = door.link()
     digest = await link.store(b"data")
     await link.log(5, 2, 1, 40, b'{"text":"x"}\n')
-    timetables = (Timetable("daily", "flow", cron="0 9 * * *"), Timetable("often", "flow", every_ms=90_000))
-    await link.publish(Catalog((b'{"name":"flow"}',), timetables, ("noop",)))
+    wanted = ScheduleRequest(workflow="flow", cron="0 9 * * *", overlap="forbid")
+    timetables = (Timetable("daily", wanted), Timetable("often", ScheduleRequest(workflow="flow", every="90s")))
+    await link.publish(Catalog((b'{"name":"flow"}',), timetables, ("noop",), "app"))
 
     assert digest == digest_of(b"data")
     assert [(one.method, one.url.raw_path.decode()) for one in door.requests] == [
@@ -54,9 +56,10 @@ async def test_artifacts_logs_and_publication_go_where_the_api_has_them():
     assert msgspec.json.decode(door.requests[2].content) == {
         "documents": [{"name": "flow"}],
         "schedules": {
-            "daily": {"workflow": "flow", "cron": "0 9 * * *"},
-            "often": {"workflow": "flow", "every": "1m30s"},
+            "daily": {"workflow": "flow", "cron": "0 9 * * *", "overlap": "forbid"},
+            "often": {"workflow": "flow", "every": "90s"},
         },
+        "application": "app",
     }
     await link.close()
 

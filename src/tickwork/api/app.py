@@ -16,9 +16,12 @@ from tickwork.api.openapi import document
 from tickwork.api.problems import answer_to, log, problem
 from tickwork.api.routes import (
     artifacts,
+    backfills,
     events,
+    holidays,
     journal,
     logs,
+    occurrences,
     page,
     queues,
     runs,
@@ -53,6 +56,9 @@ TABLE: tuple[Route, ...] = (
     *artifacts.ROUTES,
     *workflows.ROUTES,
     *schedules.ROUTES,
+    *occurrences.ROUTES,
+    *backfills.ROUTES,
+    *holidays.ROUTES,
     *queues.ROUTES,
     *tasks.ROUTES,
     *events.ROUTES,

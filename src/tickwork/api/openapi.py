@@ -16,7 +16,10 @@ _NAME = {"type": "string", "minLength": 1, "maxLength": 128, "pattern": r"^[A-Za
 _NUMBER = {"type": "string", "pattern": "^[0-9]{1,18}$"}
 PARTS: dict[str, tuple[str, dict[str, Any]]] = {
     "attempt": ("The number of the attempt.", _NUMBER),
+    "backfill": ("The number of the backfill.", _NUMBER),
     "digest": ("BLAKE2b of the bytes, 32 bytes in hex.", {"type": "string", "pattern": "^[0-9a-f]{64}$"}),
+    "group": ("The name of the group.", _NAME),
+    "holidays": ("The name of the list.", _NAME),
     "node": ("The id of the node.", _NAME),
     "queue": ("The name of the queue.", _NAME),
     "run": ("The id of the run.", {"type": "string", "minLength": 1, "maxLength": 255}),
@@ -25,7 +28,11 @@ PARTS: dict[str, tuple[str, dict[str, Any]]] = {
     "worker": ("The name of the worker.", _NAME),
     "workflow": ("The name of the workflow.", _NAME),
 }
-HEADERS = {"X-Tickwork-By": {"minLength": 1, "maxLength": 128}, "Idempotency-Key": {"maxLength": 255}}
+HEADERS: dict[str, dict[str, Any]] = {
+    "Idempotency-Key": {"maxLength": 255},
+    "If-None-Match": {"enum": ["*"]},
+    "X-Tickwork-By": {"minLength": 1, "maxLength": 128},
+}
 REFUSALS = {
     400: "The request is malformed.",
     401: "A token is needed, or this is not it.",

@@ -20,8 +20,11 @@ DETAIL_CHARACTERS_MAX = 2_000
 STATUS_OF_CODE = {
     "already_decided": 409,
     "already_submitted": 409,
+    "catching_up": 409,
+    "exists": 409,
     "four_eyes": 403,
     "illegal_move": 409,
+    "in_use": 409,
     "json_too_large": 413,
     "key_in_use": 409,
     "key_reused": 409,
@@ -31,9 +34,12 @@ STATUS_OF_CODE = {
     "overloaded": 429,
     "quarantined": 500,
     "run_ended": 409,
+    "still_running": 409,
     "too_many_events": 429,
 }
-NOT_FOUND_BY_BODY = frozenset(("unknown_field", "unknown_input", "unknown_parameter", "unknown_reference"))
+NOT_FOUND_BY_BODY = frozenset(
+    ("unknown_field", "unknown_input", "unknown_parameter", "unknown_reference", "unknown_zone")
+)
 RETRY_AFTER_S = 1
 
 _encoder = msgspec.json.Encoder()

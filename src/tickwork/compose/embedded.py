@@ -21,7 +21,7 @@ from tickwork.compose.settings import FOLDER, Settings
 from tickwork.compose.worker import http_executor_of
 from tickwork.executors.guard import LOOPBACK
 from tickwork.executors.shell import ShellExecutor
-from tickwork.ports.exchange import Catalog, Profile
+from tickwork.ports.exchange import Catalog, Profile, shown
 from tickwork.ports.executor import Executor
 from tickwork.runtime.direct import DirectLink
 from tickwork.runtime.engine import Engine
@@ -43,7 +43,8 @@ class EmbeddedLink(DirectLink):
     """The application's worker brings its definitions along."""
 
     async def publish(self, catalog: Catalog) -> None:
-        await self._engine.publish(publication(catalog), by="embedded")
+        with shown(catalog.schedules):
+            await self._engine.publish(publication(catalog), by="embedded")
 
 
 class Embedded:
@@ -106,7 +107,8 @@ class Embedded:
 
     def _agent(self, engine: Engine) -> Agent:
         chosen = self._workflows
-        app = app_of(sys.modules["__main__"], list(DECLARED)) if chosen is None else app_with(*chosen)
+        main = sys.modules["__main__"]
+        app = app_of(main, list(DECLARED)) if chosen is None else app_with(*chosen, module=main)
         http = http_executor_of(msgspec.structs.replace(self._settings, url=self.address))
         executors: list[Executor] = [InlineExecutor(app, threads=self._threads), ShellExecutor(), http]
         name = f"embedded-{os.getpid()}"

@@ -79,6 +79,7 @@ class PutSchedule(_Input, frozen=True, tag=6):
     governing: Governing | None = None
     owner: str = ""  # the application that declares it in code; "": made at run time
     description: str = ""
+    new: bool = False  # refused where there is one of this name
 
 
 class RemoveSchedule(_Input, frozen=True, tag=7):

@@ -118,8 +118,13 @@ def check_put(
         raise Refused("unknown_workflow", f"there is no workflow {asked.workflow[:128]!r}", path="workflow")
     if len(asked.description) > TEXT_CHARACTERS_MAX:
         raise Refused("too_long", f"a description has at most {TEXT_CHARACTERS_MAX} characters", path="description")
-    _check_terms(state, asked.terms, queues)
+    queue = asked.terms.queue
+    if queue and queue not in state.queues and queue not in queues:
+        raise Refused("unknown_queue", f"there is no queue {queue[:128]!r}; declare it first", path="queue")
+    check_terms(asked.terms)
     old = tenant.schedules.get(asked.schedule)
+    if old is not None and asked.new:
+        raise Refused("exists", f"there is a schedule {asked.schedule} already", path="schedule")
     rhythm = rhythm_of(state, tenant, asked.schedule, anchored(asked.when, old, state.now_ms))
     if asked.governing is not None:
         if asked.when.cron is None and asked.when.every_ms is None:
@@ -131,9 +136,8 @@ def check_put(
     return rhythm
 
 
-def _check_terms(state: State, terms: Terms, queues: frozenset[str]) -> None:
-    if terms.queue and terms.queue not in state.queues and terms.queue not in queues:
-        raise Refused("unknown_queue", f"there is no queue {terms.queue[:128]!r}; declare it first", path="queue")
+def check_terms(terms: Terms) -> None:
+    """Raises `Refused` for what is wrong by itself, whatever there is."""
     if terms.overlap not in OVERLAPS:
         raise Refused("bad_overlap", f"overlap is one of {', '.join(OVERLAPS)}", path="overlap")
     if terms.catch_up not in CATCH_UPS:

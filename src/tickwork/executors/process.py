@@ -106,7 +106,8 @@ class ProcessExecutor:
         else:
             del self._pools["process"]
             await first.close(grace_s=0)
-        return Catalog(ready.documents, ready.schedules, tuple(name for name, _ in ready.handlers))
+        handlers = tuple(name for name, _ in ready.handlers)
+        return Catalog(ready.documents, ready.schedules, handlers, ready.application)
 
     def _pool(self, mode: str, processes: int | None = None) -> Pool:
         pool = self._pools.get(mode)

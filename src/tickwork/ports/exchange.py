@@ -6,11 +6,15 @@ took them is durable, so a worker forgets a report only then. A newer call of th
 older one that still waits. Encoded as MessagePack arrays: fields are added at the end only.
 """
 
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Protocol
 
 import msgspec
 
+from tickwork.core.errors import Refused
 from tickwork.core.values import Ref
+from tickwork.ports.wire import ScheduleRequest
 
 VALUE_BYTES_MAX = 64 * 1024  # larger values are artifacts, named by their digest
 
@@ -158,10 +162,8 @@ class Timetable(msgspec.Struct, frozen=True):
     """A schedule as an application declares it."""
 
     name: str
-    workflow: str
-    cron: str = ""
-    every_ms: int = 0
-    timezone: str = "UTC"
+    wanted: ScheduleRequest
+    place: str = ""  # the user's line
 
 
 class Catalog(msgspec.Struct, frozen=True):
@@ -170,6 +172,19 @@ class Catalog(msgspec.Struct, frozen=True):
     documents: tuple[bytes, ...] = ()
     schedules: tuple[Timetable, ...] = ()
     handlers: tuple[str, ...] = ()
+    application: str = ""  # its name: what it declared before and does not any more ends. "": nobody's
+
+
+@contextmanager
+def shown(schedules: Iterable[Timetable]) -> Iterator[None]:
+    """What is refused inside about a schedule shows the line where it is written."""
+    try:
+        yield
+    except Refused as refused:
+        for one in schedules:
+            if one.place and f"{refused.path}.".startswith(f"schedules.{one.name}."):
+                raise Refused(refused.code, f"{refused.message}\n    {one.place}", path=refused.path) from None
+        raise
 
 
 class Link(Protocol):

@@ -65,6 +65,7 @@ class Ready(_Message, frozen=True, tag=21):
     handlers: tuple[tuple[str, str], ...] = ()
     documents: tuple[bytes, ...] = ()
     schedules: tuple[Timetable, ...] = ()
+    application: str = ""
 
 
 class Unfit(_Message, frozen=True, tag=22):

@@ -236,6 +236,25 @@ class Occurrences(_Model, frozen=True, kw_only=True):
     occurrences: tuple[Occurrence, ...]
 
 
+class Due(_Model, frozen=True, kw_only=True):
+    """A time at which a schedule is expected to fire."""
+
+    schedule: str
+    utc: str
+    local: str
+
+
+class Upcoming(_Model, frozen=True, kw_only=True):
+    occurrences: tuple[Due, ...]
+
+
+class ZoneNames(_Model, frozen=True, kw_only=True):
+    """The time zones that a schedule may name, and the version of their data."""
+
+    zones: tuple[str, ...]
+    tzdata: str
+
+
 class Triggered(_Model, frozen=True, kw_only=True):
     run_id: str
 
@@ -477,6 +496,10 @@ class ScheduleRequest(_Request, frozen=True, kw_only=True):
     governor: GovernorRequest | None = None
 
 
+class PreviewRequest(ScheduleRequest, frozen=True, kw_only=True):
+    name: str = ""  # of the schedule that this would be: `H` in its expression stands for times of its own
+
+
 class ScheduleSet(_Request, frozen=True, kw_only=True):
     """All schedules of an owner: what it had and the set lacks is removed."""
 
@@ -495,6 +518,8 @@ class HintRequest(_Request, frozen=True, kw_only=True):
 
 
 class BackfillRequest(_Request, frozen=True, kw_only=True):
+    """From `start` up to `end`: instants, or dates and times on the clock of the schedule's zone."""
+
     start: str
     end: str
     concurrency: int = 10

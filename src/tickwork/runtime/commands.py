@@ -14,7 +14,7 @@ from tickwork.core.definition import TaskNode
 from tickwork.core.effects import Answer
 from tickwork.core.errors import Refused
 from tickwork.core.inputfields import SCHEDULED_TIME, check_inputs
-from tickwork.core.names import NAME_CHARACTERS_MAX
+from tickwork.core.names import NAME_CHARACTERS_MAX, check_name
 from tickwork.core.plan import Plan, plan_of
 from tickwork.core.stablehash import stable_digest
 from tickwork.core.strictjson import check as check_plain
@@ -108,6 +108,8 @@ class Commands(Schedules):
 
     async def publish(self, publication: wire.Publication, *, by: str, tenant: str = TENANT) -> list[wire.Workflow]:
         """Definitions and schedules, all or none. Queues that they name and nobody declared are declared with them."""
+        if publication.application:
+            check_name(publication.application, path="application", kind="application")
         documents = [msgspec.json.encode(document) for document in publication.documents]
         plans = [plan_of(document) for document in documents]
         owner = self._tenant(tenant)

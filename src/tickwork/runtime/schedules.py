@@ -16,6 +16,7 @@ from tickwork.core.effects import FindRuns
 from tickwork.core.errors import Refused
 from tickwork.core.evolve.schedules import anchored, is_held, rhythm_of
 from tickwork.core.model import Schedule, Tenant
+from tickwork.core.names import check_name
 from tickwork.core.occurrences import catch_up, occurrence_id
 from tickwork.core.plan import Plan
 from tickwork.core.schedule import CATCH_UPS, Fate, Range
@@ -23,10 +24,11 @@ from tickwork.core.schedulerows import LiveBackfill
 from tickwork.core.schedules import check_put, is_same, schedule_of
 from tickwork.core.timetext import duration_text, instant_ms
 from tickwork.ports import wire
+from tickwork.ports.schedulewords import in_words, length_ms, reading_ms, when_of
 from tickwork.runtime import scheduleviews as views
 from tickwork.runtime.ground import TENANT, Ground
 from tickwork.runtime.patience import patiently
-from tickwork.runtime.schedulewords import put_of, when_of
+from tickwork.runtime.schedulewords import put_of
 from tickwork.runtime.words import instant
 
 PAGE_MAX = 1_000
@@ -42,14 +44,17 @@ class Schedules(Ground):
     # ---- what changes something
 
     async def put_schedule(
-        self, name: str, wanted: wire.ScheduleRequest, *, by: str, tenant: str = TENANT
+        self, name: str, wanted: wire.ScheduleRequest, *, by: str, new: bool = False, tenant: str = TENANT
     ) -> wire.SchedulePreview:
-        put = put_of(name, wanted, by=by, tenant=tenant)
-        check_put(self.state, put)
+        """Create or replace one; with `new`, only create it."""
+        put = put_of(name, wanted, by=by, tenant=tenant, new=new)
+        with in_words():
+            check_put(self.state, put)
         await self._command(put)
         return self.preview_schedule(name, wanted, tenant=tenant)
 
     async def apply_schedules(self, wanted: wire.ScheduleSet, *, by: str, tenant: str = TENANT) -> list[wire.Schedule]:
+        check_name(wanted.owner, path="owner", kind="owner")
         asked = self._set_of(wanted.owner, wanted.schedules, self._tenant(tenant).plans, by=by, tenant=tenant)
         await self._command(asked)
         names = frozenset(wanted.schedules)
@@ -70,10 +75,8 @@ class Schedules(Ground):
         for name, one in sorted(wanted.items()):
             path = f"schedules.{name}"
             put = put_of(name, one, by=by, tenant=tenant, owner=owner, path=path)
-            try:
+            with in_words(path):
                 check_put(self.state, put, plans=plans, queues=queues)
-            except Refused as refused:
-                raise Refused(refused.code, refused.message, path=f"{path}.{refused.path}".rstrip(".")) from None
             puts.append(put)
         return ask.ApplySchedules(by, tenant, owner, puts)
 
@@ -84,9 +87,9 @@ class Schedules(Ground):
         await self._command(ask.SteerSchedule(by, tenant, name, deed))
 
     async def advise(self, name: str, wanted: wire.HintRequest, *, by: str, tenant: str = TENANT) -> wire.Schedule:
-        interval_ms = views.length_ms(wanted.interval, "interval")
+        interval_ms = length_ms(wanted.interval, "interval")
         at_ms = instant_ms(wanted.at, path="at") if wanted.at else None
-        ttl_ms = views.length_ms(wanted.ttl, "ttl") or 0
+        ttl_ms = length_ms(wanted.ttl, "ttl") or 0
         await self._command(ask.Advise(by, tenant, name, interval_ms, at_ms, ttl_ms, wanted.reason, wanted.cost))
         return self.schedule(name, tenant=tenant)
 
@@ -107,7 +110,8 @@ class Schedules(Ground):
         self, name: str, wanted: wire.BackfillRequest, *, by: str, tenant: str = TENANT
     ) -> wire.Backfill:
         schedule = schedule_of(self.state, tenant, name)
-        from_ms, to_ms = instant_ms(wanted.start, path="start"), instant_ms(wanted.end, path="end")
+        zone = self.state.zones.get(schedule.when.zone)
+        from_ms, to_ms = (reading_ms(getattr(wanted, end), zone, path=end) for end in ("start", "end"))
         plan = self._backfill_plan(schedule, wanted, from_ms, to_ms)
         if wanted.preview:
             return plan
@@ -209,7 +213,8 @@ class Schedules(Ground):
         """What this schedule would do, without putting it."""
         state, owner = self.state, self._tenant(tenant)
         when = anchored(when_of(wanted), owner.schedules.get(name), state.now_ms)
-        rhythm = rhythm_of(state, owner, name, when)
+        with in_words():
+            rhythm = rhythm_of(state, owner, name, when)
         now_ms, zone = self._clock.wall_ms(), state.zones.get(when.zone)
         times = told.next_times(rhythm, zone, now_ms, TIMES_SHOWN)
         found = told.warnings(when, rhythm, state.zones, now_ms)
@@ -222,8 +227,8 @@ class Schedules(Ground):
 
     def next_occurrences(
         self, *, days: int, tenant: str = TENANT, name: str = "", limit: int = 10_000
-    ) -> list[tuple[str, int]]:
-        """What is expected within so many days, as (schedule, time), by time. Held schedules expect nothing."""
+    ) -> list[wire.Due]:
+        """What is expected within so many days, by time. Held schedules expect nothing."""
         now_ms, owner = self._clock.wall_ms(), self._tenant(tenant)
         end_ms = now_ms + days * 86_400_000
         found: list[tuple[int, str]] = []
@@ -235,7 +240,11 @@ class Schedules(Ground):
             else:
                 times = list(islice(one.rhythm.between(max(now_ms, one.next_ms), end_ms), limit)) if one.next_ms else []
             found += [(at_ms, one_name) for at_ms in times]
-        return [(one_name, at_ms) for at_ms, one_name in sorted(found)[:limit]]
+        return [self._due(tenant, one_name, at_ms) for at_ms, one_name in sorted(found)[:limit]]
+
+    def _due(self, tenant: str, name: str, at_ms: int) -> wire.Due:
+        zone = self.state.zones.get(schedule_of(self.state, tenant, name).when.zone)
+        return wire.Due(schedule=name, utc=instant(at_ms), local=told.in_zone(zone, at_ms))
 
     async def fates(
         self, name: str, *, start: str = "", end: str = "", tenant: str = TENANT, limit: int = 1_000
@@ -281,6 +290,9 @@ class Schedules(Ground):
                 )
             )
         return found
+
+    def zone_names(self) -> wire.ZoneNames:
+        return wire.ZoneNames(zones=tuple(self.state.zones.names), tzdata=self.state.zones.version)
 
     def holidays(self, *, tenant: str = TENANT) -> dict[str, tuple[str, ...]]:
         return {name: tuple(sorted(dates)) for name, dates in sorted(self._tenant(tenant).holidays.items())}

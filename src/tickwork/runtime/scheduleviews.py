@@ -5,7 +5,7 @@ from tickwork.core.model import BackfillState, Schedule
 from tickwork.core.preview import describe
 from tickwork.core.schedule import Fate, Range
 from tickwork.core.schedulerows import LiveBackfill, backfill_row
-from tickwork.core.timetext import duration_ms, duration_text
+from tickwork.core.timetext import duration_text
 from tickwork.core.when import When
 from tickwork.ports import wire
 from tickwork.runtime.words import instant, instant_or_none
@@ -14,10 +14,6 @@ FATES = {int(fate): fate.name.lower() for fate in Fate}
 BACKFILL_STATES = {int(state): state.name.lower() for state in BackfillState}
 
 row_of = backfill_row
-
-
-def length_ms(text: str, path: str) -> int | None:
-    return duration_ms(text, path=path) if text else None
 
 
 def schedule(one: Schedule) -> wire.Schedule:

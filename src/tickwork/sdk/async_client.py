@@ -12,7 +12,9 @@ import msgspec
 
 from tickwork.core.errors import TickworkError, Unavailable
 from tickwork.ports import wire
+from tickwork.ports.exchange import shown
 from tickwork.sdk import calls
+from tickwork.sdk.async_schedule_client import AsyncSchedules
 from tickwork.sdk.calls import Ask, Handle, RunLike
 from tickwork.sdk.connection import (
     STREAM_SILENCE_S,
@@ -33,7 +35,7 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 
-class AsyncClient:
+class AsyncClient(AsyncSchedules):
     """Talks to a server from asynchronous code. Close it, or use it in an `async with`."""
 
     def __init__(
@@ -234,7 +236,9 @@ class AsyncClient:
 
     async def publish(self, *things: Workflow[..., Any] | App) -> None:
         """Makes workflows and their schedules known to the server, all or none."""
-        await self._ask(calls.publish(things))
+        catalog = calls.published(things)
+        with shown(catalog.schedules):
+            await self._ask(calls.publish(catalog))
 
     async def workflows(self) -> Sequence[wire.Workflow]:
         """All workflows."""
@@ -243,35 +247,6 @@ class AsyncClient:
     async def workflow(self, name: str) -> wire.WorkflowDetail:
         """One workflow with its document."""
         return await self._ask(calls.workflow(name))
-
-    async def schedules(self) -> Sequence[wire.Schedule]:
-        """All schedules."""
-        return await self._ask(calls.schedules())
-
-    async def put_schedule(
-        self,
-        name: str,
-        workflow: Workflow[..., Any] | str,
-        *,
-        cron: str = "",
-        every: str = "",
-        timezone: str = "UTC",
-        inputs: Mapping[str, Any] | None = None,
-    ) -> None:
-        """Makes or changes a schedule."""
-        await self._ask(calls.put_schedule(name, calls.schedule_request(workflow, cron, every, timezone, inputs)))
-
-    async def delete_schedule(self, name: str) -> None:
-        """Removes a schedule; runs that it made go on."""
-        await self._ask(calls.schedule_deed(name, "delete"))
-
-    async def pause_schedule(self, name: str) -> None:
-        """Makes no more runs until it is resumed."""
-        await self._ask(calls.schedule_deed(name, "pause"))
-
-    async def resume_schedule(self, name: str) -> None:
-        """Makes runs again."""
-        await self._ask(calls.schedule_deed(name, "resume"))
 
     async def workers(self) -> Sequence[wire.Worker]:
         """The workers that the server knows."""

@@ -17,6 +17,7 @@ import msgspec
 from tickwork.core.errors import Refused, TickworkError, Unavailable
 from tickwork.core.timetext import instant_ms
 from tickwork.ports import wire
+from tickwork.ports.exchange import Catalog
 from tickwork.sdk.connection import error_of
 from tickwork.sdk.options import duration
 from tickwork.sdk.plain import plain
@@ -88,9 +89,10 @@ class Ask(Generic[T_co]):
     answer: Any
     query: dict[str, str] = field(default_factory=dict)
     body: bytes | None = None
+    terms: dict[str, str] = field(default_factory=dict)  # further headers
 
     def headers(self) -> dict[str, str]:
-        found = {"Accept": "application/json"}
+        found = {"Accept": "application/json", **self.terms}
         if self.body is not None:
             found["Content-Type"] = "application/json"
         if self.method != "GET":
@@ -239,38 +241,24 @@ def workflow(name: str) -> Ask[wire.WorkflowDetail]:
     return Ask("GET", f"/v1/workflows/{quote(name, safe='')}", wire.WorkflowDetail)
 
 
-def publish(things: "tuple[Workflow[..., Any] | App, ...]") -> Ask[None]:
+def published(things: "tuple[Workflow[..., Any] | App, ...]") -> Catalog:
+    """An application alone is published as itself: what it does not declare any more ends."""
     found = [one for thing in things for one in ([thing] if isinstance(thing, Workflow) else thing.workflows.values())]
-    tables = [table for one in found for table in one.timetables()]
+    only = things[0] if len(things) == 1 else None
+    return Catalog(
+        documents=tuple(one.document() for one in found),
+        schedules=tuple(table for one in found for table in one.timetables()),
+        application="" if only is None or isinstance(only, Workflow) else only.name,
+    )
+
+
+def publish(catalog: Catalog) -> Ask[None]:
     wanted = wire.Publication(
-        documents=tuple(msgspec.Raw(one.document()) for one in found),
-        schedules={
-            one.name: wire.ScheduleRequest(
-                workflow=one.workflow,
-                cron=one.cron,
-                every=f"{one.every_ms}ms" if one.every_ms else "",
-                timezone=one.timezone,
-            )
-            for one in tables
-        },
+        documents=tuple(msgspec.Raw(one) for one in catalog.documents),
+        schedules={table.name: table.wanted for table in catalog.schedules},
+        application=catalog.application,
     )
     return Ask("PUT", "/v1/workflows", None, body=_encode(wanted))
-
-
-def schedules() -> Ask[list[wire.Schedule]]:
-    return Ask("GET", "/v1/schedules", ("schedules", wire.Schedule))
-
-
-def put_schedule(name: str, wanted: wire.ScheduleRequest) -> Ask[None]:
-    return Ask("PUT", f"/v1/schedules/{quote(name, safe='')}", None, body=_encode(wanted))
-
-
-def schedule_deed(name: str, deed: str) -> Ask[None]:
-    """delete, pause or resume."""
-    path = f"/v1/schedules/{quote(name, safe='')}"
-    if deed == "delete":
-        return Ask("DELETE", path, None)
-    return Ask("POST", f"{path}/{deed}", None, body=_encode(wire.Reason()))
 
 
 def workers() -> Ask[list[wire.Worker]]:
@@ -368,13 +356,3 @@ def page_of(
 
 def logs(run: RunLike) -> Ask[bytes]:
     return Ask("GET", logs_path(run), bytes)
-
-
-def schedule_request(
-    workflow: "Workflow[..., Any] | str", cron: str, every: str, timezone: str, inputs: Mapping[str, Any] | None
-) -> wire.ScheduleRequest:
-    if bool(cron) == bool(every):
-        raise Refused("bad_schedule", "a schedule has cron or every: exactly one of them")
-    name = workflow if isinstance(workflow, str) else workflow.name
-    sent = plain(dict(inputs or {}), what="inputs")
-    return wire.ScheduleRequest(workflow=name, cron=cron, every=every, timezone=timezone, inputs=sent)

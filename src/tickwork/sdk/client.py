@@ -16,6 +16,7 @@ import msgspec
 
 from tickwork.core.errors import TickworkError, Unavailable
 from tickwork.ports import wire
+from tickwork.ports.exchange import shown
 from tickwork.sdk import calls
 from tickwork.sdk.async_client import AsyncClient
 from tickwork.sdk.calls import Ask, BatchRefused, Handle, RunFailed, RunLike, StillRunning
@@ -32,6 +33,7 @@ from tickwork.sdk.connection import (
     unreachable,
 )
 from tickwork.sdk.registry import App
+from tickwork.sdk.schedule_client import Schedules
 from tickwork.sdk.workflows import Workflow
 
 __all__ = ["AsyncClient", "BatchRefused", "Client", "Handle", "RunFailed", "StillRunning"]
@@ -40,7 +42,7 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 
-class Client:
+class Client(Schedules):
     """Talks to a server. Close it, or use it in a `with`. One client may be shared by threads."""
 
     def __init__(
@@ -239,7 +241,9 @@ class Client:
 
     def publish(self, *things: Workflow[..., Any] | App) -> None:
         """Makes workflows and their schedules known to the server, all or none."""
-        self._ask(calls.publish(things))
+        catalog = calls.published(things)
+        with shown(catalog.schedules):
+            self._ask(calls.publish(catalog))
 
     def workflows(self) -> Sequence[wire.Workflow]:
         """All workflows."""
@@ -248,35 +252,6 @@ class Client:
     def workflow(self, name: str) -> wire.WorkflowDetail:
         """One workflow with its document."""
         return self._ask(calls.workflow(name))
-
-    def schedules(self) -> Sequence[wire.Schedule]:
-        """All schedules."""
-        return self._ask(calls.schedules())
-
-    def put_schedule(
-        self,
-        name: str,
-        workflow: Workflow[..., Any] | str,
-        *,
-        cron: str = "",
-        every: str = "",
-        timezone: str = "UTC",
-        inputs: Mapping[str, Any] | None = None,
-    ) -> None:
-        """Makes or changes a schedule."""
-        self._ask(calls.put_schedule(name, calls.schedule_request(workflow, cron, every, timezone, inputs)))
-
-    def delete_schedule(self, name: str) -> None:
-        """Removes a schedule; runs that it made go on."""
-        self._ask(calls.schedule_deed(name, "delete"))
-
-    def pause_schedule(self, name: str) -> None:
-        """Makes no more runs until it is resumed."""
-        self._ask(calls.schedule_deed(name, "pause"))
-
-    def resume_schedule(self, name: str) -> None:
-        """Makes runs again."""
-        self._ask(calls.schedule_deed(name, "resume"))
 
     def workers(self) -> Sequence[wire.Worker]:
         """The workers that the server knows."""

@@ -70,6 +70,13 @@ class App:
     workflows: "dict[str, Workflow[..., Any]]" = field(default_factory=dict)
     chosen: Any = None  # what `app.py:name` names
 
+    @property
+    def name(self) -> str:
+        """The module's, or the file's without its ending: it owns the schedules that stand in its code."""
+        if self.module.__name__ != "__main__":
+            return self.module.__name__
+        return Path(getattr(self.module, "__file__", None) or "main").stem
+
     def catalog(self) -> "Catalog":
         """Documents, schedules and handlers, for the server. Raises `Refused` for a definition with problems."""
         from tickwork.ports.exchange import Catalog
@@ -79,6 +86,7 @@ class App:
             documents=tuple(one.document() for one in workflows),
             schedules=tuple(table for one in workflows for table in one.timetables()),
             handlers=tuple(sorted(self.handlers)),
+            application=self.name,
         )
 
 
@@ -110,9 +118,9 @@ def app_of(module: ModuleType, declared: list[Any] | None = None) -> App:
     return app
 
 
-def app_with(*workflows: "Workflow[..., Any]") -> App:
+def app_with(*workflows: "Workflow[..., Any]", module: ModuleType | None = None) -> App:
     """The application of these workflows alone, with everything that they call."""
-    app = App(ModuleType("app"))
+    app = App(module or ModuleType("app"))
     app.handlers[VALUE_HANDLER] = Handler(VALUE_HANDLER, _value, False, "thread", Codec.of(_value))
     for workflow in workflows:
         _add_workflow(app, workflow)

@@ -1,53 +1,227 @@
-"""When a workflow runs by itself."""
+"""When a workflow runs by itself: what stands in code, checked where it is written.
 
+`tw.cron(...)` and its siblings take the same policies as a schedule that is made at run time, and become the same
+request; the server has the last word about it.
+"""
+
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
-from typing import TYPE_CHECKING
+from datetime import date, datetime, timedelta
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, get_args, get_origin
 
-from tickwork.core.timetext import interval_ms
+from tickwork.core.errors import Refused
+from tickwork.core.names import check_name
+from tickwork.core.timetext import duration_text, interval_ms
 from tickwork.sdk.options import duration
-from tickwork.sdk.places import at_place
+from tickwork.sdk.places import Place, at_place, here
+from tickwork.sdk.plain import plain
 
 if TYPE_CHECKING:
     from tickwork.ports.exchange import Timetable
+    from tickwork.ports.wire import GovernorRequest, ScheduleRequest
+    from tickwork.sdk.values import Codec, Parameter
+
+Duration = str | timedelta
+Instant = str | datetime
+Day = str | date
+
+
+class Policies(TypedDict, total=False):
+    """Everything that a schedule may be told beside its times. Without them: UTC, the default queue, every
+    occurrence starts on its own, and of what is late the last one runs."""
+
+    inputs: Mapping[str, Any]
+    context: Any  # the second argument of each run
+    queue: str
+    priority: int
+    overlap: Literal["allow", "forbid", "replace", "buffer_one", "buffer_all"]
+    buffer: int  # of buffer_all: how many may wait
+    catch_up: Literal["none", "last", "all", "window", "coalesce", "spread"]
+    catch_up_window: Duration  # of window: how far back; of spread: over how long
+    catch_up_cap: int
+    grace: Duration  # how late is still on time
+    automatic_backfill: bool
+    jitter: bool
+    pause_after: int  # failures in a row
+    start: Instant  # a datetime without a zone is in the schedule's
+    end: Instant
+    max_runs: int
+    include: Sequence[Day]
+    exclude: Sequence[Day]
+    business_days: bool
+    holidays: str | Sequence[str]  # names of lists
+    dst_gap: Literal["auto", "shift", "skip", "end"]
+    dst_overlap: Literal["auto", "first", "second", "both"]
+    group: str
+    description: str
+    time_input: str  # the parameter that gets the scheduled time, where it is not the first
+    context_input: str
+    governor: "GovernorRequest"
 
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """Cron times in a zone, or a fixed interval."""
+    """A schedule that stands in code: made by `tw.cron`, `tw.every`, `tw.at` or `tw.rrule`."""
 
-    cron: str = ""
-    every_ms: int = 0
-    timezone: str = "UTC"
+    wanted: "ScheduleRequest"
+    name: str = ""  # "": that of its workflow
+    place: Place | None = None
 
-    def timetable(self, *, name: str, workflow: str) -> "Timetable":
+    def timetable(self, *, name: str, workflow: str, codec: "Codec") -> "Timetable":
+        """What the server is told of it. Raises `Refused` where the workflow's parameters do not fit."""
+        import msgspec
+
         from tickwork.ports.exchange import Timetable
 
-        return Timetable(name, workflow, self.cron, self.every_ms, self.timezone)
+        wanted = at_place(fitted, msgspec.structs.replace(self.wanted, workflow=workflow), codec, place=self.place)
+        at_place(_check_values, wanted, codec, place=self.place)
+        return Timetable(self.name or name, wanted, str(self.place or ""))
 
 
-def cron(expression: str, /, *, tz: str = "UTC") -> Schedule:
+def cron(expression: str, /, *, tz: str = "UTC", name: str = "", **policies: Unpack[Policies]) -> Schedule:
     """Five fields, or six with seconds first: `tw.cron("0 9 * * 1-5", tz="America/New_York")`."""
-    at_place(_check_cron, expression, tz)
-    return Schedule(cron=expression, timezone=tz)
+    return _declared(name, tz, policies, cron=expression)
 
 
-def every(interval: str | timedelta, /) -> Schedule:
-    """At a fixed interval: `tw.every("5m")`."""
-    length_ms = at_place(duration, interval, path="every")
-    return Schedule(every_ms=at_place(interval_ms, length_ms, path="every"))
+def every(
+    interval: Duration,
+    /,
+    *,
+    anchor: Instant = "",
+    tz: str = "UTC",
+    name: str = "",
+    **policies: Unpack[Policies],
+) -> Schedule:
+    """At a fixed interval: `tw.every("5m")`. It counts from `anchor`, or from when it is first published."""
+    return _declared(name, tz, policies, every=interval, anchor=anchor)
 
 
-def _check_cron(expression: str, tz: str) -> None:
-    from zoneinfo import ZoneInfo
+def at(instant: Instant, /, *, tz: str = "UTC", name: str = "", **policies: Unpack[Policies]) -> Schedule:
+    """Once: `tw.at("2026-12-24T18:00:00Z")`. A datetime without a zone is in `tz`."""
+    return _declared(name, tz, policies, at=instant)
 
-    from tickwork.core.cron import Cron
-    from tickwork.core.errors import Refused
 
-    Cron.parse(expression, path="cron")
+def rrule(
+    rule: str, /, *, anchor: Instant = "", tz: str = "UTC", name: str = "", **policies: Unpack[Policies]
+) -> Schedule:
+    """A recurrence rule of RFC 5545: `tw.rrule("FREQ=MONTHLY;BYDAY=-1FR;BYHOUR=17", tz="Europe/Berlin")`."""
+    return _declared(name, tz, policies, rrule=rule, anchor=anchor)
+
+
+def _declared(name: str, tz: str, policies: Policies, **when: Any) -> Schedule:
+    place = here()
+    if name:
+        at_place(check_name, name, path="name", kind="schedule", place=place)
+    given = {"timezone": tz, **when, **policies}
+    wanted = at_place(request_of, "", given, place=place)
+    at_place(_check, wanted, place=place)
+    return Schedule(wanted, name, place)
+
+
+def request_of(workflow: str, given: Mapping[str, Any]) -> "ScheduleRequest":
+    """What was given, as the request for it: times, lengths and dates as texts. Raises `Refused`."""
+    import msgspec
+
+    from tickwork.ports.schedulewords import terms_of, when_of
+    from tickwork.ports.wire import ScheduleRequest
+
+    known = ScheduleRequest.__struct_fields__
+    fields: dict[str, Any] = {"workflow": workflow}
+    for name, value in given.items():
+        if name not in known or name == "workflow":
+            options = ", ".join(sorted(frozenset(known) - {"workflow"}))
+            raise Refused("bad_option", f"a schedule has no option {name!r}; known are {options}")
+        if value is not None and value != "":
+            fields[name] = _field(name, value, given.get("timezone", "UTC"))
     try:
-        ZoneInfo(tz)
-    except (KeyError, ValueError, OSError):
-        raise Refused(
-            "unknown_zone", f"there is no time zone {tz!r}; use a name like Europe/Berlin", path="tz"
-        ) from None
+        wanted = msgspec.convert(fields, ScheduleRequest)
+    except msgspec.ValidationError as error:
+        message, _, place = str(error).partition(" - at `$.")
+        raise Refused("bad_option", message, path=place.rstrip("`")) from None
+    when_of(wanted)
+    terms_of(wanted)
+    return wanted
+
+
+def _field(name: str, value: Any, zone: str) -> Any:
+    match name:
+        case "every":
+            interval_ms(duration(value, path=name), path=name)
+            return value if isinstance(value, str) else duration_text(duration(value, path=name))
+        case "catch_up_window" | "grace":
+            return value if isinstance(value, str) else duration_text(duration(value, path=name))
+        case "at" | "anchor" | "start" | "end":
+            return _instant(value, zone, name) if isinstance(value, datetime) else value
+        case "include" | "exclude" | "holidays":
+            listed = [value] if isinstance(value, str | date) else list(value)
+            return tuple(one.isoformat() if isinstance(one, date) else one for one in listed)
+        case "inputs" | "context":
+            return plain(dict(value) if name == "inputs" else value, what=name)
+        case "governor":
+            return plain(value, what=name)
+        case _:
+            return value
+
+
+def _instant(value: datetime, zone: str, path: str) -> str:
+    if value.tzinfo is not None:
+        return str(plain(value, what=path))
+    from tickwork.core.timetext import instant_text
+    from tickwork.ports.schedulewords import reading_ms
+    from tickwork.zonedata import load_zones
+
+    return instant_text(reading_ms(value.isoformat(), load_zones().get(zone, path="timezone"), path=path))
+
+
+def _check(wanted: "ScheduleRequest") -> None:
+    """As far as it can be known without a server: which queues and lists of holidays there are, the server knows."""
+    from tickwork.core.schedules import check_terms
+    from tickwork.core.when import compile_when
+    from tickwork.core.zones import UTC_ONLY
+    from tickwork.ports.schedulewords import in_words, terms_of, when_of
+    from tickwork.zonedata import load_zones
+
+    with in_words():
+        zones = UTC_ONLY if wanted.timezone == "UTC" else load_zones()
+        compile_when(when_of(wanted), zones, dict.fromkeys(wanted.holidays, frozenset()), path="when")
+        check_terms(terms_of(wanted))
+
+
+# ---- what the parameters of a workflow have to do with it
+
+
+def fitted(wanted: "ScheduleRequest", codec: "Codec") -> "ScheduleRequest":
+    """Which parameter gets the scheduled time, and which the context."""
+    import msgspec
+
+    names, defaults = list(codec.parameters), type(wanted)(workflow="")
+    time, context = wanted.time_input, wanted.context_input
+    if time == defaults.time_input and time not in names and names and names[0] not in wanted.inputs:
+        time = names[0] if _takes_time(codec.parameters[names[0]]) else time
+    if wanted.context is not None and context not in names:
+        after = names[names.index(time) + 1 :] if time in names else []
+        if context != defaults.context_input or not after:
+            message = f"there is a context, and {codec.name} has no parameter for it; add one after the scheduled time"
+            raise Refused("bad_schedule", message, path="context")
+        context = after[0]
+    return msgspec.structs.replace(wanted, time_input=time, context_input=context)
+
+
+def _takes_time(parameter: "Parameter") -> bool:
+    try:
+        kind = parameter.type
+    except Refused:
+        return False
+    return datetime in (kind, *(get_args(kind) if get_origin(kind) is not None else ()))
+
+
+def _check_values(wanted: "ScheduleRequest", codec: "Codec") -> None:
+    for name, value in wanted.inputs.items():
+        if name not in codec.parameters:
+            raise Refused("unknown_input", f"{codec.name} has no parameter {name!r}", path=f"inputs.{name}")
+        codec.check_constant(name, value)
+    filled = {wanted.time_input, *wanted.inputs, *([] if wanted.context is None else [wanted.context_input])}
+    missing = [one.name for one in codec.parameters.values() if one.required and one.name not in filled]
+    if missing:
+        message = f"{codec.name} has a schedule, which has no value for {', '.join(missing)}; give it a default"
+        raise Refused("bad_schedule", f"{message}, or name it in inputs=")

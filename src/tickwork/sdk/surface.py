@@ -6,7 +6,7 @@ from tickwork.sdk.declared import instance
 from tickwork.sdk.nodes import approval, branch, event, http, repeat, shell, wait
 from tickwork.sdk.placeholders import Node, cel, index, item, iteration, node, previous
 from tickwork.sdk.plain import Unsendable
-from tickwork.sdk.schedules import Schedule, cron, every
+from tickwork.sdk.schedules import Schedule, at, cron, every, rrule
 from tickwork.sdk.tasks import Task, task
 from tickwork.sdk.workflows import Workflow, workflow
 
@@ -24,6 +24,7 @@ __all__ = [
     "Unsendable",
     "Workflow",
     "approval",
+    "at",
     "branch",
     "cel",
     "context",
@@ -38,6 +39,7 @@ __all__ = [
     "node",
     "previous",
     "repeat",
+    "rrule",
     "shell",
     "task",
     "wait",

@@ -131,10 +131,11 @@ class Workflow(Generic[P, R]):
 
     def timetables(self) -> "list[Timetable]":
         """Its schedules, for the server."""
-        if self.schedules:
-            self._check_scheduled()
         names = [self.name, *(f"{self.name}-{number}" for number in range(2, len(self.schedules) + 1))]
-        return [one.timetable(name=name, workflow=self.name) for name, one in zip(names, self.schedules, strict=False)]
+        return [
+            one.timetable(name=name, workflow=self.name, codec=self.codec)
+            for name, one in zip(names, self.schedules, strict=False)
+        ]
 
     @property
     def returns(self) -> bool:
@@ -209,12 +210,6 @@ class Workflow(Generic[P, R]):
         first = code.co_varnames[0] if code and code.co_argcount else ""
         return bool(parent) and not parent.endswith("<locals>") and first in ("self", "cls")
 
-    def _check_scheduled(self) -> None:
-        open_ones = [one.name for one in self.codec.parameters.values() if one.required and one.name != SCHEDULED_TIME]
-        if open_ones:
-            message = f"{self.name} has a schedule, which has no value for {', '.join(open_ones)}; give it a default"
-            raise placed("bad_schedule", message, self.where)
-
     def head(self) -> dict[str, Any]:
         """Everything of the definition but its nodes."""
         settings = self.settings
@@ -261,7 +256,8 @@ def workflow(
 def workflow(function: Any = None, /, *, name: str = "", **options: Any) -> Any:
     """Makes a function a workflow: `@workflow`, or `@workflow(schedule=tw.every("5m"))`.
 
-    schedule      tw.cron(...) or tw.every(...), or several; a parameter `scheduled_time` gets the time it was due
+    schedule      tw.cron(...), tw.every(...), tw.at(...), tw.rrule(...), or several; a first parameter that is a
+                  datetime gets the time at which the run was due, the second the schedule's context
     retries, retry_delay, task_timeout, queue, priority, labels    for every task that does not say otherwise
     timeout       of a whole run; `sla`: when a run is late, or (warning, late)
     concurrency   how many runs at a time; (5, "customer"): five for each value of that input
@@ -341,7 +337,10 @@ def _schedules(given: Any) -> tuple[Schedule, ...]:
     found = () if given is None else (given,) if isinstance(given, Schedule) else tuple(given)
     for one in found:
         if not isinstance(one, Schedule):
-            raise placed("bad_schedule", f"a schedule is made by tw.cron(...) or tw.every(...), not {one!r}")
+            raise placed(
+                "bad_schedule",
+                f"a schedule is made by tw.cron(...) or one of its siblings, not {one!r}",
+            )
     return found
 
 

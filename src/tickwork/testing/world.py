@@ -223,15 +223,7 @@ class World:
         tables = [table for one in app.workflows.values() for table in one.timetables()] if schedules else []
         if not fresh and not tables:
             return
-        asked = {
-            table.name: wire.ScheduleRequest(
-                workflow=table.workflow,
-                cron=table.cron,
-                every=f"{table.every_ms}ms" if table.every_ms else "",
-                timezone=table.timezone,
-            )
-            for table in tables
-        }
+        asked = {table.name: table.wanted for table in tables}
         publication = wire.Publication(documents=tuple(msgspec.json.decode(data) for data in fresh), schedules=asked)
         self._do(self._engine.publish(publication, by=BY))
         self._published |= {one.name: one.document() for one in app.workflows.values()}

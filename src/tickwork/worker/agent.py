@@ -121,6 +121,7 @@ class Agent:
             tuple(one for catalog in catalogs for one in catalog.documents),
             tuple(one for catalog in catalogs for one in catalog.schedules),
             tuple(one for catalog in catalogs for one in catalog.handlers),
+            next((catalog.application for catalog in catalogs if catalog.application), ""),
         )
 
     async def replace(self, old: Executor, new: Executor) -> None:

@@ -11,10 +11,9 @@ import httpx2
 import msgspec
 
 from tickwork.core.errors import Conflict, Refused, TickworkError, Unavailable
-from tickwork.core.timetext import duration_text
 from tickwork.ports.artifacts import digest_of
-from tickwork.ports.exchange import Call, Catalog, Reply, encoder, reply_decoder
-from tickwork.ports.wire import Problem, Publication, ScheduleRequest
+from tickwork.ports.exchange import Call, Catalog, Reply, encoder, reply_decoder, shown
+from tickwork.ports.wire import Problem, Publication
 from tickwork.worker.http1 import Poster
 
 MSGPACK = {"content-type": "application/msgpack", "accept": "application/msgpack"}
@@ -74,10 +73,16 @@ class HttpLink:
         await self._ask("POST", path, content=lines, headers=LINES)
 
     async def publish(self, catalog: Catalog) -> None:
-        if not catalog.documents and not catalog.schedules:
+        if not catalog.documents and not catalog.schedules and not catalog.application:
             return
         data = msgspec.json.encode(publication(catalog))
-        await self._ask("PUT", "/v1/workflows", content=data, headers=JSON)
+        try:
+            with shown(catalog.schedules):
+                await self._ask("PUT", "/v1/workflows", content=data, headers=JSON)
+        except Conflict as conflict:
+            if conflict.code != "catching_up":
+                raise
+            raise Unavailable(str(conflict), retry_after_ms=1_000) from None  # it has work to do under its old terms
 
     async def close(self) -> None:
         if self._poster is not None:
@@ -102,15 +107,8 @@ class HttpLink:
 def publication(catalog: Catalog) -> Publication:
     return Publication(
         documents=tuple(msgspec.Raw(one) for one in catalog.documents),
-        schedules={
-            one.name: ScheduleRequest(
-                workflow=one.workflow,
-                cron=one.cron,
-                every=duration_text(one.every_ms) if one.every_ms else "",
-                timezone=one.timezone,
-            )
-            for one in catalog.schedules
-        },
+        schedules={one.name: one.wanted for one in catalog.schedules},
+        application=catalog.application,
     )
 
 
@@ -118,11 +116,15 @@ def _trouble(answer: httpx2.Response) -> TickworkError:
     status = answer.status_code
     try:
         problem = msgspec.json.decode(answer.content, type=Problem)
-        code, detail = problem.code, problem.detail or problem.title
+        code, detail, path = problem.code, problem.detail or problem.title, problem.path
     except msgspec.DecodeError:
-        code, detail = "http", f"the server answered {status} {answer.reason_phrase}"
+        code, detail, path = "http", f"the server answered {status} {answer.reason_phrase}", ""
     if status >= 500 or status in (408, 425, 429):
         return Unavailable(detail, retry_after_ms=1_000)
     if status in (401, 403):
         return Refused(code, f"{detail}; give the worker the server's token (TICKWORK_TOKEN)")
-    return Conflict(detail) if status == 409 else Refused(code, detail)
+    if status == 409:
+        conflict = Conflict(detail)
+        conflict.code = code
+        return conflict
+    return Refused(code, detail, path=path)

@@ -5,16 +5,19 @@ from collections.abc import Awaitable, Callable
 from tickwork.api.asked import Asked
 from tickwork.api.messages import Answer, nothing
 from tickwork.api.routes.runs import DONE, REASON, said
-from tickwork.api.table import Route
+from tickwork.api.table import Body, Route
 from tickwork.ports import wire
 
+UNTIL = Body(wire.PauseRequest, optional=True, bytes_max=64 * 1024)
 
-def pausing(scope: str, *, pause: str, resume: str) -> tuple[Route, Route]:
-    """`scope` as the engine calls it; what each route says of itself."""
+
+def pausing(scope: str, *, pause: str, resume: str, until: bool = False) -> tuple[Route, Route]:
+    """`scope` as the engine calls it; what each route says of itself; whether a pause may end by itself."""
 
     async def do_pause(asked: Asked) -> Answer:
-        reason = said((await asked.body(wire.Reason)).reason)
-        await asked.engine.pause(scope, asked.name(scope), by=asked.by, reason=reason)
+        wanted = await asked.body(wire.PauseRequest) if until else await asked.body(wire.Reason)
+        ends = wanted.until if isinstance(wanted, wire.PauseRequest) else ""
+        await asked.engine.pause(scope, asked.name(scope), by=asked.by, reason=said(wanted.reason), until=ends)
         return nothing()
 
     async def do_resume(asked: Asked) -> Answer:
@@ -22,17 +25,18 @@ def pausing(scope: str, *, pause: str, resume: str) -> tuple[Route, Route]:
         await asked.engine.resume(scope, asked.name(scope), by=asked.by)
         return nothing()
 
-    return _route(scope, "pause", do_pause, pause), _route(scope, "resume", do_resume, resume)
+    body = UNTIL if until else REASON
+    return _route(scope, "pause", do_pause, pause, body), _route(scope, "resume", do_resume, resume, REASON)
 
 
-def _route(scope: str, deed: str, does: Callable[[Asked], Awaitable[Answer]], says: str) -> Route:
+def _route(scope: str, deed: str, does: Callable[[Asked], Awaitable[Answer]], says: str, body: Body) -> Route:
     return Route(
         method="POST",
         path=f"/v1/{scope}s/{{{scope}}}/{deed}",
         does=does,
         says=says,
         tag=f"{scope}s",
-        body=REASON,
+        body=body,
         gives=DONE,
         refusals=(404, 409),
     )

@@ -1,23 +1,58 @@
-"""Schedules: what starts by itself, and when next."""
+"""Schedules: what starts by itself, when next, and by hand."""
+
+from collections.abc import Awaitable, Callable
 
 from tickwork.api.asked import Asked
 from tickwork.api.messages import Answer, as_json, nothing
+from tickwork.api.problems import HttpRefused
 from tickwork.api.routes.pausing import pausing
-from tickwork.api.routes.runs import DONE
-from tickwork.api.table import Body, Gives, Route
+from tickwork.api.routes.runs import DONE, REASON, said
+from tickwork.api.table import Body, Gives, Param, Route
+from tickwork.core.names import check_name
 from tickwork.ports import wire
 
+PAGE_MAX = 1_000
+NAME_CHARACTERS_MAX = 128
+
 _PATH = "/v1/schedules/{schedule}"
+_BEGUN = {202: Gives(wire.Triggered, says="The run has begun; its id.")}
+_SHOWN = {200: Gives(wire.Schedule)}
+_TOLD = {200: Gives(wire.SchedulePreview, says="What it will do: in words, its next times, and warnings.")}
+
+
+# ---- one and all
 
 
 async def list_schedules(asked: Asked) -> Answer:
-    return as_json(asked.engine.schedules())
+    query = asked.query
+    return as_json(
+        asked.engine.schedules(
+            after=query["cursor"], limit=query["limit"], group=query["group"], archived=query["archived"]
+        )
+    )
+
+
+async def show(asked: Asked) -> Answer:
+    return as_json(asked.engine.schedule(asked.name("schedule")))
 
 
 async def put(asked: Asked) -> Answer:
-    name = asked.name("schedule")
-    await asked.engine.put_schedule(name, await asked.body(wire.ScheduleRequest), by=asked.by)
-    return nothing()
+    name, match = asked.name("schedule"), asked.header(b"if-none-match")
+    if match not in ("", "*"):
+        raise HttpRefused(400, "bad_header", "If-None-Match is * here: only create it", path="header.if-none-match")
+    wanted = await asked.body(wire.ScheduleRequest)
+    return as_json(await asked.engine.put_schedule(name, wanted, by=asked.by, new=bool(match)))
+
+
+async def apply(asked: Asked) -> Answer:
+    found = await asked.engine.apply_schedules(await asked.body(wire.ScheduleSet), by=asked.by)
+    return as_json(wire.Schedules(schedules=tuple(found)))
+
+
+async def preview(asked: Asked) -> Answer:
+    wanted = await asked.body(wire.PreviewRequest)
+    name = check_name(wanted.name, path="name", kind="schedule") if wanted.name else ""
+    return as_json(asked.engine.preview_schedule(name, wanted))
 
 
 async def remove(asked: Asked) -> Answer:
@@ -25,14 +60,93 @@ async def remove(asked: Asked) -> Answer:
     return nothing()
 
 
+# ---- deeds
+
+
+def _steering(deed: str, says: str) -> Route:
+    async def does(asked: Asked) -> Answer:
+        await asked.body(wire.Reason)
+        await asked.engine.steer_schedule(asked.name("schedule"), deed, by=asked.by)
+        return nothing()
+
+    return _deed(deed, does, says, gives=DONE)
+
+
+def _beginning(deed: str, says: str, *, test: bool) -> Route:
+    async def does(asked: Asked) -> Answer:
+        await asked.body(wire.Reason)
+        run_id = await asked.engine.trigger(asked.name("schedule"), by=asked.by, test=test)
+        return as_json(wire.Triggered(run_id=run_id), 202)
+
+    return _deed(deed, does, says, gives=_BEGUN)
+
+
+def _deed(deed: str, does: Callable[[Asked], Awaitable[Answer]], says: str, *, gives: dict[int, Gives]) -> Route:
+    return Route(
+        method="POST",
+        path=f"{_PATH}/{deed}",
+        does=does,
+        says=says,
+        tag="schedules",
+        body=REASON,
+        gives=gives,
+        refusals=(404, 409, 429),
+    )
+
+
+async def advise(asked: Asked) -> Answer:
+    wanted = await asked.body(wire.HintRequest)
+    said(wanted.reason)
+    return as_json(await asked.engine.advise(asked.name("schedule"), wanted, by=asked.by))
+
+
+async def clear_hints(asked: Asked) -> Answer:
+    return as_json(await asked.engine.clear_hints(asked.name("schedule"), by=asked.by))
+
+
 ROUTES = (
     Route(
         method="GET",
         path="/v1/schedules",
         does=list_schedules,
-        says="All schedules, with the time at which each fires next.",
+        says="Schedules by name, with the time at which each fires next.",
         tag="schedules",
+        query=(
+            Param("group", "Only those of this group.", characters_max=NAME_CHARACTERS_MAX),
+            Param("archived", "Those that are archived, instead of those that are not.", bool, False),
+            Param("cursor", "`next` of the page before.", characters_max=NAME_CHARACTERS_MAX),
+            Param("limit", "How many at most.", int, PAGE_MAX, 1, PAGE_MAX),
+        ),
         gives={200: Gives(wire.Schedules)},
+    ),
+    Route(
+        method="PUT",
+        path="/v1/schedules",
+        does=apply,
+        says="Apply all schedules of an owner, all or none. Those that it had and the set lacks are removed.",
+        tag="schedules",
+        body=Body(wire.ScheduleSet),
+        gives={200: Gives(wire.Schedules)},
+        refusals=(404, 409),
+    ),
+    Route(
+        method="POST",
+        path="/v1/schedules/preview",
+        does=preview,
+        says="What a schedule would do. Nothing is put.",
+        tag="schedules",
+        body=Body(wire.PreviewRequest, bytes_max=1024 * 1024),
+        gives=_TOLD,
+        refusals=(404,),
+    ),
+    Route(
+        method="GET",
+        path=_PATH,
+        does=show,
+        says="One schedule: its terms, its times, and how its occurrences ended.",
+        tag="schedules",
+        gives=_SHOWN,
+        refusals=(404,),
     ),
     Route(
         method="PUT",
@@ -41,17 +155,48 @@ ROUTES = (
         says="Create a schedule, or replace it.",
         tag="schedules",
         body=Body(wire.ScheduleRequest, bytes_max=1024 * 1024),
-        gives=DONE,
-        refusals=(404,),
+        headers=(("If-None-Match", "`*`: only create it; refused where there is one of this name."),),
+        gives=_TOLD,
+        refusals=(404, 409),
     ),
     Route(
         method="DELETE",
         path=_PATH,
         does=remove,
-        says="Remove a schedule. Runs that it began go on.",
+        says="Remove a schedule. Runs that it began go on; the fates of its occurrences are kept.",
         tag="schedules",
         gives=DONE,
         refusals=(404,),
     ),
-    *pausing("schedule", pause="Let a schedule begin nothing.", resume="Let a paused schedule go on, from now."),
+    *pausing(
+        "schedule",
+        pause="Let a schedule begin nothing, until it is resumed or `until` has come.",
+        resume="Let a paused schedule go on, from now.",
+        until=True,
+    ),
+    *pausing("group", pause="Let no schedule of this group begin anything.", resume="Let them go on, from now."),
+    _steering("archive", "Put a schedule away: it begins nothing and is not listed, and keeps its history."),
+    _steering("restore", "Take a schedule back from the archive."),
+    _steering("reset_failures", "Count its failures from zero."),
+    _beginning("trigger", "Begin one run now, beside its times.", test=False),
+    _beginning("test", "Begin one run now that leaves the schedule as it is: nothing counts it.", test=True),
+    Route(
+        method="PUT",
+        path=f"{_PATH}/hints",
+        does=advise,
+        says="Advise the Governor of an endpoint: an interval, one time, or both, for a while.",
+        tag="schedules",
+        body=Body(wire.HintRequest, bytes_max=64 * 1024),
+        gives=_SHOWN,
+        refusals=(404, 409),
+    ),
+    Route(
+        method="DELETE",
+        path=f"{_PATH}/hints",
+        does=clear_hints,
+        says="Take all advice back.",
+        tag="schedules",
+        gives=_SHOWN,
+        refusals=(404, 409),
+    ),
 )

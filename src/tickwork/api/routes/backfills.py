@@ -1,0 +1,67 @@
+"""Backfills: runs for a past window of a schedule."""
+
+from tickwork.api.asked import Asked
+from tickwork.api.messages import Answer, as_json, nothing
+from tickwork.api.routes.runs import DONE, REASON
+from tickwork.api.table import Body, Gives, Param, Route
+from tickwork.ports import wire
+
+PAGE_MAX = 500
+
+
+async def begin(asked: Asked) -> Answer:
+    wanted = await asked.body(wire.BackfillRequest)
+    found = await asked.engine.backfill(asked.name("schedule"), wanted, by=asked.by)
+    return as_json(found, 200 if wanted.preview else 202)
+
+
+async def list_backfills(asked: Asked) -> Answer:
+    found = await asked.engine.backfills(limit=asked.query["limit"])
+    return as_json(wire.Backfills(backfills=tuple(found)))
+
+
+def _steering(deed: str, says: str) -> Route:
+    async def does(asked: Asked) -> Answer:
+        await asked.body(wire.Reason)
+        await asked.engine.steer_backfill(asked.number("backfill"), deed, by=asked.by)
+        return nothing()
+
+    return Route(
+        method="POST",
+        path=f"/v1/backfills/{{backfill}}/{deed}",
+        does=does,
+        says=says,
+        tag="backfills",
+        body=REASON,
+        gives=DONE,
+        refusals=(404, 409),
+    )
+
+
+ROUTES = (
+    Route(
+        method="POST",
+        path="/v1/schedules/{schedule}/backfills",
+        does=begin,
+        says="Run what a schedule had in a window of the past, from `start` up to `end`. What has run is not repeated.",
+        tag="backfills",
+        body=Body(wire.BackfillRequest, bytes_max=64 * 1024),
+        gives={
+            200: Gives(wire.Backfill, says="A preview: nothing has begun."),
+            202: Gives(wire.Backfill, says="It has begun; the runs that it may begin are named."),
+        },
+        refusals=(404, 409, 429),
+    ),
+    Route(
+        method="GET",
+        path="/v1/backfills",
+        does=list_backfills,
+        says="Backfills under way, then those that ended, newest first.",
+        tag="backfills",
+        query=(Param("limit", "How many at most.", int, 50, 1, PAGE_MAX),),
+        gives={200: Gives(wire.Backfills)},
+    ),
+    _steering("pause", "Begin no more of its runs."),
+    _steering("resume", "Go on with a paused backfill."),
+    _steering("cancel", "Begin no more of its runs, ever. Those that run go on."),
+)

@@ -1,0 +1,74 @@
+"""Holidays: lists of dates by name, which schedules leave out."""
+
+from tickwork.api.asked import Asked
+from tickwork.api.messages import Answer, as_json, nothing
+from tickwork.api.routes.runs import DONE
+from tickwork.api.table import Body, Gives, Route
+from tickwork.core.errors import Refused
+from tickwork.ports import wire
+
+_PATH = "/v1/holidays/{holidays}"
+
+
+async def list_holidays(asked: Asked) -> Answer:
+    return as_json(wire.Holidays(lists=asked.engine.holidays()))
+
+
+async def show(asked: Asked) -> Answer:
+    name = asked.name("holidays", "list of holidays")
+    dates = asked.engine.holidays().get(name)
+    if dates is None:
+        raise Refused("unknown_holidays", f"there is no list {name!r}", path="holidays")
+    return as_json(wire.Holidays(lists={name: dates}))
+
+
+async def put(asked: Asked) -> Answer:
+    name = asked.name("holidays", "list of holidays")
+    wanted = await asked.body(wire.HolidaysRequest)
+    await asked.engine.put_holidays(name, wanted.dates, by=asked.by)
+    return nothing()
+
+
+async def remove(asked: Asked) -> Answer:
+    await asked.engine.put_holidays(asked.name("holidays", "list of holidays"), None, by=asked.by)
+    return nothing()
+
+
+ROUTES = (
+    Route(
+        method="GET",
+        path="/v1/holidays",
+        does=list_holidays,
+        says="All lists of holidays.",
+        tag="holidays",
+        gives={200: Gives(wire.Holidays)},
+    ),
+    Route(
+        method="GET",
+        path=_PATH,
+        does=show,
+        says="One list.",
+        tag="holidays",
+        gives={200: Gives(wire.Holidays)},
+        refusals=(404,),
+    ),
+    Route(
+        method="PUT",
+        path=_PATH,
+        does=put,
+        says="Upload a list, or replace it: dates as 2026-12-25. Schedules that name it follow at once.",
+        tag="holidays",
+        body=Body(wire.HolidaysRequest, bytes_max=1024 * 1024),
+        gives=DONE,
+        refusals=(404, 409),
+    ),
+    Route(
+        method="DELETE",
+        path=_PATH,
+        does=remove,
+        says="Remove a list that no schedule names.",
+        tag="holidays",
+        gives=DONE,
+        refusals=(404, 409),
+    ),
+)

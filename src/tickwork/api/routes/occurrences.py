@@ -1,0 +1,83 @@
+"""Occurrences: what is expected, what became of it, and what is late."""
+
+from tickwork.api.asked import Asked
+from tickwork.api.messages import Answer, as_json
+from tickwork.api.table import Gives, Param, Route
+from tickwork.core.schedule import CATCH_UPS
+from tickwork.ports import wire
+
+FATES_MAX = 1_000
+DUE_MAX = 10_000
+DAYS_MAX = 3_660
+
+
+async def fates(asked: Asked) -> Answer:
+    query = asked.query
+    found = await asked.engine.fates(
+        asked.name("schedule"), start=query["start"], end=query["end"], limit=query["limit"]
+    )
+    return as_json(wire.Occurrences(occurrences=tuple(found)))
+
+
+async def expected(asked: Asked) -> Answer:
+    query = asked.query
+    if query["schedule"]:
+        asked.engine.schedule(query["schedule"])  # an unknown one is an error, not an empty answer
+    found = asked.engine.next_occurrences(days=query["days"], name=query["schedule"], limit=query["limit"])
+    return as_json(wire.Upcoming(occurrences=tuple(found)))
+
+
+async def late(asked: Asked) -> Answer:
+    return as_json(wire.CatchUps(schedules=tuple(asked.engine.catch_ups(policy=asked.query["policy"]))))
+
+
+async def zones(asked: Asked) -> Answer:
+    return as_json(asked.engine.zone_names())
+
+
+ROUTES = (
+    Route(
+        method="GET",
+        path="/v1/schedules/{schedule}/occurrences",
+        does=fates,
+        says="What became of a schedule's occurrences, oldest first; also of a schedule that is no more.",
+        tag="occurrences",
+        query=(
+            Param("start", "From this instant on, RFC 3339."),
+            Param("end", "Before this instant; now unless given."),
+            Param("limit", "How many ranges at most.", int, FATES_MAX, 1, FATES_MAX),
+        ),
+        gives={200: Gives(wire.Occurrences)},
+    ),
+    Route(
+        method="GET",
+        path="/v1/occurrences",
+        does=expected,
+        says="What is expected in the days to come, by time.",
+        tag="occurrences",
+        query=(
+            Param("days", "How far to look.", int, 30, 1, DAYS_MAX),
+            Param("schedule", "Of this schedule only.", characters_max=128),
+            Param("limit", "How many at most.", int, DUE_MAX, 1, DUE_MAX),
+        ),
+        gives={200: Gives(wire.Upcoming)},
+        refusals=(404,),
+    ),
+    Route(
+        method="GET",
+        path="/v1/catchup",
+        does=late,
+        says="What is late, and what would run: under each schedule's own policy, or under another.",
+        tag="occurrences",
+        query=(Param("policy", "As if all had this policy.", choices=CATCH_UPS),),
+        gives={200: Gives(wire.CatchUps)},
+    ),
+    Route(
+        method="GET",
+        path="/v1/zones",
+        does=zones,
+        says="The time zones that a schedule may name.",
+        tag="occurrences",
+        gives={200: Gives(wire.ZoneNames)},
+    ),
+)

@@ -1,0 +1,106 @@
+"""Schedules between request and rule: what the request says, as values of the core; and what the rules refuse, in the
+words of the request. Whoever declares a schedule and whoever puts it read it alike.
+"""
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from tickwork.core.errors import Refused
+from tickwork.core.schedule import Terms
+from tickwork.core.timetext import duration_ms, instant_ms
+from tickwork.core.when import When
+from tickwork.core.zones import Zone
+from tickwork.ports import wire
+
+_READING = re.compile(r"\d{4}-\d\d-\d\d(?:T\d\d:\d\d(?P<seconds>:\d\d(?:\.\d+)?)?)?", re.ASCII)
+_WORDS = {
+    "buffer_max": "buffer",
+    "catch_up_ms": "catch_up_window",
+    "governing.interval_ms": "every",
+    "governing.max_ms": "governor.max",
+    "governing.min_ms": "governor.min",
+    "grace_ms": "grace",
+    "runs_max": "max_runs",
+    "when": "cron",
+    "when.anchor_ms": "anchor",
+    "when.at_ms": "at",
+    "when.end_ms": "end",
+    "when.every_ms": "every",
+    "when.gap": "dst_gap",
+    "when.overlap": "dst_overlap",
+    "when.start_ms": "start",
+    "when.zone": "timezone",
+}
+
+
+@contextmanager
+def in_words(at: str = "") -> Iterator[None]:
+    """A refusal inside names the field as the request has it; `at` is where the request itself is."""
+    try:
+        yield
+    except Refused as refused:
+        path = _WORDS.get(refused.path, refused.path.removeprefix("when."))
+        raise Refused(refused.code, refused.message, path=f"{at}.{path}".strip(".")) from None
+
+
+def when_of(wanted: wire.ScheduleRequest, at: str = "") -> When:
+    said = [name for name in ("cron", "every", "at", "rrule") if getattr(wanted, name)]
+    if len(said) != 1:
+        found = " and ".join(said) if said else "none of them"
+        raise Refused("bad_schedule", f"say one of cron, every, at and rrule; there is {found}", path=f"{at}cron")
+    return When(
+        cron=wanted.cron or None,
+        every_ms=length_ms(wanted.every, f"{at}every"),
+        at_ms=_instant(wanted.at, f"{at}at"),
+        rrule=wanted.rrule or None,
+        anchor_ms=_instant(wanted.anchor, f"{at}anchor"),
+        zone=wanted.timezone,
+        gap=wanted.dst_gap,
+        overlap=wanted.dst_overlap,
+        include=wanted.include,
+        exclude=wanted.exclude,
+        business_days=wanted.business_days,
+        holidays=wanted.holidays,
+        start_ms=_instant(wanted.start, f"{at}start"),
+        end_ms=_instant(wanted.end, f"{at}end"),
+    )
+
+
+def terms_of(wanted: wire.ScheduleRequest, at: str = "") -> Terms:
+    return Terms(
+        queue=wanted.queue,
+        overlap=wanted.overlap,
+        catch_up=wanted.catch_up,
+        catch_up_ms=length_ms(wanted.catch_up_window, f"{at}catch_up_window") or 0,
+        catch_up_cap=wanted.catch_up_cap,
+        grace_ms=length_ms(wanted.grace, f"{at}grace") or 0,
+        jitter=wanted.jitter,
+        pause_after=wanted.pause_after,
+        priority=-1 if wanted.priority is None else wanted.priority,
+        automatic_backfill=wanted.automatic_backfill,
+        runs_max=wanted.max_runs,
+        buffer_max=wanted.buffer,
+        group=wanted.group,
+        time_input=wanted.time_input,
+        context_input=wanted.context_input,
+    )
+
+
+def length_ms(text: str, path: str) -> int | None:
+    return duration_ms(text, path=path) if text else None
+
+
+def _instant(text: str, path: str) -> int | None:
+    return instant_ms(text, path=path) if text else None
+
+
+def reading_ms(text: str, zone: Zone, *, path: str) -> int:
+    """An instant; or a date, or a date and time without a zone, as the zone's own clock shows it."""
+    found = _READING.fullmatch(text)
+    if found is None:
+        return instant_ms(text, path=path)
+    whole = text if "T" in text else f"{text}T00:00:00"
+    whole += "" if "T" not in text or found["seconds"] else ":00"
+    local_s, ms = divmod(instant_ms(f"{whole}Z", path=path), 1_000)
+    return zone.first_s(local_s) * 1_000 + ms

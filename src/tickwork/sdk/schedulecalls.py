@@ -1,0 +1,194 @@
+"""What the API can be asked about schedules, as plain values; beside `calls`, and sent by the same two clients."""
+
+from collections.abc import Iterable, Mapping
+from datetime import date, datetime
+from typing import TYPE_CHECKING, Any, Literal
+from urllib.parse import quote
+
+import msgspec
+
+from tickwork.core.timetext import duration_text
+from tickwork.ports import wire
+from tickwork.sdk.calls import Ask
+from tickwork.sdk.options import duration
+from tickwork.sdk.plain import plain
+from tickwork.sdk.schedules import Day, Duration, Instant, fitted, request_of
+
+if TYPE_CHECKING:
+    from tickwork.sdk.workflows import Workflow
+
+Order = Literal["oldest", "newest"]
+
+_encode = msgspec.json.Encoder().encode
+
+
+# ---- schedules
+
+
+def request(workflow: "Workflow[..., Any] | str", given: Mapping[str, Any]) -> wire.ScheduleRequest:
+    """Where the workflow is at hand, its parameters say which of them get the scheduled time and the context."""
+    if isinstance(workflow, str):
+        return request_of(workflow, given)
+    return fitted(request_of(workflow.name, given), workflow.codec)
+
+
+def schedules(group: str, archived: bool, cursor: str) -> Ask[wire.Schedules]:
+    query = {"group": group, "archived": "true" if archived else "", "cursor": cursor}
+    return Ask("GET", "/v1/schedules", wire.Schedules, {name: value for name, value in query.items() if value})
+
+
+def schedule(name: str) -> Ask[wire.Schedule]:
+    return Ask("GET", _path(name), wire.Schedule)
+
+
+def put(name: str, wanted: wire.ScheduleRequest, *, new: bool = False) -> Ask[wire.SchedulePreview]:
+    terms = {"If-None-Match": "*"} if new else {}
+    return Ask("PUT", _path(name), wire.SchedulePreview, body=_encode(wanted), terms=terms)
+
+
+def apply(owner: str, wanted: Mapping[str, wire.ScheduleRequest]) -> Ask[list[wire.Schedule]]:
+    body = _encode(wire.ScheduleSet(owner=owner, schedules=dict(wanted)))
+    return Ask("PUT", "/v1/schedules", ("schedules", wire.Schedule), body=body)
+
+
+def preview(name: str, wanted: wire.ScheduleRequest) -> Ask[wire.SchedulePreview]:
+    fields = {field: getattr(wanted, field) for field in wanted.__struct_fields__}
+    body = _encode(wire.PreviewRequest(name=name, **fields))
+    return Ask("POST", "/v1/schedules/preview", wire.SchedulePreview, body=body)
+
+
+def delete(name: str) -> Ask[None]:
+    return Ask("DELETE", _path(name), None)
+
+
+def pause(name: str, reason: str, until: Instant | None) -> Ask[None]:
+    ends = "" if until is None else _instant(until, "until")
+    return Ask("POST", _path(name, "pause"), None, body=_encode(wire.PauseRequest(reason=reason, until=ends)))
+
+
+def deed(name: str, word: str) -> Ask[None]:
+    """resume, archive, restore or reset_failures."""
+    return Ask("POST", _path(name, word), None, body=_encode(wire.Reason()))
+
+
+def trigger(name: str, *, test: bool) -> Ask[wire.Triggered]:
+    return Ask("POST", _path(name, "test" if test else "trigger"), wire.Triggered, body=_encode(wire.Reason()))
+
+
+def group_deed(name: str, word: str, reason: str = "") -> Ask[None]:
+    body = _encode(wire.Reason(reason=reason))
+    return Ask("POST", f"/v1/groups/{quote(name, safe='')}/{word}", None, body=body)
+
+
+def hint(
+    name: str, interval: Duration | None, at: Instant | None, ttl: Duration, reason: str, cost: int
+) -> Ask[wire.Schedule]:
+    wanted = wire.HintRequest(
+        interval="" if interval is None else _length(interval, "interval"),
+        at="" if at is None else _instant(at, "at"),
+        ttl=_length(ttl, "ttl"),
+        reason=reason,
+        cost=cost,
+    )
+    return Ask("PUT", _path(name, "hints"), wire.Schedule, body=_encode(wanted))
+
+
+def clear_hints(name: str) -> Ask[wire.Schedule]:
+    return Ask("DELETE", _path(name, "hints"), wire.Schedule)
+
+
+# ---- occurrences
+
+
+def occurrences(name: str, start: Instant | None, end: Instant | None) -> Ask[list[wire.Occurrence]]:
+    given = {"start": start, "end": end}
+    query = {key: _instant(value, key) for key, value in given.items() if value is not None}
+    return Ask("GET", _path(name, "occurrences"), ("occurrences", wire.Occurrence), query)
+
+
+def upcoming(days: int, schedule: str) -> Ask[list[wire.Due]]:
+    query = {"days": str(days)} | ({"schedule": schedule} if schedule else {})
+    return Ask("GET", "/v1/occurrences", ("occurrences", wire.Due), query)
+
+
+def catch_ups(policy: str) -> Ask[list[wire.CatchUp]]:
+    return Ask("GET", "/v1/catchup", ("schedules", wire.CatchUp), {"policy": policy} if policy else {})
+
+
+def zones() -> Ask[wire.ZoneNames]:
+    return Ask("GET", "/v1/zones", wire.ZoneNames)
+
+
+# ---- backfills
+
+
+def backfill(
+    name: str,
+    start: Instant | date,
+    end: Instant | date,
+    *,
+    preview: bool,
+    order: Order,
+    concurrency: int,
+    priority: int | None,
+    forced: bool,
+) -> Ask[wire.Backfill]:
+    wanted = wire.BackfillRequest(
+        start=_reading(start, "start"),
+        end=_reading(end, "end"),
+        concurrency=concurrency,
+        priority=priority,
+        newest_first=order == "newest",
+        forced=forced,
+        preview=preview,
+    )
+    return Ask("POST", _path(name, "backfills"), wire.Backfill, body=_encode(wanted))
+
+
+def backfills() -> Ask[list[wire.Backfill]]:
+    return Ask("GET", "/v1/backfills", ("backfills", wire.Backfill))
+
+
+def backfill_deed(number: int, word: str) -> Ask[None]:
+    """pause, resume or cancel."""
+    return Ask("POST", f"/v1/backfills/{number}/{word}", None, body=_encode(wire.Reason()))
+
+
+# ---- holidays
+
+
+def put_holidays(name: str, dates: Iterable[Day]) -> Ask[None]:
+    texts = tuple(one if isinstance(one, str) else one.isoformat() for one in dates)
+    return Ask("PUT", _holidays(name), None, body=_encode(wire.HolidaysRequest(dates=texts)))
+
+
+def holidays() -> Ask[wire.Holidays]:
+    return Ask("GET", "/v1/holidays", wire.Holidays)
+
+
+def delete_holidays(name: str) -> Ask[None]:
+    return Ask("DELETE", _holidays(name), None)
+
+
+def _holidays(name: str) -> str:
+    return f"/v1/holidays/{quote(name, safe='')}"
+
+
+def _path(name: str, part: str = "") -> str:
+    path = f"/v1/schedules/{quote(name, safe='')}"
+    return f"{path}/{part}" if part else path
+
+
+def _length(value: Duration, path: str) -> str:
+    return value if isinstance(value, str) else duration_text(duration(value, path=path))
+
+
+def _instant(value: Instant, path: str) -> str:
+    return value if isinstance(value, str) else str(plain(value, what=path))
+
+
+def _reading(value: Instant | date, path: str) -> str:
+    """What has no zone is left without one: the server reads it on the clock of the schedule's zone."""
+    if isinstance(value, datetime) and value.tzinfo is not None:
+        return str(plain(value, what=path))
+    return value if isinstance(value, str) else value.isoformat()
