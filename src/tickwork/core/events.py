@@ -178,6 +178,14 @@ class ZonesNoted(_Event, frozen=True, tag=91):
     input: int
 
 
+class VersionPut(_Event, frozen=True, tag=110):
+    """A version of an application is known, or known anew; where it is the latest, its definitions are."""
+
+    input: int
+    version: int
+    timestamp_ms: int
+
+
 class BackfillBegun(_Event, frozen=True, tag=92):
     input: int
     backfill: int
@@ -506,6 +514,7 @@ Event = (
     | ScheduleMoved
     | HolidaysPut
     | ZonesNoted
+    | VersionPut
     | BackfillBegun
     | BackfillSteered
     | BackfillAsked

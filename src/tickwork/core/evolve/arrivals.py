@@ -63,7 +63,7 @@ def on_submitted(state: State, event: ev.RunSubmitted) -> None:
     plan = state.plans[terms.definition] if terms and terms.definition else tenant.plans[asked.workflow]
     run = _new_run(state, event.run, asked.run_id, tenant, plan, asked.inputs, asked.by, "submit")
     if terms is not None:
-        run.key, run.body, run.debounce = terms.key, terms.body, terms.debounce
+        run.key, run.body, run.debounce, run.pin = terms.key, terms.body, terms.debounce, terms.version
         if terms.priority is not None:
             run.priority = terms.priority
         if terms.debounce:
@@ -163,7 +163,7 @@ def _on_spawned(state: State, event: ev.RunSpawned) -> None:
     plan = state.plans[event.definition]
     run = _new_run(state, event.run, run_id, parent.tenant, plan, event.inputs, parent.by, "child")
     run.parent, run.child, run.priority = task.number, event.child, parent.priority
-    run.parent_run = parent.number
+    run.parent_run, run.pin = parent.number, parent.pin
     fan.begun += 1
     fan.running += 1
     fan.live[event.child] = run.number
@@ -209,7 +209,7 @@ def run_of_record(tenant: Tenant, plan: Plan, record: RunRecord) -> Run:
     run.results = dict(record.results) or None
     run.key, run.body = record.key, record.body
     run.scheduled_ms, run.schedule = record.scheduled_ms, record.schedule
-    run.queue, run.backfill = record.queue, record.backfill
+    run.queue, run.backfill, run.pin = record.queue, record.backfill, record.pin
     run.sla_next = len(plan.sla_points)  # what was promised is over
     return run
 
@@ -234,6 +234,7 @@ def record_of_run(run: Run) -> RunRecord:
         run.schedule,
         run.queue,
         run.backfill,
+        run.pin,
     )
 
 
@@ -246,6 +247,7 @@ def _on_rerun(state: State, event: ev.RunRerun) -> None:
     run = _new_run(
         state, event.run, asked.run_id, state.tenants[asked.tenant], plan, inputs, asked.by, f"rerun of {record.run_id}"
     )
+    run.pin = "" if asked.definition else record.pin
     results = dict(record.results)
     for index, place in event.kept:
         run.phases[index] = record.phases[place]
