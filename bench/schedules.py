@@ -71,6 +71,7 @@ WORDS = {
     "late_5000_p95_ms": "5,000 due at one instant, lateness, p95 ms",
 }
 PEERS = {"DBOS": "dbos", "APScheduler": "apscheduler"}
+PER_CALL = 20_000  # schedules of a publication: its answer lists the workflows with all of theirs
 AT_ONCE = 32  # questions about ended runs, while nothing is due
 
 
@@ -92,12 +93,12 @@ async def fill(folder: Path, count: int) -> None:
     await engine.start()
     document = {"name": "one", "format": 1, "nodes": [{"kind": "task", "id": "a", "handler": "noop"}]}
     await engine.publish(wire.Publication(documents=(document,)), by="bench")
-    for first in range(0, count, 1_000):
+    for first in range(0, count, PER_CALL):
         wanted = {
             f"schedule-{number:07}": wire.ScheduleRequest(
                 workflow="one", cron=expression(number), timezone=ZONES[number % len(ZONES)], catch_up="none"
             )
-            for number in range(first, min(first + 1_000, count))
+            for number in range(first, min(first + PER_CALL, count))
         }
         await engine.publish(wire.Publication(schedules=wanted), by="bench")
         if first % 100_000 == 0:
