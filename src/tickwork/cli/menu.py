@@ -40,7 +40,7 @@ GROUPS: dict[str, tuple[Entry, ...]] = {
         Entry("workflows", "The workflows that the server knows.", "overview:workflows"),
         Entry("schedules", "The schedules, and when each is due next.", "overview:schedules"),
         Entry("workers", "The workers that are connected.", "overview:workers"),
-        Entry("versions", "The versions of an application; `set-latest V` moves it there.", "versions:versions"),
+        Entry("versions", "The versions of an application, newest first.", "versions:versions"),
         Entry("replay", "Decide a journal again and compare every hash.", "replay:replay"),
     ),
 }

@@ -21,7 +21,7 @@ def versions(
     application: Annotated[str, Parameter(name=("--application", "-a"))] = "",
     to: To = TO,
 ) -> int:
-    """The versions of an application, newest first, and which of them is the latest.
+    """The versions of an application, newest first.
 
     `tickwork versions set-latest V` makes V the latest: its definitions and schedules are the application's from then
     on. Runs that have begun go on as they are.

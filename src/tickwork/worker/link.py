@@ -92,7 +92,7 @@ class HttpLink:
             if conflict.code != "catching_up":
                 raise
             raise Unavailable(str(conflict), retry_after_ms=1_000) from None  # it has work to do under its old terms
-        return msgspec.json.decode(answer.content, type=Published).latest_version
+        return msgspec.json.decode(answer.content, type=Published).latest_version if answer.content else ""
 
     async def close(self) -> None:
         if self._poster is not None:
