@@ -14,6 +14,7 @@ from driver import BY, Driver, document, task
 from overlaps import Overlaps
 from tickwork.core import inputs as inp
 from tickwork.core.definition import ApprovalNode
+from tickwork.core.evolve.versions import declared_puts
 from tickwork.core.invariants import violations
 from tickwork.core.ledger import Ledger
 from tickwork.core.lifecycle import Phase, RunState
@@ -440,7 +441,25 @@ class History:
             inp.PutHolidays(BY, tenant, "feasts", rng.choice([("2027-01-15",), ("2027-01-16",), None])),
             inp.NewZones("2099z"),
             inp.ChooseCatchUp(BY, rng.choice(["all", "none", "coalesce"])),
+            self.registration(tenant),
+            self.registration(tenant),
+            self.rollback(tenant),
         ]  # fmt: skip
+
+    def registration(self, tenant: str) -> inp.Input:
+        """A version of an application, new or known; some name a definition that nobody put."""
+        rng, plans = self.rng, self.driver.state.tenants[tenant].plans
+        name = f"b{rng.randrange(2)}"
+        puts = [inp.PutSchedule(BY, tenant, name, "one", When(every_ms=3_000), owner="shop")] * rng.randrange(2)
+        plan = plans["one"].hash if "one" in plans and rng.random() < 0.9 else "none"
+        return inp.RegisterVersion(BY, tenant, "shop", f"v{rng.randrange(30)}", {"one": plan}, puts, rng.random() < 0.2)
+
+    def rollback(self, tenant: str) -> inp.Input:
+        known = self.driver.state.tenants[tenant].applications.get("shop", {})
+        name = self.rng.choice([*sorted(known), "v99"])
+        declared = known[name].declared if name in known else None
+        puts = declared_puts(declared, BY) if declared is not None else []
+        return inp.SetLatestVersion(BY, tenant, "shop", name, puts)
 
     def redefine(self) -> list[inp.Input]:
         return [inp.PutDefinition(BY, self.rng.choice(TENANTS), self.rng.choice([NEW_FAN, DOCUMENTS["fan"]]))]

@@ -47,6 +47,7 @@ class Desk:
 
     async def publish(self, catalog):
         self.published.append(catalog)
+        return catalog.version
 
 
 class Place:

@@ -171,9 +171,10 @@ class Server:
         self._check_away()
         self.logs.setdefault((task, attempt), []).append((chunk, first, lines))
 
-    async def publish(self, catalog: Catalog) -> None:
+    async def publish(self, catalog: Catalog) -> str:
         self._check_away()
         self.catalog = catalog
+        return catalog.version
 
 
 def work(task: int, attempt: int = 1, *, spec: Spec = TASK, args: bytes = b"\x80", **more) -> Work:

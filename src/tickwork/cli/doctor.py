@@ -196,6 +196,11 @@ def _server(found: "Settings") -> Iterator[Check]:
         else:
             yield Check(name="server", result="ok", detail=detail)
         yield _workers(client)
+        yield from (
+            Check(name="stranded", result="warn", detail=alert.removeprefix("stranded: "), advice="tickwork versions")
+            for alert in dict.fromkeys(status.alerts)
+            if alert.startswith("stranded: ")
+        )
 
 
 def _workers(client: "Client") -> Check:

@@ -55,6 +55,7 @@ GROUPS: dict[str, tuple[Entry, ...]] = {
         Entry("status", "How the engine is.", "overview:status"),
         Entry("workflows", "The workflows that the server knows.", "overview:workflows"),
         Entry("workers", "The workers that are connected.", "overview:workers"),
+        Entry("versions", "The versions of an application, newest first.", "versions:versions"),
         Entry("replay", "Decide a journal again and compare every hash.", "replay:replay"),
     ),
 }

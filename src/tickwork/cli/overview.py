@@ -26,6 +26,7 @@ def workflows(*, to: To = TO) -> int:
 def workers(*, to: To = TO) -> int:
     """The workers that are connected."""
     from tickwork.cli.screen import console, print_json, safe, table, when
+    from tickwork.core.lanes import PIN_LABEL
     from tickwork.ports import wire
 
     with to.client() as client:
@@ -34,11 +35,13 @@ def workers(*, to: To = TO) -> int:
         print_json(wire.Workers(workers=found))
         return Exit.OK
     rows = [
-        (safe(one.id), safe(", ".join(one.queues)), safe(", ".join(f"{k}={v}" for k, v in sorted(one.labels.items()))),
+        (safe(one.id), safe(", ".join(one.queues)),
+         safe(", ".join(f"{k}={v}" for k, v in sorted(one.labels.items()) if k != PIN_LABEL)),
+         safe(one.version) + (" [yellow]not the latest[/]" if one.latest is False else ""),
          f"{one.running}/{one.credit}", when(one.last_heard_at), safe(one.host), str(one.pid or "-"))
         for one in found
     ]  # fmt: skip
-    console().print(table(("worker", "queues", "labels", ">running", "heard", "host", ">pid"), rows))
+    console().print(table(("worker", "queues", "labels", "version", ">running", "heard", "host", ">pid"), rows))
     return Exit.OK
 
 

@@ -62,6 +62,11 @@ def worker(
 
     def ready(agent: "Agent") -> None:
         _say(f"tickwork worker {agent.name}: serves {app or 'requests'} for {found.address}")
+        if agent.version and agent.latest and agent.version != agent.latest:
+            _say(
+                f"warning: this is version {agent.version} of {agent.application}, the latest is {agent.latest}: "
+                f"schedules and new runs follow that one. To change it: tickwork versions set-latest {agent.version}"
+            )
 
     found = settings({"worker": name, "url": url}, hands.flags())
     run_loop(work(found, app, ready=ready))

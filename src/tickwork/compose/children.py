@@ -135,6 +135,9 @@ class ChildWorker:
         own.update({f"{PREFIX}{name.upper()}": str(values[name]) for name in TOLD})
         # Such a worker serves one person on one machine: requests may stay on it.
         own[f"{PREFIX}ALLOW_NETWORKS"] = ",".join((*LOOPBACK, *names(self._settings.allow_networks)))
+        own[f"{PREFIX}APP_LATEST"] = "true"  # the code that is being written is the latest, also where it is undone
+        if self._settings.app_version:
+            own[f"{PREFIX}APP_VERSION"] = self._settings.app_version
         own[PARENT] = str(os.getpid())
         if os.environ.get("TICKWORK_DEBUG"):
             own["TICKWORK_DEBUG"] = os.environ["TICKWORK_DEBUG"]

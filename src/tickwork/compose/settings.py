@@ -33,6 +33,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     worker: str = ""  # a worker's name; "": made from host and process
     queues: str = "default"  # comma-separated
     labels: str = ""  # a=b,c=d
+    app_version: str = ""  # of a worker's application; "": a hash of its code
+    app_latest: bool = False  # make that version the latest, also where it was known before
     processes: int = 0  # that run tasks; 0: as many as cores, at least two
     threads: int = 16  # for tasks that ask for a thread
     coroutines: int = 64  # asynchronous tasks at once

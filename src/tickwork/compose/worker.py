@@ -62,7 +62,7 @@ def http_executor_of(settings: Settings) -> HttpExecutor:
 
 async def work(settings: Settings, app: str, *, ready: Callable[[Agent], None]) -> None:
     """Until SIGTERM or SIGINT; a second one ends it at once."""
-    link = HttpLink(settings.address, token=settings.token)
+    link = HttpLink(settings.address, token=settings.token, latest=settings.app_latest)
     agent = Agent(
         link,
         executors_of(settings, app),
@@ -70,6 +70,7 @@ async def work(settings: Settings, app: str, *, ready: Callable[[Agent], None]) 
         ids=SystemIds(),
         name=settings.worker or f"{socket.gethostname()}-{os.getpid()}",
         profile=profile_of(settings),
+        version=settings.app_version,
     )
     loop = asyncio.get_running_loop()
     try:

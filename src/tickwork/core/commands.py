@@ -48,6 +48,7 @@ from tickwork.core.rerun import kept_steps
 from tickwork.core.steps import end_run, pause_run, resume_run, take_gate_again
 from tickwork.core.turn import Turn
 from tickwork.core.values import INLINE_BYTES_MAX, too_large
+from tickwork.core.versions import VERSION_COMMANDS, pinned
 
 WEIGHT_MAX = 100
 LIMIT_MAX = 1_000_000_000
@@ -98,6 +99,8 @@ def _submit(turn: Turn, place: int, asked: inputs.Submit) -> None:
 def _submit_on_terms(turn: Turn, place: int, asked: inputs.Submit, tenant: Tenant, terms: inputs.Terms) -> None:
     state = turn.state
     plan = _plan(tenant, asked)
+    if terms.version and pinned(tenant, asked.workflow, terms.version) != (terms.version, terms.definition):
+        raise Refused("version_changed", "this version was registered anew meanwhile; try again", path="version")
     for field in ("key", "body", "debounce"):
         _check_key(getattr(terms, field), field)
     same = _earlier(state, tenant, asked, terms)
@@ -502,6 +505,7 @@ def _clock_gap(turn: Turn, place: int, asked: inputs.ClockGap) -> None:
 
 COMMANDS: dict[type[Any], Callable[[Turn, int, Any], None]] = {
     **schedules.SCHEDULE_COMMANDS,
+    **VERSION_COMMANDS,
     **BACKFILL_COMMANDS,
     inputs.Submit: _submit,
     inputs.Cancel: _cancel,

@@ -182,6 +182,14 @@ class CatchUpChosen(_Event, frozen=True, tag=104):
     input: int
 
 
+class VersionPut(_Event, frozen=True, tag=110):
+    """A version of an application is known, or known anew; where it is the latest, its definitions are."""
+
+    input: int
+    version: int
+    timestamp_ms: int
+
+
 class BackfillBegun(_Event, frozen=True, tag=92):
     input: int
     backfill: int
@@ -511,6 +519,7 @@ Event = (
     | HolidaysPut
     | ZonesNoted
     | CatchUpChosen
+    | VersionPut
     | BackfillBegun
     | BackfillSteered
     | BackfillAsked

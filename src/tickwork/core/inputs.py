@@ -27,6 +27,7 @@ class PutDefinition(_Input, frozen=True, tag=1):
     by: str
     tenant: str
     document: bytes  # JSON
+    latest: bool = True  # False: known by its hash, for a version of an application to choose it
 
 
 class PutTenant(_Input, frozen=True, tag=2):
@@ -182,6 +183,28 @@ class ChooseCatchUp(_Input, frozen=True, tag=44):
     length_ms: int = 0  # of window and spread
 
 
+class RegisterVersion(_Input, frozen=True, tag=50):
+    """A version of an application has started: its definitions, which are put before, and its schedules."""
+
+    by: str
+    tenant: str
+    application: str
+    version: str
+    workflows: dict[str, str]  # name to hash
+    puts: list[PutSchedule]
+    latest: bool = False  # also where it is known already
+
+
+class SetLatestVersion(_Input, frozen=True, tag=51):
+    """`puts` is what that version declares, as it is kept."""
+
+    by: str
+    tenant: str
+    application: str
+    version: str
+    puts: list[PutSchedule]
+
+
 class Pause(_Input, frozen=True, tag=8):
     """Scope is run, queue, workflow, tenant, schedule or group (of schedules); a queue has no tenant."""
 
@@ -224,6 +247,7 @@ class Terms(_Input, frozen=True):
     priority: int | None = None
     definition: str = ""  # a definition's hash, where not the latest is wanted
     known: Known | None = None
+    version: str = ""  # of an application: only its workers may have the run
 
 
 class Submit(_Input, frozen=True, tag=10):
@@ -265,6 +289,7 @@ class RunRecord(_Input, frozen=True):
     queue: str = ""
     backfill: int = 0
     decided: str = ""
+    pin: str = ""
 
 
 class Resolve(_Input, frozen=True, tag=12):
@@ -410,6 +435,8 @@ Input = (
     | RunsKnown
     | NewZones
     | ChooseCatchUp
+    | RegisterVersion
+    | SetLatestVersion
     | Pause
     | Resume
     | Submit

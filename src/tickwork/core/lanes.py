@@ -30,6 +30,7 @@ LaneKey = tuple[str, str, str, int, tuple[tuple[str, str], ...], tuple[int, int,
 """Tenant, workflow, queue, priority, labels, resources, dependency."""
 
 PLAIN_RESOURCES = (1, 0, 0, 0)
+PIN_LABEL = "tickwork.version"  # of workers: what a run asks for that is pinned to a version
 
 
 OrderKey = tuple[int, str, int, int]

@@ -197,7 +197,9 @@ class Tenant(msgspec.Struct, eq=False):
     waits: "dict[tuple[str, str], dict[int, Task]]" = msgspec.field(default_factory=dict)
     budgets: "dict[str, Budget]" = msgspec.field(default_factory=dict)
     schedules: "Names[Schedule]" = msgspec.field(default_factory=Names)
+    owned: "dict[str, dict[str, Schedule]]" = msgspec.field(default_factory=dict)  # by application and name
     groups: "dict[str, Group]" = msgspec.field(default_factory=dict)
+    applications: "dict[str, dict[str, AppVersion]]" = msgspec.field(default_factory=dict)
     holidays: dict[str, frozenset[str]] = msgspec.field(default_factory=dict)
     lanes: dict[Step, Lane] = msgspec.field(default_factory=dict)  # finds the lane of a node quickly
 
@@ -286,6 +288,7 @@ class Run(msgspec.Struct, gc=False, eq=False):
     queue: str = ""  # of its schedule, for nodes that name none
     backfill: int = 0  # whose run this is
     decided: str = ""  # why then, of a governed schedule: the Governor's source
+    pin: str = ""  # `application@version` of the workers that may have it; "": any
     sla_at: int = 0  # tick of the next point of its service level
     sla_next: int = 0  # which of the plan's points that is
     fanning: "dict[int, Task] | None" = None  # maps, repeats and child workflows in progress, by node
@@ -400,6 +403,25 @@ class Schedule(msgspec.Struct, gc=False, eq=False):
     ended: int = 0  # state of the last governed run, until the Governor has heard of it
     begun_ms: int = 0  # when that run began
     broken: str = ""
+
+    @property
+    def is_plain(self) -> bool:
+        """Nothing but its next time says when it wants to be looked at; so it is with most."""
+        return not (
+            self.paused or self.archived or self.buffer or self.late is not None or self.governing is not None
+            or self.terms.group or self.terms.pause_after
+        )  # fmt: skip
+
+
+class AppVersion(msgspec.Struct, eq=False):
+    """A version of an application's code, and what it declares."""
+
+    number: int
+    name: str
+    timestamp_ms: int  # the highest is the latest
+    created_ms: int
+    workflows: dict[str, str] = msgspec.field(default_factory=dict)  # name to hash
+    declared: bytes | None = b"\x90"  # its schedules; None: no longer kept
 
 
 class Group(msgspec.Struct, eq=False):

@@ -17,7 +17,7 @@ from tickwork.core.events import (
     SchedulePaused,
     ScheduleResumed,
 )
-from tickwork.core.evolve.schedules import is_held, may_unbuffer, must_pause
+from tickwork.core.evolve.schedules import is_held, may_unbuffer, must_pause, occurrence_id
 from tickwork.core.governing import first_course, next_decision
 from tickwork.core.lifecycle import RunTrigger
 from tickwork.core.model import Schedule, State
@@ -29,11 +29,6 @@ from tickwork.core.turn import Turn
 
 RUNS_PER_LOOK = 100
 PASSED_PER_LOOK = 5_000
-
-
-def occurrence_id(name: str, due_ms: int) -> str:
-    """The id of a run is the schedule's name and the nominal time in UTC, so nobody can begin it twice."""
-    return f"sched-{name}-{instant_text(due_ms)}"
 
 
 def look(turn: Turn, number: int) -> None:
@@ -85,7 +80,7 @@ def take_one(turn: Turn, schedule: Schedule, *, hurried: bool = False) -> bool:
             if late.spread_ms:
                 start_ms = late.base_ms + late.run * late.spread_ms // late.runs
                 start_at = max(turn.state.settings.clock.tick_at(start_ms), turn.state.tick + 1)
-            _run(turn, schedule, _after(schedule, schedule.next_ms), start_at)
+            _run(turn, schedule, _after(turn.state, schedule, schedule.next_ms), start_at)
     elif schedule.next_ms and schedule.next_ms + (0 if hurried else schedule.wait_ms) <= now_ms:
         _take_due(turn, schedule)
     else:
@@ -102,7 +97,7 @@ def _take_due(turn: Turn, schedule: Schedule) -> None:
     if due_ms < schedule.resumed_ms:
         _decide_about_pause(turn, schedule, schedule.rhythm)
         return
-    after_ms = _after(schedule, due_ms)
+    after_ms = _after(turn.state, schedule, due_ms)
     late = now_ms - due_ms - schedule.wait_ms > schedule.terms.grace_ms or 0 < after_ms <= now_ms
     if late:
         _decide_about_late(turn, schedule, schedule.rhythm)
@@ -191,7 +186,7 @@ def _pass(turn: Turn, schedule: Schedule, before_ms: int, fate: int, cause: str)
     count = 0
     while after_ms and after_ms < before_ms and count < PASSED_PER_LOOK:
         to_ms, count = after_ms, count + 1
-        after_ms = _after(schedule, after_ms)
+        after_ms = _after(turn.state, schedule, after_ms)
     turn.emit(
         OccurrencesPassed(schedule.number, from_ms, to_ms, count, fate, cause, after_ms, wait_ms(schedule, after_ms))
     )
@@ -239,8 +234,8 @@ def _warn(turn: Turn, schedule: Schedule, cause: str) -> None:
     turn.effects.append(Alert("occurrence_missed", schedule.tenant.id, schedule.name, cause))
 
 
-def _after(schedule: Schedule, due_ms: int) -> int:
-    return 0 if schedule.rhythm is None else schedule.rhythm.next_ms(due_ms) or 0
+def _after(state: State, schedule: Schedule, due_ms: int) -> int:
+    return 0 if schedule.rhythm is None else state.parts.next_ms(schedule.rhythm, due_ms) or 0
 
 
 def wait_ms(schedule: Schedule, due_ms: int) -> int:

@@ -8,12 +8,13 @@ from collections.abc import Iterable
 
 import msgspec
 
-from tickwork.core.evolve.schedules import join_group, set_rhythm
+from tickwork.core.evolve.schedules import join, set_rhythm
 from tickwork.core.evolve.upkeep import set_timer
 from tickwork.core.governor import Course, Decision
 from tickwork.core.model import Backfill, Schedule, State, Timer
 from tickwork.core.schedule import Advice, Governing, Late, Range, Terms
 from tickwork.core.values import Value
+from tickwork.core.wheel import mark_of
 from tickwork.core.when import When
 
 
@@ -116,18 +117,19 @@ def _more(one: Schedule) -> ScheduleMore | None:
     )  # fmt: skip
 
 
-def add_schedules(state: State, rows: Iterable[bytes]) -> None:
-    """Tenants and their holidays are there already."""
+def add_schedules(state: State, rows: Iterable[bytes], timers: list[int]) -> None:
+    """Tenants and their holidays are there already. Their timers are set with those of all other rows."""
     for data in rows:
-        _add(state, _decode(data))
+        _add(state, _decode(data), timers)
 
 
-def _add(state: State, row: LiveSchedule) -> None:
+def _add(state: State, row: LiveSchedule, timers: list[int]) -> None:
     tenant = state.tenants[row.tenant]
     terms = state.terms.setdefault(row.terms, row.terms)
+    parts = state.parts
     one = Schedule(
-        row.number, tenant, row.name, row.workflow, state.parts.keep(row.when, lambda: row.when), None, terms,
-        row.inputs, row.context, row.by, row.owner, row.description, row.made_ms, row.version, row.next_ms,
+        row.number, tenant, row.name, parts.one(row.workflow), parts.when(row.when), None, terms, row.inputs,
+        row.context, parts.one(row.by), parts.one(row.owner), row.description, row.made_ms, row.version, row.next_ms,
         row.wait_ms, row.due, row.fired, row.last_fired_ms, row.last_success_ms, row.failures,
     )  # fmt: skip
     one.active, one.span, one.joins_ms, one.fates, one.begun_ms = (
@@ -144,9 +146,9 @@ def _add(state: State, row: LiveSchedule) -> None:
     set_rhythm(state, one)
     tenant.schedules.add(one.name, one)
     state.schedules.add(one.number, one)
-    join_group(one)
+    join(one)
     if one.due:
-        set_timer(state, Timer.SCHEDULE, one.number, one.due)
+        timers.append(mark_of(one.due, Timer.SCHEDULE, one.number))
 
 
 def backfill_row(one: Backfill) -> LiveBackfill:

@@ -5,6 +5,7 @@ that was due under its old terms has its fate: so no edit can lose an occurrence
 """
 
 from collections.abc import Callable, Mapping
+from operator import attrgetter
 from typing import Any
 
 import msgspec
@@ -70,23 +71,35 @@ def _put(turn: Turn, place: int, asked: ask.PutSchedule) -> None:
 def _apply(turn: Turn, place: int, asked: ask.ApplySchedules) -> None:
     state = turn.state
     tenant = tenant_of(state, asked.tenant)
-    names = [put.schedule for put in asked.puts]
-    if len(set(names)) < len(names):
+    rhythms = check_set(state, asked.tenant, asked.owner, asked.puts, tenant.plans)
+    apply_set(turn, place, asked.tenant, asked.owner, asked.puts, rhythms)
+    answer(turn, place, "")
+
+
+def check_set(
+    state: State, tenant: str, owner: str, puts: list[ask.PutSchedule], plans: Mapping[str, Plan]
+) -> list[Rhythm]:
+    """Raises `Refused` for a set that cannot be applied as a whole."""
+    if len({put.schedule for put in puts}) < len(puts):
         raise Refused("bad_schedule", "a set names each schedule once", path="schedules")
-    if any(put.tenant != asked.tenant or put.owner != asked.owner for put in asked.puts):
+    if any(put.tenant != tenant or put.owner != owner for put in puts):
         raise Refused("bad_schedule", "a set has one tenant and one owner", path="schedules")
-    rhythms = [check_put(state, put) for put in asked.puts]
-    kept = frozenset(names)
-    gone = [
-        schedule for _, schedule in tenant.schedules.items()
-        if schedule.owner == asked.owner and schedule.name not in kept
-    ]  # fmt: skip
-    for schedule in gone:
+    return [check_put(state, put, plans=plans) for put in puts]
+
+
+def apply_set(
+    turn: Turn, place: int, tenant_id: str, owner: str, puts: list[ask.PutSchedule], rhythms: list[Rhythm]
+) -> None:
+    """What the owner had and the set lacks goes, what is there just so stays as it is."""
+    tenant = turn.state.tenants[tenant_id]
+    kept = frozenset(put.schedule for put in puts)
+    every = tenant.owned.get(owner, {}) if owner else dict(tenant.schedules.items())
+    gone = [schedule for name, schedule in every.items() if schedule.owner == owner and name not in kept]
+    for schedule in sorted(gone, key=attrgetter("name")):
         _emit_removed(turn, place, schedule)
-    for item, (put, rhythm) in enumerate(zip(asked.puts, rhythms, strict=True)):
+    for item, (put, rhythm) in enumerate(zip(puts, rhythms, strict=True)):
         if not is_same(tenant.schedules.get(put.schedule), put):
             _emit_put(turn, place, put, rhythm, item)
-    answer(turn, place, "")
 
 
 def is_same(schedule: Schedule | None, put: ask.PutSchedule) -> bool:

@@ -17,7 +17,20 @@ from tickwork.core.errors import Corrupt
 from tickwork.core.evolve.setup import join_stations
 from tickwork.core.evolve.upkeep import held_at, label_gauge, make_lane, set_timer, station_of, workflow_gauge
 from tickwork.core.lanes import Gauge, Shed
-from tickwork.core.model import Budget, Gate, Group, Policy, Queue, Settings, State, Task, Tenant, Timer, Worker
+from tickwork.core.model import (
+    AppVersion,
+    Budget,
+    Gate,
+    Group,
+    Policy,
+    Queue,
+    Settings,
+    State,
+    Task,
+    Tenant,
+    Timer,
+    Worker,
+)
 from tickwork.core.plan import plan_of
 from tickwork.core.rows import Found, add_runs, add_tasks, encode_run, encode_task, settle
 from tickwork.core.schedule import Choice
@@ -136,7 +149,25 @@ def _tenant_row(tenant: Tenant) -> Row:
         "budgets": [(name, budget.booked_ms) for name, budget in _sorted(tenant.budgets)],
         "groups": [(name, group.reason) for name, group in _sorted(tenant.groups) if group.paused],
         "holidays": [(name, sorted(dates)) for name, dates in _sorted(tenant.holidays)],
+        "applications": [_application_row(*pair) for pair in _sorted(tenant.applications)],
     }
+
+
+def _application_row(name: str, versions: dict[str, AppVersion]) -> Row:
+    """What versions declare is written once, however many declare the same."""
+    declared = sorted({one.declared for one in versions.values() if one.declared is not None})
+    place = {data: number for number, data in enumerate(declared)}
+    return {
+        "name": name,
+        "declared": declared,
+        "versions": [
+            (
+                one.number, one.name, one.timestamp_ms, one.created_ms, one.workflows,
+                -1 if one.declared is None else place[one.declared],
+            )
+            for _, one in _sorted(versions)
+        ],
+    }  # fmt: skip
 
 
 # ---- restore
@@ -170,7 +201,7 @@ def _restore(header: Header, pieces: Snapshot, zones: Zones) -> State:
         _restore_lane(state, lane)
     for worker in header.workers:
         _restore_worker(state, worker)
-    add_schedules(state, pieces.schedules)
+    add_schedules(state, pieces.schedules, found.timers)
     for backfill in header.backfills:
         add_backfill(state, backfill)
     add_runs(state, pieces.runs, found)
@@ -237,6 +268,12 @@ def _restore_tenant(state: State, row: Row) -> None:
     tenant.gates = {_tuple(key): Gate(key[1], limit, holding) for key, limit, holding, _ in row["gates"]}
     tenant.groups = {name: Group(name, paused=True, reason=reason) for name, reason in row["groups"]}
     tenant.holidays = {name: frozenset(dates) for name, dates in row["holidays"]}
+    for application in row.get("applications", ()):
+        declared = application["declared"]
+        tenant.applications[application["name"]] = {
+            name: AppVersion(number, name, at_ms, made_ms, workflows, None if place < 0 else declared[place])
+            for number, name, at_ms, made_ms, workflows, place in application["versions"]
+        }
     state.tenants[tenant.id] = tenant
 
 

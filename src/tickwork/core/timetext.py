@@ -6,6 +6,7 @@ zone, so nobody has to guess. Everything is integer arithmetic.
 
 import re
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 
 from tickwork.core.errors import Refused
 
@@ -83,6 +84,7 @@ def instant_ms(value: object, *, path: str) -> int:
     return _in_calendar(result - offset_minutes * MINUTE_MS, path)
 
 
+@lru_cache(256)  # what is due is due at the same few instants
 def instant_text(at_ms: int) -> str:
     """UTC, with a fraction only where there is one: `2026-01-02T03:04:05Z`."""
     _in_calendar(at_ms, "")

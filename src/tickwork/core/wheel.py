@@ -27,6 +27,7 @@ SLOT_BITS = 8
 SLOTS, SLOT_MASK = 1 << SLOT_BITS, (1 << SLOT_BITS) - 1
 # Where each level's digit starts in the mark. What is left below the last one is four marks: it never splits.
 SHIFTS = tuple(range(DUE_BITS + KEY_BITS - SLOT_BITS, 0, -SLOT_BITS))
+REST = {shift: SHIFTS[level:] for level, shift in enumerate(SHIFTS)}  # this level and those below it
 BUCKET_MAX = 128  # marks
 FRONT_MAX = 512
 
@@ -64,10 +65,12 @@ class _Node:
 class Wheel:
     """An owner's key is `number << 5 | kind`; it must know a timer's due tick to cancel it."""
 
-    __slots__ = ("_front", "_front_end", "_root", "_size")
+    __slots__ = ("_front", "_front_end", "_near", "_near_mark", "_near_shift", "_root", "_size")
 
     def __init__(self) -> None:
         self._root = _Node()
+        # Where the last timer went: the next one is likely to go there too. An empty node may be no part of the trie.
+        self._near, self._near_mark, self._near_shift = self._root, 0, SHIFTS[0]
         self._front: list[int] = []  # sorted; every mark below _front_end is here, all others are in the trie
         self._front_end = 0
         self._size = 0
@@ -100,7 +103,8 @@ class Wheel:
         """Many timers at once, each as its `mark_of`: a third of the time that inserting two million of them takes."""
         every = sorted([*marks, *self._front, *_marks(self._root)])
         self._front, self._front_end = [], 0
-        self._root = _node_of(every, 0, 0, len(every))
+        self._root = self._near = _node_of(every, 0, 0, len(every))
+        self._near_mark, self._near_shift = 0, SHIFTS[0]
         self._size = len(every)
 
     def next_due(self) -> int | None:
@@ -133,15 +137,19 @@ class Wheel:
             del front[FRONT_MAX // 2 :]
 
     def _insert_in_trie(self, mark: int) -> None:
-        node = self._root
-        for shift in SHIFTS:
+        node, shifts = self._root, SHIFTS
+        near, prefix = self._near, self._near_shift + SLOT_BITS
+        if near.occupied and mark >> prefix == self._near_mark >> prefix:
+            node, shifts = near, REST[self._near_shift]
+        for shift in shifts:
             slot = mark >> shift & SLOT_MASK
             child = node.slots[slot]
-            if isinstance(child, _Node):
+            if type(child) is _Node:
                 node = child
                 continue
             if node.put(slot, mark) > BUCKET_MAX and shift > SLOT_BITS:
                 node.split(slot, shift - SLOT_BITS)
+            self._near, self._near_mark, self._near_shift = node, mark, shift
             return
 
     def _cancel_in_trie(self, mark: int) -> None:

@@ -52,21 +52,43 @@ class When(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     def has_calendar(self) -> bool:
         return bool(self.include or self.exclude or self.business_days or self.holidays)
 
+    @property
+    def is_bare(self) -> bool:
+        """Nothing but a cron expression with its zone."""
+        return self.cron is not None and not self.has_calendar and self.start_ms is None and self.end_ms is None
+
 
 class Parts:
     """Compiled parts by their value, so that a million equal schedules hold one. For one owner, and never trimmed:
     drop it when the zones or many schedules change."""
 
-    __slots__ = ("_kept",)
+    __slots__ = ("_asked", "_kept", "_told_ms")
 
     def __init__(self) -> None:
         self._kept: dict[object, object] = {}
+        self._asked: tuple[Rhythm | None, int] = (None, 0)
+        self._told_ms: int | None = None
 
     def keep(self, key: object, make: Callable[[], Part]) -> Part:
         found = self._kept.get(key)
         if found is None:
             found = self._kept[key] = make()
         return cast("Part", found)
+
+    def one(self, value: Part) -> Part:
+        """The first of all values that equal this one."""
+        return cast("Part", self._kept.setdefault(value, value))
+
+    def next_ms(self, rhythm: Rhythm, after_ms: int) -> int | None:
+        """As the rhythm tells it. Many of one rhythm are due together, and ask for the same."""
+        asked = self._asked
+        if asked[0] is not rhythm or asked[1] != after_ms:
+            self._asked, self._told_ms = (rhythm, after_ms), rhythm.next_ms(after_ms)
+        return self._told_ms
+
+    def when(self, when: "When") -> "When":
+        """The one that stands for all equal ones, where many are likely to be: few share an anchor or a date."""
+        return self.one(when) if when.is_bare else when
 
     def __len__(self) -> int:
         return len(self._kept)
@@ -82,8 +104,16 @@ def compile_when(
     parts: Parts | None = None,
 ) -> Rhythm:
     """The due times of a schedule. `seed` decides what `H` stands for: the same one, the same times."""
-    at = f"{path}." if path else ""
     parts = Parts() if parts is None else parts
+    if when.is_bare and "H" not in (when.cron or "").upper():
+        return parts.keep(("rhythm", when), lambda: _compile(when, zones, holidays, seed, path, parts))
+    return _compile(when, zones, holidays, seed, path, parts)
+
+
+def _compile(
+    when: When, zones: Zones, holidays: Mapping[str, frozenset[str]], seed: str, path: str, parts: Parts
+) -> Rhythm:
+    at = f"{path}." if path else ""
     _check(when, at)
     zone = zones.get(when.zone, path=f"{at}zone")
     if when.at_ms is not None:

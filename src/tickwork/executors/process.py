@@ -107,7 +107,7 @@ class ProcessExecutor:
             del self._pools["process"]
             await first.close(grace_s=0)
         handlers = tuple(name for name, _ in ready.handlers)
-        return Catalog(ready.documents, ready.schedules, handlers, ready.application)
+        return Catalog(ready.documents, ready.schedules, handlers, ready.application, ready.version)
 
     def _pool(self, mode: str, processes: int | None = None) -> Pool:
         pool = self._pools.get(mode)

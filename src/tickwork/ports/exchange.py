@@ -173,6 +173,7 @@ class Catalog(msgspec.Struct, frozen=True):
     schedules: tuple[Timetable, ...] = ()
     handlers: tuple[str, ...] = ()
     application: str = ""  # its name: what it declared before and does not any more ends. "": nobody's
+    version: str = ""  # of its code
 
 
 @contextmanager
@@ -204,8 +205,8 @@ class Link(Protocol):
     async def log(self, task: int, attempt: int, chunk: int, first: int, lines: bytes) -> None:
         """One piece of a log. `lines` are JSON lines; repeating a chunk changes nothing."""
 
-    async def publish(self, catalog: "Catalog") -> None:
-        """What this worker's application declares."""
+    async def publish(self, catalog: "Catalog") -> str:
+        """What this worker's application declares. Returns the latest version of it; "": there is none."""
 
 
 encoder = msgspec.msgpack.Encoder()

@@ -66,6 +66,7 @@ class Ready(_Message, frozen=True, tag=21):
     documents: tuple[bytes, ...] = ()
     schedules: tuple[Timetable, ...] = ()
     application: str = ""
+    version: str = ""
 
 
 class Unfit(_Message, frozen=True, tag=22):

@@ -134,6 +134,23 @@ class WorkflowDetail(Workflow, frozen=True, kw_only=True):
 
 class Workflows(_Model, frozen=True, kw_only=True):
     workflows: tuple[Workflow, ...]
+    latest_version: str = ""  # of the application that was published
+
+
+class AppVersion(_Model, frozen=True, kw_only=True):
+    application: str
+    version_id: int
+    version_name: str
+    version_timestamp: str  # the highest is the latest
+    created_at: str
+    latest: bool = False
+    workers: int = 0  # that have it now
+    stranded: int = 0  # ready tasks that are pinned to it while no worker has it
+    kept: bool = True  # what it declares is still known, so that it can be set latest
+
+
+class AppVersions(_Model, frozen=True, kw_only=True):
+    versions: tuple[AppVersion, ...]  # newest first
 
 
 class Fates(_Model, frozen=True, kw_only=True):
@@ -401,6 +418,9 @@ class Worker(_Model, frozen=True, kw_only=True):
     last_heard_at: str | None = None
     host: str = ""
     pid: int = 0
+    application: str = ""
+    version: str = ""  # of its application
+    latest: bool | None = None  # None: its application has no versions
 
 
 class Workers(_Model, frozen=True, kw_only=True):
@@ -499,6 +519,7 @@ class Submission(_Request, frozen=True, kw_only=True):
     debounce: str = ""
     priority: int | None = None
     definition: str = ""  # hash of another version than the latest
+    version: str = ""  # of its application, as `version` or `application@version`: only workers of it run it
 
 
 class Batch(_Request, frozen=True, kw_only=True):
@@ -654,6 +675,11 @@ class HolidaysRequest(_Request, frozen=True, kw_only=True):
     dates: tuple[str, ...]
 
 
+class LatestRequest(_Request, frozen=True, kw_only=True):
+    version: str
+    application: str = ""  # "": the only one there is
+
+
 class QueueRequest(_Request, frozen=True, kw_only=True):
     limit: int | None = None
     rate: int | None = None  # starts
@@ -667,3 +693,5 @@ class Publication(_Request, frozen=True, kw_only=True):
     documents: tuple[Any, ...] = ()
     schedules: dict[str, ScheduleRequest] = {}
     application: str = ""  # whose schedules these are; those it no longer declares end. "": nobody's
+    version: str = ""  # of the application; one that is known and not the latest moves nothing
+    latest: bool = False  # make it the latest all the same

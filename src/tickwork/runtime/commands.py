@@ -29,12 +29,13 @@ from tickwork.runtime.endpointwords import PREFIX
 from tickwork.runtime.facts import record_of
 from tickwork.runtime.ground import TENANT
 from tickwork.runtime.schedules import new_ones
+from tickwork.runtime.versions import Versions, registration
 from tickwork.runtime.words import instant
 
 INPUT_BYTES_MAX = 16 * 1024 * 1024
 
 
-class Commands(Endpoints):
+class Commands(Endpoints, Versions):
     async def submit(
         self, submissions: Sequence[wire.Submission], *, by: str, tenant: str = TENANT
     ) -> list[wire.Submitted | wire.Rejected]:
@@ -63,7 +64,7 @@ class Commands(Endpoints):
     async def _submission(
         self, submission: wire.Submission, by: str, tenant: str, payloads: list[Payload]
     ) -> ask.Submit:
-        submission = self._timed(submission, tenant)
+        submission = self._timed(self._pinned(submission, tenant), tenant)
         inputs: Value = None
         if submission.inputs:
             data = packed(submission.inputs, "inputs")
@@ -83,6 +84,7 @@ class Commands(Endpoints):
             debounce=submission.debounce,
             priority=submission.priority,
             definition=submission.definition,
+            version=submission.version,
         )
         return ask.Submit(by, tenant, run_id, submission.workflow, inputs, terms)
 
@@ -123,7 +125,12 @@ class Commands(Endpoints):
         owner = self._tenant(tenant)
         queues = sorted({queue for plan in plans for queue in _queues(plan)} - set(self.state.queues))
         asked: list[ask.Input] = [ask.PutQueue(by, queue) for queue in queues]
+        versioned = bool(publication.application and publication.version)
         for plan, document in zip(plans, documents, strict=True):
+            if versioned:
+                if plan.hash not in owner.versions:
+                    asked.append(ask.PutDefinition(by, tenant, document, False))
+                continue
             latest = owner.plans.get(plan.name)
             if latest is None or latest.hash != plan.hash:
                 asked.append(ask.PutDefinition(by, tenant, document))
@@ -132,7 +139,10 @@ class Commands(Endpoints):
             whole = self._set_of(
                 publication.application, publication.schedules, known, by=by, tenant=tenant, queues=frozenset(queues)
             )
-            asked += [whole] if publication.application else new_ones(owner, whole)
+            if versioned:
+                asked.append(registration(publication, plans, whole))
+            else:
+                asked += [whole] if publication.application else new_ones(owner, whole)
         for one in asked:
             check_writable(one)
         if asked:
@@ -223,6 +233,7 @@ def _has_terms(submission: wire.Submission) -> bool:
         or submission.debounce
         or submission.priority is not None
         or submission.definition
+        or submission.version
     )
 
 

@@ -15,7 +15,7 @@ import msgspec
 from tickwork.core import inputs as ask
 from tickwork.core.effects import Alert, FindRuns, Keep, LookUp, Stop
 from tickwork.core.errors import TickworkError
-from tickwork.core.events import RunSpawned
+from tickwork.core.events import RunSpawned, WorkerGone
 from tickwork.core.lifecycle import Phase
 from tickwork.core.model import Clock as LogicalClock
 from tickwork.core.model import Settings
@@ -31,11 +31,14 @@ from tickwork.runtime.patience import patiently
 from tickwork.runtime.recovery import recover
 from tickwork.runtime.timekeeper import Timekeeper
 from tickwork.runtime.vault import ARGUMENTS_STEP, decode_value
+from tickwork.runtime.versions import stranded_words
 
 TIDY_S = 5.0
 
 
 class Engine(Commands):
+    _stranded: frozenset[str] = frozenset()
+
     async def start(self) -> None:
         """Own the partition, rebuild its machine, and begin to tick."""
         await self._store.open()
@@ -139,10 +142,20 @@ class Engine(Commands):
                 case _:
                     pass
         for event in decided.events:
+            if type(event) is WorkerGone:
+                self._report_stranded()
             if type(event) is RunSpawned and isinstance(event.inputs, Ref):
                 self._keep_arguments(event.task, event.child)
         if self._watchers:
             self._wake_watchers(decided)
+
+    def _report_stranded(self) -> None:
+        """Each version once, until a worker of it has come and gone again."""
+        words = stranded_words(self.state)
+        for one in words:
+            if one not in self._stranded:
+                self._alarm("stranded", one.removeprefix("stranded: "))
+        self._stranded = frozenset(words)
 
     async def _look_up(self, effect: LookUp) -> None:
         row = self._live.books.find_cached(effect.key)

@@ -188,6 +188,7 @@ class Partition:
                     break
                 if self._inbox or self._timer_due():
                     await self._tick()
+                    await asyncio.sleep(0)  # what is decided goes to the store while the next tick is
                 self._close_window()
         except Exception as error:
             self._fail(error)

@@ -12,6 +12,7 @@ import msgspec
 
 from tickwork.core.errors import Refused
 from tickwork.core.explain import WhyNot, why_not
+from tickwork.core.lanes import PIN_LABEL
 from tickwork.core.machine import Machine
 from tickwork.core.model import Run, Settings
 from tickwork.core.story import Story, Teller
@@ -26,6 +27,7 @@ from tickwork.runtime.ground import PARTITION, TENANT, Ground
 from tickwork.runtime.partition import Decided
 from tickwork.runtime.recovery import settings_of
 from tickwork.runtime.vault import decode_value
+from tickwork.runtime.versions import latest_name, stranded_words
 from tickwork.runtime.words import STATE_NUMBERS, instant_or_none
 from tickwork.version import VERSION
 
@@ -152,7 +154,7 @@ class Questions(Ground):
             running=len(live.books.open),
             workers=len(state.workers),
             runs={state: count for state, count in ended.items() if count},
-            alerts=tuple(f"{alarm.kind}: {alarm.text}" for alarm in self.alarms),
+            alerts=(*(f"{alarm.kind}: {alarm.text}" for alarm in self.alarms), *stranded_words(self.state)),
             accepting=self.accepting,
             schedules=len(ledger),
             schedules_late=len(ledger.late),
@@ -180,6 +182,8 @@ class Questions(Ground):
             seat = self.floor.seats.get(worker.id)
             heard_ms = now_ms - (mono_ms - seat.heard_ms) if seat is not None else 0
             profile = seat.profile if seat is not None else None
+            application, _, version = worker.labels.get(PIN_LABEL, "").rpartition("@")
+            latest = latest_name(self.state.tenants.get(TENANT), application)
             found.append(
                 wire.Worker(
                     id=worker.id,
@@ -190,6 +194,9 @@ class Questions(Ground):
                     last_heard_at=instant_or_none(heard_ms),
                     host=profile.host if profile is not None else "",
                     pid=profile.pid if profile is not None else 0,
+                    application=application,
+                    version=version,
+                    latest=version == latest if latest else None,
                 )
             )
         return found

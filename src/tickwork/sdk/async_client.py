@@ -83,6 +83,7 @@ class AsyncClient(AsyncSchedules, AsyncEndpoints):
         delay: str | timedelta | None = None,
         start_at: datetime | str | None = None,
         priority: int | None = None,
+        version: str = "",
         **values: Any,
     ) -> Handle[R]:
         """Starts a run; durable when it returns. Inputs by name, or as one mapping; they are checked first.
@@ -90,7 +91,7 @@ class AsyncClient(AsyncSchedules, AsyncEndpoints):
         The same `key` gives the same run for 24 hours.
         """
         wanted = calls.submission(
-            workflow, inputs, values, key=key, id=id, delay=delay, start_at=start_at, priority=priority
+            workflow, inputs, values, key=key, id=id, delay=delay, start_at=start_at, priority=priority, version=version
         )
         answer = await self._ask(calls.submit(wanted))
         return Handle(answer.id, answer.duplicate, None if isinstance(workflow, str) else workflow)
@@ -248,6 +249,18 @@ class AsyncClient(AsyncSchedules, AsyncEndpoints):
     async def workflow(self, name: str) -> wire.WorkflowDetail:
         """One workflow with its document."""
         return await self._ask(calls.workflow(name))
+
+    async def list_application_versions(self, application: str = "") -> Sequence[wire.AppVersion]:
+        """The versions of all applications or of one, newest first."""
+        return await self._ask(calls.versions(application))
+
+    async def latest_application_version(self, application: str = "") -> wire.AppVersion:
+        """The one that scheduled and new runs go to. `application` may be left out where there is only one."""
+        return await self._ask(calls.latest_version(application))
+
+    async def set_latest_application_version(self, version: str, *, application: str = "") -> wire.AppVersion:
+        """Makes a version the latest: its definitions and schedules are the application's from now on."""
+        return await self._ask(calls.set_latest_version(version, application))
 
     async def workers(self) -> Sequence[wire.Worker]:
         """The workers that the server knows."""

@@ -129,6 +129,7 @@ def submission(
     delay: str | timedelta | None = None,
     start_at: datetime | str | None = None,
     priority: int | None = None,
+    version: str = "",
 ) -> wire.Submission:
     """Checked against the workflow's signature where it is at hand. Raises `Refused`."""
     if delay is not None and start_at is not None:
@@ -145,6 +146,7 @@ def submission(
         start_at=start,
         delay_ms=None if delay is None else duration(delay, path="delay"),
         priority=priority,
+        version=version,
     )
 
 
@@ -259,6 +261,23 @@ def publish(catalog: Catalog) -> Ask[None]:
         application=catalog.application,
     )
     return Ask("PUT", "/v1/workflows", None, body=_encode(wanted))
+
+
+def versions(application: str) -> Ask[list[wire.AppVersion]]:
+    return Ask("GET", _versions("", application), ("versions", wire.AppVersion))
+
+
+def latest_version(application: str) -> Ask[wire.AppVersion]:
+    return Ask("GET", _versions("/latest", application), wire.AppVersion)
+
+
+def set_latest_version(version: str, application: str) -> Ask[wire.AppVersion]:
+    wanted = wire.LatestRequest(version=version, application=application)
+    return Ask("PUT", "/v1/versions/latest", wire.AppVersion, body=_encode(wanted))
+
+
+def _versions(part: str, application: str) -> str:
+    return f"/v1/versions{part}" + (f"?application={quote(application, safe='')}" if application else "")
 
 
 def workers() -> Ask[list[wire.Worker]]:

@@ -319,7 +319,7 @@ class _Loop:
 def ready(app: App) -> Ready:
     catalog = app.catalog()
     modes = tuple((name, mode_of(handler)) for name, handler in sorted(app.handlers.items()))
-    return Ready(os.getpid(), modes, catalog.documents, catalog.schedules, catalog.application)
+    return Ready(os.getpid(), modes, catalog.documents, catalog.schedules, catalog.application, catalog.version)
 
 
 def mode_of(handler: Handler) -> str:

@@ -5,6 +5,8 @@ as `python app.py` would; whatever it decorates meanwhile, or holds under a name
 """
 
 import importlib.util
+import inspect
+import os
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -13,6 +15,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from tickwork.core.errors import Refused, TickworkError
+from tickwork.core.stablehash import stable_digest
 from tickwork.sdk.build import VALUE_HANDLER
 from tickwork.sdk.context import Context
 from tickwork.sdk.declared import DECLARED, INSTANCES
@@ -87,7 +90,32 @@ class App:
             schedules=tuple(table for one in workflows for table in one.timetables()),
             handlers=tuple(sorted(self.handlers)),
             application=self.name,
+            version=self.version,
         )
+
+    @property
+    def version(self) -> str:
+        """As somebody says, or a hash of everything that runs: the same code has the same one in every process."""
+        told = os.environ.get("TICKWORK_APP_VERSION", "").strip()
+        if told:
+            return told
+        documents = sorted(one.document() for one in self.workflows.values())
+        sources = [f"{name}\n{source_of(handler.function)}" for name, handler in sorted(self.handlers.items())]
+        return stable_digest(*documents, *sources)[:12]
+
+
+def source_of(function: Any) -> str:
+    """The text of a function; its compiled form where there is no text."""
+    while True:
+        inner = getattr(function, "__wrapped__", None) or getattr(function, "func", None)
+        if inner is None:
+            break
+        function = inner
+    try:
+        return inspect.getsource(function)
+    except (OSError, TypeError):
+        code = getattr(function, "__code__", None)
+        return repr(getattr(function, "__qualname__", "")) if code is None else code.co_code.hex()
 
 
 def load_app(target: str) -> App:

@@ -31,7 +31,7 @@ class Server(Protocol):
 
     async def log(self, task: int, attempt: int, chunk: int, first: int, lines: bytes) -> None: ...
 
-    async def publish(self, catalog: Catalog) -> None: ...
+    async def publish(self, catalog: Catalog) -> str: ...
 
 
 class _Request(msgspec.Struct, array_like=True):
@@ -85,8 +85,7 @@ class ServerService:
                 await self.server.log(task, attempt, chunk, first, asked.body)
                 return b""
             case "publish":
-                await self.server.publish(_catalogs.decode(asked.body))
-                return b""
+                return (await self.server.publish(_catalogs.decode(asked.body))).encode()
         raise Refused("not_found", f"there is no {asked.route}")
 
 
@@ -114,8 +113,8 @@ class SimLink:
     async def log(self, task: int, attempt: int, chunk: int, first: int, lines: bytes) -> None:
         await self._ask(_Request("log", lines, (task, attempt, chunk, first)))
 
-    async def publish(self, catalog: Catalog) -> None:
-        await self._ask(_Request("publish", encoder.encode(catalog)))
+    async def publish(self, catalog: Catalog) -> str:
+        return (await self._ask(_Request("publish", encoder.encode(catalog)))).decode()
 
     def close(self) -> None:
         for connection in self._idle:

@@ -189,9 +189,10 @@ class Node:
     async def log(self, task: int, attempt: int, chunk: int, first: int, lines: bytes) -> None:
         await self._owner().logs.append(task, attempt, chunk=chunk, first=first, data=lines)
 
-    async def publish(self, catalog: Catalog) -> None:
+    async def publish(self, catalog: Catalog) -> str:
         documents = tuple(msgspec.json.decode(document) for document in catalog.documents)
         await self._owner().publish(wire.Publication(documents=documents), by="worker")
+        return catalog.version
 
 
 class Deeds:

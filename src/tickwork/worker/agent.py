@@ -10,7 +10,10 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import NamedTuple, TypeVar
 
+import msgspec
+
 from tickwork.core.errors import Corrupt, Refused, Unavailable
+from tickwork.core.lanes import PIN_LABEL
 from tickwork.ports.artifacts import digest_of
 from tickwork.ports.clock import Clock
 from tickwork.ports.exchange import (
@@ -64,7 +67,12 @@ class Agent:
         name: str,
         profile: Profile | None = None,
         beat_ms: int = BEAT_MS,
+        version: str = "",
     ) -> None:
+        """`version` is that of the application where somebody says so; otherwise its own."""
+        self._told_version = version
+        self.application = self.version = ""
+        self.latest = ""  # version of the application, as the server knows it
         self._link, self._clock, self._beat_ms = link, clock, beat_ms
         self._executors = list(executors)
         self._by_kind: dict[str, Executor] = {}
@@ -105,7 +113,7 @@ class Agent:
         self._over = asyncio.get_running_loop().create_future()
         try:
             catalog = await self._start(self._executors)
-            await self._until_reached(lambda: self._link.publish(catalog))
+            await self._publish(catalog)
             self._pump()
             self._look_at_hoard()
             await self._over
@@ -122,13 +130,29 @@ class Agent:
             tuple(one for catalog in catalogs for one in catalog.schedules),
             tuple(one for catalog in catalogs for one in catalog.handlers),
             next((catalog.application for catalog in catalogs if catalog.application), ""),
+            next((catalog.version for catalog in catalogs if catalog.version), ""),
         )
+
+    async def _publish(self, catalog: Catalog) -> None:
+        """What the application declares, and from then on which version of it this worker has."""
+        catalog = msgspec.structs.replace(catalog, version=self._told_version or catalog.version)
+        latest = ""
+
+        async def publish() -> None:
+            nonlocal latest
+            latest = await self._link.publish(catalog)
+
+        await self._until_reached(publish)
+        self.application, self.version, self.latest = catalog.application, catalog.version, latest
+        if catalog.application and catalog.version:
+            labels = self._profile.labels | {PIN_LABEL: f"{catalog.application}@{catalog.version}"}
+            self._profile = msgspec.structs.replace(self._profile, labels=labels)
+            self._introduce = True
 
     async def replace(self, old: Executor, new: Executor) -> None:
         """New code for old: what has not begun goes to `new`, what runs ends where it is. Where `new` does not
         start, its error is raised and `old` goes on."""
-        catalog = await new.start(self)
-        await self._until_reached(lambda: self._link.publish(catalog))
+        await self._publish(await new.start(self))
         self._executors[self._executors.index(old)] = new
         self._by_kind.update(dict.fromkeys(new.kinds, new))
         for key in old.recall():

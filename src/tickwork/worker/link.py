@@ -25,7 +25,16 @@ MOVE_S = 300.0  # for a large value
 
 
 class HttpLink:
-    def __init__(self, server: str, *, token: str = "", transport: httpx2.AsyncBaseTransport | None = None) -> None:
+    def __init__(
+        self,
+        server: str,
+        *,
+        token: str = "",
+        latest: bool = False,
+        transport: httpx2.AsyncBaseTransport | None = None,
+    ) -> None:
+        """`latest`: what is published becomes the latest version, also where it was known before."""
+        self._latest = latest
         self._client = httpx2.AsyncClient(
             base_url=server.rstrip("/"),
             headers={"authorization": f"Bearer {token}"} if token else {},
@@ -72,12 +81,13 @@ class HttpLink:
         path = f"/v1/tasks/{task}/attempts/{attempt}/logs?chunk={chunk}&first={first}"
         await self._ask("POST", path, content=lines, headers=LINES)
 
-    async def publish(self, catalog: Catalog) -> None:
+    async def publish(self, catalog: Catalog) -> str:
         if not catalog.documents and not catalog.schedules and not catalog.application:
-            return
-        data = msgspec.json.encode(publication(catalog))
+            return ""
+        data = msgspec.json.encode(publication(catalog, latest=self._latest))
         with shown(catalog.schedules):
-            await self._ask("PUT", "/v1/workflows", content=data, headers=JSON)
+            answer = await self._ask("PUT", "/v1/workflows", content=data, headers=JSON)
+        return msgspec.json.decode(answer.content, type=Published).latest_version if answer.content else ""
 
     async def close(self) -> None:
         if self._poster is not None:
@@ -99,11 +109,19 @@ class HttpLink:
         return answer
 
 
-def publication(catalog: Catalog) -> Publication:
+class Published(msgspec.Struct, frozen=True):
+    """Of the answer, what a worker needs."""
+
+    latest_version: str = ""
+
+
+def publication(catalog: Catalog, *, latest: bool = False) -> Publication:
     return Publication(
         documents=tuple(msgspec.Raw(one) for one in catalog.documents),
         schedules={one.name: one.wanted for one in catalog.schedules},
         application=catalog.application,
+        version=catalog.version,
+        latest=latest,
     )
 
 

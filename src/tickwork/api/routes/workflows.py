@@ -13,7 +13,10 @@ async def list_workflows(asked: Asked) -> Answer:
 
 async def publish(asked: Asked) -> Answer:
     wanted = await asked.body(wire.Publication)
-    return as_json(wire.Workflows(workflows=tuple(await asked.engine.publish(wanted, by=asked.by))))
+    workflows = tuple(await asked.engine.publish(wanted, by=asked.by))
+    return as_json(
+        wire.Workflows(workflows=workflows, latest_version=asked.engine.latest_version_name(wanted.application))
+    )
 
 
 async def show(asked: Asked) -> Answer:

@@ -16,6 +16,7 @@ from tickwork.core.evolve.runs import RUN_HANDLERS, output_of
 from tickwork.core.evolve.schedules import SCHEDULE_HANDLERS
 from tickwork.core.evolve.setup import SETUP_HANDLERS
 from tickwork.core.evolve.tasks import TASK_HANDLERS, has_children_to_give, live_tasks
+from tickwork.core.evolve.versions import VERSION_HANDLERS
 from tickwork.core.inputs import Input
 from tickwork.core.model import State
 
@@ -63,6 +64,7 @@ HANDLERS: dict[type[Any], Callable[[State, Any], None]] = {
     **RUN_HANDLERS,
     **SCHEDULE_HANDLERS,
     **BACKFILL_HANDLERS,
+    **VERSION_HANDLERS,
     **TASK_HANDLERS,
     ev.InputRefused: _on_refused,
     ev.StaleReport: _on_stale,

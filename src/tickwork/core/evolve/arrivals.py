@@ -8,7 +8,7 @@ from tickwork.core.definition import Definition
 from tickwork.core.errors import Refused
 from tickwork.core.evolve.backfills import backfill_run_begun, backfill_run_id
 from tickwork.core.evolve.runs import arm_sla
-from tickwork.core.evolve.schedules import run_begun, run_returned
+from tickwork.core.evolve.schedules import occurrence_id, run_begun, run_returned
 from tickwork.core.evolve.tasks import count_ended, keep_result
 from tickwork.core.evolve.upkeep import clear_timer, set_timer, want
 from tickwork.core.inputfields import filled
@@ -63,7 +63,7 @@ def on_submitted(state: State, event: ev.RunSubmitted) -> None:
     plan = state.plans[terms.definition] if terms and terms.definition else tenant.plans[asked.workflow]
     run = _new_run(state, event.run, asked.run_id, tenant, plan, asked.inputs, asked.by, "submit")
     if terms is not None:
-        run.key, run.body, run.debounce = terms.key, terms.body, terms.debounce
+        run.key, run.body, run.debounce, run.pin = terms.key, terms.body, terms.debounce, terms.version
         if terms.priority is not None:
             run.priority = terms.priority
         if terms.debounce:
@@ -108,7 +108,7 @@ def _on_scheduled(state: State, event: ev.RunScheduled) -> None:
         asked: Any = state.inputs[event.input]
         by, source, run_id = asked.by, event.way, _free_id(tenant, f"sched-{schedule.name}-{event.way}", event.due_ms)
     else:
-        run_id = f"sched-{schedule.name}-{instant_text(event.due_ms)}"
+        run_id = occurrence_id(schedule.name, event.due_ms)
     run = _new_run(state, event.run, run_id, tenant, plan, inputs, by, source)
     run.schedule, run.scheduled_ms, run.queue = schedule.name, event.due_ms, terms.queue
     run.priority = terms.priority
@@ -129,7 +129,7 @@ def _on_scheduled(state: State, event: ev.RunScheduled) -> None:
 def scheduled_inputs(state: State, schedule: Schedule, definition: Definition, at_ms: int) -> Value:
     """The inputs of a scheduled run: those of its schedule, its nominal time in the schedule's zone, its context."""
     value = schedule.inputs
-    if not (value is None or isinstance(value, bytes)):
+    if not (value is None or isinstance(value, bytes)) or (not definition.inputs and schedule.context is None):
         return value
     try:
         zone = state.zones.get(schedule.when.zone)
@@ -165,7 +165,7 @@ def _on_spawned(state: State, event: ev.RunSpawned) -> None:
     plan = state.plans[event.definition]
     run = _new_run(state, event.run, run_id, parent.tenant, plan, event.inputs, parent.by, "child")
     run.parent, run.child, run.priority = task.number, event.child, parent.priority
-    run.parent_run = parent.number
+    run.parent_run, run.pin = parent.number, parent.pin
     fan.begun += 1
     fan.running += 1
     fan.live[event.child] = run.number
@@ -211,7 +211,7 @@ def run_of_record(tenant: Tenant, plan: Plan, record: RunRecord) -> Run:
     run.results = dict(record.results) or None
     run.key, run.body = record.key, record.body
     run.scheduled_ms, run.schedule = record.scheduled_ms, record.schedule
-    run.queue, run.backfill, run.decided = record.queue, record.backfill, record.decided
+    run.queue, run.backfill, run.decided, run.pin = record.queue, record.backfill, record.decided, record.pin
     run.sla_next = len(plan.sla_points)  # what was promised is over
     return run
 
@@ -237,6 +237,7 @@ def record_of_run(run: Run) -> RunRecord:
         run.queue,
         run.backfill,
         run.decided,
+        run.pin,
     )
 
 
@@ -249,6 +250,7 @@ def _on_rerun(state: State, event: ev.RunRerun) -> None:
     run = _new_run(
         state, event.run, asked.run_id, state.tenants[asked.tenant], plan, inputs, asked.by, f"rerun of {record.run_id}"
     )
+    run.pin = "" if asked.definition else record.pin
     results = dict(record.results)
     for index, place in event.kept:
         run.phases[index] = record.phases[place]

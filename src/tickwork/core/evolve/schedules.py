@@ -4,6 +4,7 @@
 """
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any, cast
 
 import msgspec
@@ -17,6 +18,7 @@ from tickwork.core.evolve.upkeep import clear_timer, set_timer
 from tickwork.core.lifecycle import RunState
 from tickwork.core.model import BackfillState, Group, Run, Schedule, State, Tenant, Timer
 from tickwork.core.schedule import Advice, CatchUp, Choice, Fate, Late, Range
+from tickwork.core.timetext import instant_text
 from tickwork.core.when import When, compile_when
 
 PAUSE_BOOKED_MS = 86_400_000  # what falls into a pause is written down at least once a day
@@ -43,6 +45,8 @@ def arm(state: State, schedule: Schedule, *, looked: bool = False) -> None:
 def _wanted(state: State, schedule: Schedule) -> int:
     """The tick at which there is something to decide, this one where it is now; 0: never, as things stand."""
     at = state.settings.clock.tick_at
+    if schedule.is_plain:
+        return max(at(schedule.next_ms + schedule.wait_ms), 1) if schedule.next_ms else 0
     if is_held(schedule):
         until_ms = held_until_ms(schedule)
         wake_ms = until_ms
@@ -99,23 +103,25 @@ def _on_put(state: State, event: ev.SchedulePut) -> None:
     state.next_number = max(state.next_number, event.schedule + 1)
     terms = state.terms.setdefault(asked.terms, asked.terms)
     schedule = tenant.schedules.get(asked.schedule)
-    when = anchored(asked.when, schedule, state.now_ms)
+    parts = state.parts
+    when = parts.when(anchored(asked.when, schedule, state.now_ms))
+    workflow, by, owner = parts.one(asked.workflow), parts.one(asked.by), parts.one(asked.owner)
     if schedule is None:
         schedule = Schedule(
-            event.schedule, tenant, asked.schedule, asked.workflow, when, None, terms, asked.inputs,
-            asked.context, asked.by, asked.owner, asked.description, state.now_ms,
+            event.schedule, tenant, asked.schedule, workflow, when, None, terms, asked.inputs,
+            asked.context, by, owner, asked.description, state.now_ms,
         )  # fmt: skip
         tenant.schedules.add(schedule.name, schedule)
         state.schedules.add(schedule.number, schedule)
     else:
-        _leave_group(schedule)
+        _leave(schedule)
         close_span(state, schedule)
         schedule.version += 1
-        schedule.workflow, schedule.when, schedule.terms = asked.workflow, when, terms
+        schedule.workflow, schedule.when, schedule.terms = workflow, when, terms
         schedule.inputs, schedule.context = asked.inputs, asked.context
-        schedule.by, schedule.owner, schedule.description = asked.by, asked.owner, asked.description
+        schedule.by, schedule.owner, schedule.description = by, owner, asked.description
     set_rhythm(state, schedule)
-    join_group(schedule)
+    join(schedule)
     schedule.next_ms, schedule.wait_ms = event.next_ms, event.wait_ms
     schedule.governing = asked.governing
     if asked.governing is None:
@@ -152,14 +158,22 @@ def anchored(when: When, old: Schedule | None, now_ms: int) -> When:
     return msgspec.structs.replace(when, anchor_ms=now_ms)
 
 
-def join_group(schedule: Schedule) -> None:
-    name = schedule.terms.group
+def join(schedule: Schedule) -> None:
+    """Its group, and what else its owner has."""
+    name, owner = schedule.terms.group, schedule.owner
     if name:
         schedule.tenant.groups.setdefault(name, Group(name)).members[schedule.number] = None
+    if owner:
+        schedule.tenant.owned.setdefault(owner, {})[schedule.name] = schedule
 
 
-def _leave_group(schedule: Schedule) -> None:
-    name = schedule.terms.group
+def _leave(schedule: Schedule) -> None:
+    name, owner = schedule.terms.group, schedule.owner
+    if owner:
+        owned = schedule.tenant.owned[owner]
+        del owned[schedule.name]
+        if not owned:
+            del schedule.tenant.owned[owner]
     if name:
         group = schedule.tenant.groups[name]
         del group.members[schedule.number]
@@ -175,7 +189,7 @@ def _on_removed(state: State, event: ev.ScheduleRemoved) -> None:
     for backfill in [one for one in state.backfills.values() if one.schedule is schedule]:
         leave_backfill(state, backfill, BackfillState.CANCELLED)
     close_span(state, schedule)
-    _leave_group(schedule)
+    _leave(schedule)
     state.schedules.remove(schedule.number)
     schedule.tenant.schedules.remove(schedule.name)
 
@@ -345,15 +359,16 @@ def record(
     state: State, schedule: Schedule, fate: int, cause: str, from_ms: int, to_ms: int, count: int, next_ms: int = 0
 ) -> None:
     """A fate is written once. Neighbours with the same one are a range; `next_ms` is the neighbour after these."""
-    fates = list(schedule.fates)
-    fates[fate - 1] += count
-    schedule.fates = tuple(fates)
+    fates = schedule.fates
+    schedule.fates = (*fates[: fate - 1], fates[fate - 1] + count, *fates[fate:])
     span = schedule.span
     # What the Governor decided has no neighbours but what it decided before and after.
     joins = schedule.joins_ms == from_ms if schedule.governing is None else span is not None and span.to_ms < from_ms
     schedule.joins_ms = next_ms
     if span is not None and joins and span.fate == fate and span.cause == cause:
-        schedule.span = msgspec.structs.replace(span, to_ms=to_ms, count=span.count + count)
+        schedule.span = Range(
+            span.tenant, span.name, span.schedule, span.version, span.from_ms, to_ms, span.count + count, fate, cause
+        )
         return
     close_span(state, schedule)
     schedule.span = Range(
@@ -368,6 +383,12 @@ def close_span(state: State, schedule: Schedule) -> None:
 
 
 # ---- its runs
+
+
+@lru_cache(64)  # asked for several times while it begins
+def occurrence_id(name: str, due_ms: int) -> str:
+    """The id of a run is the schedule's name and the nominal time in UTC, so nobody can begin it twice."""
+    return f"sched-{name}-{instant_text(due_ms)}"
 
 
 def run_begun(state: State, schedule: Schedule, run: Run, event: ev.RunScheduled) -> None:
@@ -406,7 +427,8 @@ def run_ended(state: State, run: Run) -> None:
     schedule.active = tuple(number for number in schedule.active if number != run.number)
     if run.source == "schedule":
         _count_outcome(schedule, run)
-    arm(state, schedule)
+    if not schedule.is_plain:
+        arm(state, schedule)
 
 
 def _count_outcome(schedule: Schedule, run: Run) -> None:

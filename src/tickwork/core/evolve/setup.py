@@ -28,7 +28,9 @@ def _on_definition(state: State, event: ev.DefinitionPut) -> None:
     state.plans[event.hash] = plan
     state.documents[event.hash] = asked.document
     tenant = state.tenants[asked.tenant]
-    tenant.plans[plan.name] = tenant.versions[event.hash] = plan
+    tenant.versions[event.hash] = plan
+    if asked.latest or plan.name not in tenant.plans:
+        tenant.plans[plan.name] = plan
 
 
 def _on_tenant(state: State, event: ev.TenantPut) -> None:

@@ -6,7 +6,7 @@ together. They decide nothing; whoever calls them has an event in hand that says
 
 from operator import attrgetter
 
-from tickwork.core.lanes import PLAIN_RESOURCES, START_CHARGE_MS, Blocker, Gauge, Lane, Station
+from tickwork.core.lanes import PIN_LABEL, PLAIN_RESOURCES, START_CHARGE_MS, Blocker, Gauge, Lane, Station
 from tickwork.core.lifecycle import Phase
 from tickwork.core.model import NOTHING, Run, State, Task, Tenant, Timer, Worker, dominant_units
 from tickwork.core.plan import Step
@@ -95,11 +95,13 @@ def stir(state: State, blocker: Blocker) -> None:
 
 def find_lane(state: State, run: Run, step: Step) -> Lane:
     queue, priority, labels, resources, dependency = step.requirement
-    plain = run.priority < 0 and not run.queue
+    plain = run.priority < 0 and not run.queue and not run.pin
     if run.queue and queue == DEFAULT_QUEUE:
         queue = run.queue
     if run.priority >= 0:
         priority = run.priority
+    if run.pin:
+        labels = tuple(sorted((*labels, (PIN_LABEL, run.pin))))
     key = (run.tenant.id, run.plan.name, queue, priority, labels, resources, dependency)
     lane = state.lanes.get(key)
     if lane is None:
@@ -170,7 +172,7 @@ def enqueue(state: State, task: Task) -> None:
     tenant = run.tenant
     lane = task.lane
     if lane is None:
-        lane = tenant.lanes.get(task.step) if run.priority < 0 and not run.queue else None
+        lane = tenant.lanes.get(task.step) if run.priority < 0 and not run.queue and not run.pin else None
         if lane is None:
             lane = find_lane(state, run, task.step)
         task.lane = lane

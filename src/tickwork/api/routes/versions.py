@@ -1,0 +1,56 @@
+"""Versions of applications: which are registered, and which one is the latest."""
+
+from tickwork.api.asked import Asked
+from tickwork.api.messages import Answer, as_json
+from tickwork.api.table import Body, Gives, Param, Route
+from tickwork.ports import wire
+
+_PATH = "/v1/versions/latest"
+_APPLICATION = Param("application", "Of this application alone.", characters_max=128)
+
+
+async def list_versions(asked: Asked) -> Answer:
+    return as_json(wire.AppVersions(versions=tuple(asked.engine.versions(asked.query["application"]))))
+
+
+async def latest(asked: Asked) -> Answer:
+    return as_json(asked.engine.latest_version(asked.query["application"]))
+
+
+async def set_latest(asked: Asked) -> Answer:
+    wanted = await asked.body(wire.LatestRequest)
+    return as_json(await asked.engine.set_latest_version(wanted.version, wanted.application, by=asked.by))
+
+
+ROUTES = (
+    Route(
+        method="GET",
+        path="/v1/versions",
+        does=list_versions,
+        says="The versions of all applications or of one, newest first.",
+        tag="versions",
+        query=(_APPLICATION,),
+        gives={200: Gives(wire.AppVersions)},
+        refusals=(404,),
+    ),
+    Route(
+        method="GET",
+        path=_PATH,
+        does=latest,
+        says="The latest version: the one that scheduled and new runs go to.",
+        tag="versions",
+        query=(_APPLICATION,),
+        gives={200: Gives(wire.AppVersion)},
+        refusals=(404,),
+    ),
+    Route(
+        method="PUT",
+        path=_PATH,
+        does=set_latest,
+        says="Make a version the latest: its definitions and schedules are those of the application from now on.",
+        tag="versions",
+        body=Body(wire.LatestRequest),
+        gives={200: Gives(wire.AppVersion)},
+        refusals=(404, 409),
+    ),
+)

@@ -1,0 +1,64 @@
+"""The versions of an application: rollout and rollback."""
+
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from cyclopts import Parameter
+
+from tickwork.cli.exits import Exit
+from tickwork.cli.shared import TO, To
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tickwork.ports import wire
+
+
+def versions(
+    deed: Literal["list", "set-latest"] = "list",
+    version: str = "",
+    /,
+    *,
+    application: Annotated[str, Parameter(name=("--application", "-a"))] = "",
+    to: To = TO,
+) -> int:
+    """The versions of an application, newest first.
+
+    `tickwork versions set-latest V` makes V the latest: its definitions and schedules are the application's from then
+    on. Runs that have begun go on as they are.
+
+    Parameters
+    ----------
+    deed
+        list, or set-latest.
+    version
+        The one to set latest.
+    application
+        Which application; needed where there are several.
+    """
+    from tickwork.cli.screen import print_json
+    from tickwork.core.errors import Refused
+    from tickwork.ports import wire
+
+    if bool(version) != (deed == "set-latest"):
+        raise Refused("usage", "write `tickwork versions`, or `tickwork versions set-latest VERSION`")
+    with to.client() as client:
+        if version:
+            client.set_latest_application_version(version, application=application)
+        found = tuple(client.list_application_versions(application))
+    if to.json:
+        print_json(wire.AppVersions(versions=found))
+    else:
+        _show(found)
+    return Exit.OK
+
+
+def _show(found: "Sequence[wire.AppVersion]") -> None:
+    from tickwork.cli.screen import console, safe, table, when
+
+    rows = [
+        (safe(one.application), safe(one.version_name), "[green]latest[/]" if one.latest else "",
+         when(one.version_timestamp), when(one.created_at), str(one.workers),
+         f"[red]{one.stranded} tasks wait for a worker of it[/]" if one.stranded else "")
+        for one in found
+    ]  # fmt: skip
+    console().print(table(("application", "version", "", "since", "first seen", ">workers", ""), rows))
