@@ -234,6 +234,22 @@ async def test_a_newer_call_ends_one_that_waits(house):
     await asyncio.wait_for(waiting, 1)
 
 
+async def test_what_a_report_sets_free_comes_with_its_own_reply_and_the_call_that_waits_goes_on(house):
+    await house.define("w", task("a"), task("b", needs=["a"]))
+    hand = Hand(house)
+    await hand.sit_down()
+    await house.submit("w")
+    [first] = await hand.take()
+    waiting = asyncio.create_task(hand.call(wait_ms=20_000))
+    await asyncio.sleep(0.01)
+
+    [second] = (await hand.call(Done(first.task, first.attempt, None))).work
+    assert not waiting.done()
+    await hand.call(Done(second.task, second.attempt, None))
+    await house.submit("w")
+    assert len((await asyncio.wait_for(waiting, 1)).work) == 1
+
+
 async def test_a_server_that_does_not_know_a_session_asks_for_everything(house):
     hand = Hand(house)
 

@@ -78,6 +78,8 @@ class Seat:
         self.stops: list[Pair] = []
         self.specs: dict[int, None] = {}  # that this session has been told
         self.woken: asyncio.Future[None] | None = None
+        self.waiting: asyncio.Future[Reply] | None = None  # the reply to the call that waits for mail
+        self.reporting = 0  # calls whose reports are not durable yet
 
     @property
     def credit(self) -> int:
@@ -159,13 +161,15 @@ class Floor:
             return await asyncio.shield(seat.reply)
         if call.seq < seat.seq:
             return await self._overtaken(seat, call)
-        seat.wake()  # an older call that still waits ends now
+        if not call.reports or call.held is not None:
+            seat.wake()  # an older call that still waits ends now; beside reports it goes on waiting
         before, seat.seq = seat.reply, call.seq
         told = seat.reply = asyncio.get_running_loop().create_future()
         try:
             # In the caller's own task: a worker that waits for work gets it before whoever submitted it is told.
             reply = await self._answer(seat, call, before)
         except BaseException as error:
+            seat.wake()  # what it would have brought goes another way
             if not told.done():
                 told.cancel() if isinstance(error, asyncio.CancelledError) else told.set_exception(error)
                 _broken(told)  # nobody else may ever ask what became of it
@@ -190,15 +194,20 @@ class Floor:
         return seat
 
     async def _answer(self, seat: Seat, call: Call, before: "asyncio.Future[Reply] | None") -> Reply:
-        if before is not None and not before.done():
+        if before is not None and not before.done() and before is not seat.waiting:
             await asyncio.wait([before])  # mail goes out in the order of the calls
         inputs, payloads, places = await self._inputs_of(seat, call)
         fenced: tuple[Pair, ...] = ()
         if inputs:
             letter = self._partition().ask(inputs, payloads)
-            await letter.done
+            seat.reporting += 1
+            try:
+                await letter.done
+            finally:
+                seat.reporting -= 1
             refused = [answer for place, answer in letter.answers.items() if answer.code and place not in places]
             if refused:
+                seat.wake()
                 return Reply(call.seq, refused=refused[0].message)
             late = [places[place] for place, answer in sorted(letter.answers.items()) if answer.code == "fenced"]
             self.fenced += len(late)
@@ -231,13 +240,15 @@ class Floor:
         if self._closing or seat.seq != call.seq or not call.wait_ms:
             return
         loop = asyncio.get_running_loop()
-        seat.woken = loop.create_future()
+        woken = seat.woken = loop.create_future()
+        seat.waiting = seat.reply
         alarm = loop.call_at(loop.time() + min(call.wait_ms, WAIT_MS_MAX) / 1000, seat.wake)
         try:
-            await seat.woken
+            await woken
         finally:
             alarm.cancel()
-            seat.woken = None
+            if seat.woken is woken:
+                seat.woken = seat.waiting = None
         if self._closing:
             raise Unavailable("the server is shutting down; ask again in a moment", retry_after_ms=1_000)
 
@@ -379,9 +390,8 @@ class Floor:
         if seat is None or held is None or held.row.attempt != work.attempt:
             return  # it ended while its arguments were loaded, or its worker is gone: the machine knows
         seat.mail.append((work, spec))
-        woken = seat.woken
-        if woken is not None and not woken.done():
-            woken.set_result(None)
+        if not seat.reporting:  # else it goes with that reply, and the call that waits goes on waiting
+            seat.wake()
 
     def _refuse(self, order: Order, message: str) -> None:
         with contextlib.suppress(Exception):
