@@ -21,7 +21,8 @@ from tickwork.core.model import Schedule, State, Table
 from tickwork.core.schedule import Fate
 from tickwork.core.timetext import instant_text
 
-LOOKS_PER_TICK = 8
+LOOKS_PER_TICK = 4
+OVERDUE_MAX = 50  # asked about at a time
 OVERDUE_MS = 60_000  # by which the next time of a schedule may be past before somebody asks …
 HELD_MS = 2 * 86_400_000  # … and while it is paused: pauses are written down once a day
 KEPT_MAX = 100
@@ -339,7 +340,7 @@ class Ledger:
         if self._state.schedules.get(number) is None:
             self._differ(number, "it went without a word")
             self._accounts.remove(number)
-        elif number not in self._overdue and self._is_overdue(number, account):
+        elif len(self._overdue) < OVERDUE_MAX and number not in self._overdue and self._is_overdue(number, account):
             self._overdue[number] = (account.next_ms, self._state.tick)
 
     def _is_overdue(self, number: int, account: Account) -> bool:
