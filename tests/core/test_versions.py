@@ -94,7 +94,7 @@ def test_setting_an_older_version_latest_brings_back_what_it_declares():
     assert latest(driver) == "v1", "the worker of v2 that restarts now is the older one"
 
 
-@pytest.mark.proves("S004-73", "S004-77")
+@pytest.mark.proves("S004-73")
 def test_scheduled_runs_have_the_definition_of_the_latest_version():
     driver = Driver()
     driver.expect(*registration("v1", "often"))
