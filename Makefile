@@ -11,7 +11,7 @@ setup: .venv/.ready
 	.tools/bin/pip install --quiet --disable-pip-version-check uv==0.13.7
 
 .venv/.ready: pyproject.toml requirements.lock | .tools/bin/uv
-	$(UV) venv --quiet --allow-existing --python python3 .venv
+	$(UV) venv --quiet --allow-existing --python "$$(python3 tools/interpreter.py)" .venv
 	$(UV) pip sync --quiet --require-hashes --python $(PY) requirements.lock
 	$(UV) pip install --quiet --no-deps --no-build-isolation --python $(PY) --editable .
 	@touch $@

@@ -127,7 +127,7 @@ async def test_a_journal_that_does_not_end_at_the_head_is_refused():
 
 
 async def test_newer_rules_are_refused(monkeypatch):
-    _, store = await stored(2, 10)
+    _, store = await stored(3, 10)
     monkeypatch.setattr("tickwork.runtime.recovery.MACHINE", 0)
     assert (await store.load(0)).tail, "this seed leaves rows behind the watermark"
 
