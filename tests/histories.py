@@ -20,6 +20,7 @@ from tickwork.core.ledger import Ledger
 from tickwork.core.lifecycle import Phase, RunState
 from tickwork.core.plan import Kind
 from tickwork.core.schedule import CATCH_UPS, OVERLAPS, Governing, Terms
+from tickwork.core.timetext import instant_text
 from tickwork.core.values import Ref, pack
 from tickwork.core.when import When
 from tickwork.zonedata import load_zones
@@ -460,6 +461,44 @@ class History:
         declared = known[name].declared if name in known else None
         puts = declared_puts(declared, BY) if declared is not None else []
         return inp.SetLatestVersion(BY, tenant, "shop", name, puts)
+
+    def of_schedules(self) -> None:
+        """Everything that can happen to schedules, in one fixed order: chance alone would take long to find it all."""
+        driver, tenant = self.driver, "gold"
+        driver.send(inp.PutTenant(BY, tenant), inp.PutDefinition(BY, tenant, DOCUMENTS["one"]))
+        later = inp.Terms(delay_ms=5_000, debounce="quiet")
+        driver.send(*(inp.Submit(BY, tenant, f"d{number}", "one", terms=later) for number in range(2)))
+        driver.send(inp.PutHolidays(BY, tenant, "feasts", ("2027-12-24",)))
+
+        def put(name: str, when: When, **terms: Any) -> inp.PutSchedule:
+            return inp.PutSchedule(BY, tenant, name, "one", when, Terms(**terms))
+
+        minutely, now_ms = When(cron="* * * * *"), driver.now_ms
+        driver.send(
+            put("moved", When(cron="0 0 * * *", holidays=("feasts",))), put("buffered", minutely, overlap="buffer_all"),
+            put("late", minutely, catch_up="last", pause_after=1), put("walked", minutely),
+            inp.PutSchedule(BY, tenant, "governed", "one", When(every_ms=60_000), governing=Governing()),
+            inp.ApplySchedules(
+                BY, tenant, "app", [inp.PutSchedule(BY, tenant, "a", "one", When(every_ms=2_000), owner="app")]
+            ),
+        )  # fmt: skip
+        tomorrow = instant_text(now_ms + 86_400_000)[:10]
+        driver.send(inp.PutHolidays(BY, tenant, "feasts", (tomorrow,)), inp.Trigger(BY, tenant, "walked"))
+        driver.send(inp.Advise(BY, tenant, "governed", 2_000, ttl_ms=9_000), inp.NewZones("2099z"))
+        driver.send(inp.SteerSchedule(BY, tenant, "walked", "reset_failures"), self.registration(tenant))
+        driver.send(self.rollback(tenant), inp.Backfill(BY, tenant, "walked", now_ms - 300_000, now_ms))
+        driver.quiet()
+        (number,) = [one.number for one in driver.state.backfills.values() if one.schedule.tenant.id == tenant]
+        driver.send(inp.SteerBackfill(BY, tenant, number, "pause"))
+        driver.send(inp.SteerBackfill(BY, tenant, number, "resume"))
+        for _ in range(30):
+            driver.advance(5_000)
+            driver.finish_all()
+        driver.advance(130_000)
+        driver.send(inp.Pause(BY, "schedule", tenant, "walked"), inp.RemoveSchedule(BY, tenant, "buffered"))
+        driver.send(inp.Resume(BY, "schedule", tenant, "walked"), inp.ChooseCatchUp(BY, "all"))
+        driver.send(at=driver.tick + 400_000)
+        driver.quiet()
 
     def redefine(self) -> list[inp.Input]:
         return [inp.PutDefinition(BY, self.rng.choice(TENANTS), self.rng.choice([NEW_FAN, DOCUMENTS["fan"]]))]
