@@ -174,7 +174,7 @@ class History:
         self.deeds: list[tuple[int, Callable[[], list[inp.Input]]]] = [
             (30, self.submit), (34, self.report), (8, self.offer), (3, self.lose), (4, self.pause), (5, self.resume),
             (4, self.cancel), (4, self.bring_back), (5, self.ingest), (4, self.decide), (2, self.limit),
-            (8, self.schedule), (1, self.redefine), (3, self.stale), (2, self.hostile), (1, self.gap),
+            (4, self.schedule), (1, self.redefine), (3, self.stale), (2, self.hostile), (1, self.gap),
         ]  # fmt: skip
 
     def run(self, steps: int) -> "History":

@@ -55,7 +55,7 @@ WIRE = {
     "backfill": "`Backfill`", "backfills": "`Backfills`", "backfills pause": "`Backfill`",
     "backfills resume": "`Backfill`", "backfills cancel": "`Backfill`", "catchup": "`CatchUps`",
     "holidays": "`Holidays`", "holidays put": '`{"name", "dates"}`', "holidays delete": '`{"name"}`',
-    "zones": "`ZoneNames`",
+    "zones": "`ZoneNames`", "versions": "`AppVersions`",
     "workflows": "`Workflows`", "workers": "`Workers`", "status": "`Status`",
     "init": '`{"files": [PATH, …]}`',
     "replay": '`{"rows", "seq", "hash", "equal", "detail"}`',

@@ -68,6 +68,9 @@ class House:
         tasks = [*engine._live._tasks, *engine._jobs, *engine.floor._jobs]
         for task in tasks:
             task.cancel()
+        for seat in engine.floor.seats.values():
+            if seat.woken is not None:
+                seat.woken.cancel()  # its connection ends with the process
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def define(self, name: str, *nodes: dict[str, Any], **fields: Any) -> None:
