@@ -27,6 +27,7 @@ from tickwork.core.timers import fire
 from tickwork.core.turn import Turn
 from tickwork.core.zones import UTC_ONLY, Zones
 
+TIMERS_PER_TICK = 300  # those due at one instant are dealt with in portions, so that the first do not wait for the last
 MACHINE = 1  # raised with every change of a rule
 
 _RULES: dict[type[Any], Callable[[Turn, int, Any], None]] = {**COMMANDS, **REPORTS}
@@ -108,9 +109,12 @@ def refuse(turn: Turn, place: int, refused: Refused) -> None:
 
 
 def _take_timers(turn: Turn) -> None:
+    """Not all that are due at one instant at once: what the first of them began goes out while others are decided."""
     wheel, tick = turn.state.wheel, turn.state.tick
     changes_max = max(1, turn.changes_max * 3 // 4)
-    while len(turn.events) < changes_max:
+    for _ in range(TIMERS_PER_TICK):
+        if len(turn.events) >= changes_max:
+            return
         timer = wheel.first(tick)
         if timer is None:
             return

@@ -39,6 +39,7 @@ ROWS_S = 0.05  # of rest
 ROWS_LOAD_S = 1.0  # under load
 ROWS_PORTION = 128  # ended runs in one transaction
 COLLECT_TICKS = 64
+BESIDE_TIMERS, TIMER_TICKS_MAX = 32, 8  # inputs that a tick takes while timers are due, and for how many ticks
 BUSY_INPUTS = 100
 SWITCH_S, SWITCH_BUSY_S = 0.0002, 0.005
 COMMIT_SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0)  # bounds of a histogram
@@ -120,6 +121,7 @@ class Partition:
         self._rows_ready = asyncio.Event()
         self._stopping = False
         self._rows_at = self._ticked_at = 0.0
+        self._timer_ticks = 0  # in a row that took few inputs
         self._since_collect = 0
         self._busy: bool | None = None
         self._tasks: list[asyncio.Task[None]] = []
@@ -226,6 +228,15 @@ class Partition:
         due = self.machine.next_tick()
         return due is not None and due <= self.keeper.tick()
 
+    def _inputs_beside_timers(self) -> int | None:
+        """What waits for its time goes before what only reports; but not for long, or a stream of timers would
+        keep everybody else waiting."""
+        if self._timer_ticks >= TIMER_TICKS_MAX or not self._timer_due():
+            self._timer_ticks = 0
+            return None
+        self._timer_ticks += 1
+        return BESIDE_TIMERS
+
     async def _until_room(self) -> None:
         while len(self._undurable) >= UNDURABLE_MAX and self.failed is None:
             self._room.clear()
@@ -246,7 +257,8 @@ class Partition:
         return tick
 
     async def _tick(self) -> None:
-        parts = self._in_hand = self._inbox.take(limit=1) if self._one_by_one else self._inbox.take()
+        limit = 1 if self._one_by_one else self._inputs_beside_timers()
+        parts = self._in_hand = self._inbox.take() if limit is None else self._inbox.take(limit=limit)
         self._one_by_one = max(0, self._one_by_one - 1)
         asked = await patiently(lambda: self._facts.beside(parts))
         tick = await self._next_tick()
@@ -265,6 +277,8 @@ class Partition:
     def _decided(self, outcome: Outcome, parts: list[Part], inputs: list[Input], gaps: int) -> None:
         taken = inputs if outcome.taken == len(inputs) else inputs[: outcome.taken]
         row = self._recorder.row(outcome.tick, taken, outcome.events)
+        if not self.books.unwritten:
+            self._rows_at = asyncio.get_running_loop().time()
         self.books.observe(taken, outcome.events)
         for difference in self.books.ledger.take_found():
             self._on_alarm("ledger_gap", difference)
