@@ -71,6 +71,23 @@ async def test_putting_a_schedule_answers_what_it_will_do(http):
 
 
 @pytest.mark.usefixtures("greet")
+@pytest.mark.proves("S004-08")
+async def test_a_schedule_shows_everything_that_it_was_told(http):
+    await put(http, cron="0 9 * * *", timezone="Europe/Berlin", automatic_backfill=True, context={"a": 1})
+    await post(http, "/v1/schedules/s/pause", reason="rest")
+
+    shown = await get(http, "/v1/schedules/s")
+    told = {
+        name: shown[name] for name in ("name", "workflow", "expression", "timezone", "automatic_backfill", "paused")
+    }
+    assert told == {
+        "name": "s", "workflow": "greet", "expression": "0 9 * * *", "timezone": "Europe/Berlin",
+        "automatic_backfill": True, "paused": True,
+    }  # fmt: skip
+    assert shown["request"]["context"] == {"a": 1} and "last_fired_at" not in shown
+
+
+@pytest.mark.usefixtures("greet")
 @pytest.mark.proves("S004-30", "S004-83", "S004-50", "S004-74")
 async def test_a_schedule_that_says_nothing_is_in_utc_and_makes_up_for_nothing_by_itself(http):
     told = await put(http, cron="0 9 * * *")

@@ -183,7 +183,8 @@ def test_every_route_that_the_table_lacks_is_missed():
         "DELETE /v1/schedules/{schedule}", "POST /v1/schedules/{schedule}/pause",
         "POST /v1/schedules/{schedule}/resume", "GET /v1/status", "POST /v1/tasks/{task}/attempts/{attempt}/logs",
         "POST /v1/tasks/{task}/cancel", "GET /v1/tasks/{task}/logs", "POST /v1/tasks/{task}/retry",
-        "GET /v1/workers", "POST /v1/workers/{worker}/exchange", "GET /v1/workflows", "PUT /v1/workflows",
+        "GET /v1/versions", "GET /v1/versions/latest", "PUT /v1/versions/latest", "GET /v1/workers",
+        "POST /v1/workers/{worker}/exchange", "GET /v1/workflows", "PUT /v1/workflows",
         "GET /v1/workflows/{workflow}", "POST /v1/workflows/{workflow}/pause", "POST /v1/workflows/{workflow}/resume",
     }  # fmt: skip
 

@@ -8,6 +8,7 @@ from tickwork.core.events import RunScheduled
 from tickwork.core.lifecycle import RunState
 from tickwork.core.machine import Machine
 from tickwork.core.occurrences import occurrence_id
+from tickwork.core.retry import jitter_ms_max
 from tickwork.core.schedule import Fate, Governing, Terms
 from tickwork.core.snapshot import capture, digest, restore
 from tickwork.core.values import unpack
@@ -289,6 +290,11 @@ def test_jitter_moves_the_start_and_neither_the_id_nor_the_nominal_time():
     assert all(0 <= ms <= 10_000 for ms in late) and len(late) > 10
     assert all(run.scheduled_ms == ORIGIN + 5 * MINUTE for run in driver.state.runs.values())
     assert driver.run("sched-s3-2027-01-15T08:05:00Z") is not None
+
+
+@pytest.mark.proves("S004-19")
+def test_jitter_of_a_minute_is_at_most_six_seconds_and_of_an_hour_ten():
+    assert (jitter_ms_max(MINUTE), jitter_ms_max(HOUR), jitter_ms_max(24 * HOUR)) == (6_000, 10_000, 10_000)
 
 
 def test_jitter_is_off_unless_asked_for():

@@ -237,6 +237,18 @@ def test_a_port_that_is_taken_is_a_wrong_setting(terminal):
     assert str(terminal.port) in other.stderr and len(other.stderr.splitlines()) == 1
 
 
+@pytest.mark.proves("S004-60", "S004-59")
+def test_a_worker_that_is_not_the_latest_version_says_so(terminal):
+    terminal.start("server").until("tickwork server")
+    worker = ("worker", "app.py", "--url", terminal.url, "--name")
+    for version in ("v1", "v2"):
+        terminal.start(*worker, version, TICKWORK_APP_VERSION=version).until("serves app.py")
+    terminal.start(*worker, "again", TICKWORK_APP_VERSION="v1").until("the latest is v2")
+
+    found = terminal.json("versions")["versions"]
+    assert [one["version_name"] for one in found] == ["v2", "v1"] and found[0]["latest"]
+
+
 @pytest.mark.slow
 def test_what_was_acknowledged_is_there_after_a_kill(terminal):
     server = terminal.start("server")

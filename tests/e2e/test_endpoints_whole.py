@@ -44,6 +44,7 @@ def served(server):
 def cli(served, monkeypatch, capsys):
     monkeypatch.setenv("TICKWORK_URL", served.address.url)
     monkeypatch.setenv("TICKWORK_TOKEN", served.address.token)
+    monkeypatch.setenv("COLUMNS", "200")  # ids and bodies on one line
 
     def run(*args, code=0):
         capsys.readouterr()

@@ -281,6 +281,7 @@ OWN = {
     "cli/replay.py": "fetches a journal from the server",
     "sdk/async_client.py": "the client of the API",
     "sdk/client.py": "the client of the API",
+    "stores/sqlite/desk.py": "a server to the process that writes its database, over a pair of sockets",
     "worker/http1.py": "a worker to its server, without a library",
     "worker/link.py": "a worker to its server",
 }

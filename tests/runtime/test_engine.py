@@ -139,6 +139,7 @@ async def test_a_value_too_large_for_the_journal_is_committed_with_it_and_read_b
     assert msgspec.msgpack.decode(await house.engine.value_bytes(run_id, "make")) == "y" * 20_000
 
 
+@pytest.mark.proves("S004-69")
 async def test_a_failed_run_can_be_retried_after_a_restart(house):
     await house.define("w", task("a"))
     broken = True
@@ -264,7 +265,7 @@ async def test_a_second_worker_of_the_same_name_is_refused_while_the_first_is_th
     assert "choose another name" in reply.refused
 
 
-@pytest.mark.proves("F1", "I49", "I5")
+@pytest.mark.proves("F1", "I49", "I5", "S004-68")
 async def test_a_worker_whose_connection_closed_is_lost_after_three_seconds(house):
     await house.define("w", task("a"))
     first, second = Hand(house), Hand(house, "w2")

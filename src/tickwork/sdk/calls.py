@@ -129,7 +129,7 @@ def submission(
     delay: str | timedelta | None = None,
     start_at: datetime | str | None = None,
     priority: int | None = None,
-    version: str = "",
+    app_version: str = "",
 ) -> wire.Submission:
     """Checked against the workflow's signature where it is at hand. Raises `Refused`."""
     if delay is not None and start_at is not None:
@@ -146,7 +146,7 @@ def submission(
         start_at=start,
         delay_ms=None if delay is None else duration(delay, path="delay"),
         priority=priority,
-        version=version,
+        version=app_version,
     )
 
 

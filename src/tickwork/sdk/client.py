@@ -90,7 +90,7 @@ class Client(Schedules, Endpoints):
         delay: str | timedelta | None = None,
         start_at: datetime | str | None = None,
         priority: int | None = None,
-        version: str = "",
+        app_version: str = "",
         **values: Any,
     ) -> Handle[R]:
         """Starts a run; durable when it returns. Inputs by name, or as one mapping; they are checked first.
@@ -98,7 +98,15 @@ class Client(Schedules, Endpoints):
         The same `key` gives the same run for 24 hours.
         """
         wanted = calls.submission(
-            workflow, inputs, values, key=key, id=id, delay=delay, start_at=start_at, priority=priority, version=version
+            workflow,
+            inputs,
+            values,
+            key=key,
+            id=id,
+            delay=delay,
+            start_at=start_at,
+            priority=priority,
+            app_version=app_version,
         )
         answer = self._ask(calls.submit(wanted))
         return Handle(answer.id, answer.duplicate, None if isinstance(workflow, str) else workflow)
