@@ -46,6 +46,7 @@ from tickwork.core.plan import Kind, Plan, downstream, plan_of
 from tickwork.core.policy import ACTIONS
 from tickwork.core.rerun import kept_steps
 from tickwork.core.steps import end_run, pause_run, resume_run, take_gate_again
+from tickwork.core.timetext import instant_text
 from tickwork.core.turn import Turn
 from tickwork.core.values import INLINE_BYTES_MAX, too_large
 from tickwork.core.versions import VERSION_COMMANDS, pinned
@@ -499,8 +500,9 @@ def _put_policy(turn: Turn, place: int, asked: inputs.PutPolicy) -> None:
 
 
 def _clock_gap(turn: Turn, place: int, asked: inputs.ClockGap) -> None:
+    span = f"{instant_text(asked.from_ms)} to {instant_text(asked.to_ms)}"
     turn.emit(GapNoted(place))
-    turn.effects.append(Alert("clock_gap", "", asked.cause, f"{asked.from_ms} to {asked.to_ms}"))
+    turn.effects.append(Alert("clock_gap", "", asked.cause, span))
 
 
 COMMANDS: dict[type[Any], Callable[[Turn, int, Any], None]] = {

@@ -138,7 +138,8 @@ class Engine(Commands):
                     asked: Any = decided.inputs[effect.input]
                     self._live.books.keep_cached(effect.key, asked.value, self._clock.wall_ms())
                 case Alert():
-                    self._alarm(effect.kind, f"{effect.tenant}/{effect.subject}: {effect.detail}")
+                    subject = f"{effect.tenant}/{effect.subject}" if effect.tenant else effect.subject
+                    self._alarm(effect.kind, f"{subject}: {effect.detail}")
                 case _:
                     pass
         for event in decided.events:
