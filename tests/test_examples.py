@@ -212,7 +212,8 @@ def test_the_readme_program_is_the_example():
 
 def shape(text: str) -> list[str]:
     """The last picture of a terminal, without colours, durations and the blanks at line ends."""
-    text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", text.replace("\r", ""))
+    text = re.sub(r"\x1b\[2K", "\n", text.replace("\r", ""))  # a picture begins where the one before is wiped off
+    text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", text)
     lines = [re.sub(r"\d+(\.\d+)? m?s\b", "TIME", line) for line in text.splitlines()]
     last = max(place for place, line in enumerate(lines) if line.startswith("hello  completed"))
     return [" ".join(line.split()) for line in lines[last:] if line.strip()]
