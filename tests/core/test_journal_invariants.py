@@ -372,7 +372,7 @@ def copied(rows: list[Row]) -> list[Row]:
 def test_a_checker_finds_what_is_planted(name, plant):
     """In at least one journal; a lie may also be without consequence in one of them."""
     planted = 0
-    for seed in range(60):
+    for seed in range(25):
         settings, rows = good(seed)
         rows = copied(rows)
         if not plant(rows):
