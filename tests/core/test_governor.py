@@ -21,8 +21,6 @@ from tickwork.core.governor import (
     cleared,
     consumed,
     decide,
-    renewed,
-    trail,
 )
 
 SECOND, MINUTE, HOUR = 1_000, 60_000, 3_600_000
@@ -259,7 +257,7 @@ def test_what_could_never_be_kept_is_refused(fields, code, path):
     assert (refused.value.code, refused.value.path) == (code, path)
 
 
-def test_the_explanation_names_the_candidates_and_the_way():
+def test_a_decision_keeps_its_candidates():
     course = hinted(every(min_ms=2 * MINUTE), interval=MINUTE)
     decision = decide(NOW, course, None)
 
@@ -267,9 +265,6 @@ def test_the_explanation_names_the_candidates_and_the_way():
         Candidate(Source.BASELINE_INTERVAL, NOW + 5 * MINUTE, 5 * MINUTE),
         Candidate(Source.AI_INTERVAL, NOW + MINUTE, MINUTE),
     )
-    words = trail(decision, lambda at_ms: f"10:{(at_ms - NOW) // MINUTE:02}")
-    assert words == "baseline-interval 10:05, ai-interval 10:01 → ai-interval, clamped-min 10:02"
-    assert trail(decide(NOW, Course(), Over()), str) == "no further occurrence → baseline-cron never"
 
 
 # ---- after a run
@@ -371,31 +366,6 @@ def test_a_hint_revives_an_endpoint_whose_cron_is_over():
     decision = arrives(NOW, Course(), decide(NOW, Course(), Over()), hinted(Course(), at=NOW + 9), Over())
 
     assert decision.next_ms == NOW + 9
-
-
-# ---- a decision that is put to use late
-
-
-@pytest.mark.proves("S003-44", "S003-45", "S003-64")
-@pytest.mark.parametrize(
-    ("course", "rhythm", "next_ms", "source"),
-    [
-        (every(), None, HOUR + 5 * MINUTE, "baseline-interval"),
-        (every(failures=1), None, HOUR + 10 * MINUTE, "baseline-interval"),
-        (hinted(every(), interval=MINUTE), None, HOUR + MINUTE, "ai-interval"),
-        # The hint has expired meanwhile; the interval that was intended still counts.
-        (hinted(every(), interval=MINUTE, expires=NOW + 1), None, HOUR + MINUTE, "ai-interval"),
-        (hinted(every(min_ms=2 * MINUTE), interval=MINUTE), None, HOUR + 2 * MINUTE, "clamped-min"),
-        (hinted(every(), at=NOW + 1), None, HOUR, "ai-oneshot"),
-        (Course(), FIVE, HOUR + 5 * MINUTE, "baseline-cron"),
-        (every(2 * HOUR), None, 2 * HOUR, "baseline-interval"),  # still to come: as it was
-        (every(HOUR), None, HOUR, "baseline-interval"),
-    ],
-)
-def test_a_decision_whose_time_has_passed_counts_again_from_now(course, rhythm, next_ms, source):
-    decision = renewed(NOW + HOUR, decide(NOW, course, rhythm), course, rhythm)
-
-    assert (decision.next_ms, decision.source) == (NOW + next_ms, source)
 
 
 # ---- bugs known from such systems

@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tickwork.core.preview import Difference, describe, difference, in_zone, next_times, warnings
+from tickwork.core.preview import Difference, describe, difference, next_times, warnings
 from tickwork.core.when import When, compile_when
+from tickwork.core.zones import in_zone
 from tickwork.zonedata import load_zones
 
 ZONES = load_zones()

@@ -5,9 +5,9 @@ import pytest
 from driver import BY, Driver, T, task
 from tickwork.core import inputs as inp
 from tickwork.core.events import RunScheduled
+from tickwork.core.evolve.schedules import occurrence_id
 from tickwork.core.lifecycle import RunState
 from tickwork.core.machine import Machine
-from tickwork.core.occurrences import occurrence_id
 from tickwork.core.retry import jitter_ms_max
 from tickwork.core.schedule import Fate, Governing, Terms
 from tickwork.core.snapshot import capture, digest, restore

@@ -49,8 +49,9 @@ def diff(*files: Path, days: int = 30, tzdata: Path | None = None, start: str | 
         Look from this time on (RFC 3339); now, unless given.
     """
     from tickwork.cli.screen import print_json
-    from tickwork.core.preview import difference, in_zone
+    from tickwork.core.preview import difference
     from tickwork.core.timetext import instant_ms, instant_text
+    from tickwork.core.zones import in_zone
     from tickwork.system import SystemClock
     from tickwork.zonedata import load_zones
 

@@ -13,7 +13,6 @@ when a hint, a pause or an edit arrives (`arrives`).
 Nothing it answers lies in the past; only a one-shot whose time has come may be due at once.
 """
 
-from collections.abc import Callable
 from enum import StrEnum
 
 import msgspec
@@ -104,22 +103,6 @@ def arrives(now_ms: int, before: Course, decision: Decision, after: Course, rhyt
     return asked if sooner else decision
 
 
-def renewed(now_ms: int, decision: Decision, course: Course, rhythm: Rhythm | None) -> Decision:
-    """The decision as it stands when it is put to use later than it was made.
-
-    One whose time has passed meanwhile counts its intended interval again from now; any other stays as it is. This is
-    for the moment of writing a decision down, not for a due endpoint: that one runs.
-    """
-    if decision.next_ms is None or decision.next_ms >= now_ms:
-        return decision
-    winner = next((one for one in decision.candidates if one.source == decision.chosen), None)
-    if winner is None or winner.source is Source.BASELINE_CRON:
-        return decide(now_ms, course, rhythm)
-    at_ms = now_ms if winner.every_ms is None else now_ms + winner.every_ms
-    again = Candidate(winner.source, at_ms, winner.every_ms)
-    return _bounded(now_ms, course, again, (again,))
-
-
 def consumed(course: Course, now_ms: int) -> Course:
     """Without a one-shot whose time has come, and without any hint once they have expired."""
     if course.hint_expires_ms <= now_ms:
@@ -161,14 +144,6 @@ def check_course(course: Course, *, path: str = "") -> None:
     hinted = course.hint_interval_ms is not None or course.hint_at_ms is not None
     if hinted and course.hint_expires_ms <= 0:
         raise Refused("hint_without_end", "a hint says when it expires", path=_at(path, "hint_expires_ms"))
-
-
-def trail(decision: Decision, clock: Callable[[int], str]) -> str:
-    """`baseline-interval 10:05, ai-interval 10:01 → ai-interval, clamped-min 10:02`; `clock` writes the instants."""
-    seen = ", ".join(f"{one.source} {clock(one.at_ms)}" for one in decision.candidates) or "no further occurrence"
-    at = "never" if decision.next_ms is None else clock(decision.next_ms)
-    path = (decision.chosen,) if decision.source == decision.chosen else (decision.chosen, decision.source)
-    return f"{seen} → {', '.join(path)} {at}"
 
 
 def _candidates(now_ms: int, course: Course, rhythm: Rhythm | None) -> tuple[Candidate, ...]:

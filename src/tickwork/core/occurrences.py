@@ -18,7 +18,7 @@ from tickwork.core.events import (
     ScheduleResumed,
 )
 from tickwork.core.evolve.schedules import is_held, may_unbuffer, must_pause, occurrence_id
-from tickwork.core.governing import first_course, next_decision
+from tickwork.core.governing import next_decision
 from tickwork.core.lifecycle import RunTrigger
 from tickwork.core.model import Schedule, State
 from tickwork.core.retry import jitter_ms
@@ -286,6 +286,3 @@ def govern(turn: Turn, schedule: Schedule) -> None:
     """Ask the Governor, and write down what it says."""
     course, decision = next_decision(schedule, turn.state.now_ms)
     turn.emit(ScheduleDecided(schedule.number, course, decision))
-
-
-__all__ = ["book_pause", "catch_up", "first_course", "govern", "look", "occurrence_id", "take_one", "wait_ms"]

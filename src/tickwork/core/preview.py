@@ -12,12 +12,12 @@ import msgspec
 from tickwork.core.calendar import Pattern, Rhythm, Within
 from tickwork.core.cron import Cron, Days
 from tickwork.core.cronfields import MACROS
-from tickwork.core.dates import DAY_S, MINUTE_S, local_text, members
+from tickwork.core.dates import DAY_S, local_text, members
 from tickwork.core.saying import day_words, joined
 from tickwork.core.timetext import duration_text, instant_text
 from tickwork.core.when import When, policies
 from tickwork.core.zoned import Zoned
-from tickwork.core.zones import UTC, Zone, Zones
+from tickwork.core.zones import Zone, Zones, in_zone
 
 AHEAD_MS = 2 * 366 * DAY_S * 1000  # how far ahead a gap is looked for
 PILE_UP_HOURS = (0, 1, 2, 3, 6, 8, 9, 12, 18)  # at which everybody starts something
@@ -123,17 +123,6 @@ def next_times(rhythm: Rhythm, zone: Zone, after_ms: int, n: int) -> list[tuple[
         found.append((due_ms, in_zone(zone, due_ms)))
         due_ms = rhythm.next_ms(due_ms)
     return found
-
-
-def in_zone(zone: Zone, at_ms: int) -> str:
-    at_s, ms = divmod(at_ms, 1000)
-    offset_s = zone.offset_s(at_s)
-    text = local_text(at_s + offset_s) + (f".{ms:03}" if ms else "")
-    if zone is UTC:
-        return f"{text}Z"
-    sign, minutes = "-" if offset_s < 0 else "+", abs(offset_s) // MINUTE_S
-    seconds = f":{abs(offset_s) % 60:02}" if offset_s % 60 else ""
-    return f"{text}{sign}{minutes // 60:02}:{minutes % 60:02}{seconds}"
 
 
 # ---- warnings

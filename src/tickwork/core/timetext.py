@@ -93,15 +93,6 @@ def instant_text(at_ms: int) -> str:
     return f"{text}.{ms:03}Z" if ms else f"{text}Z"
 
 
-def zoned_text(at_ms: int, offset_s: int) -> str:
-    """Wall-clock time with its distance to UTC: `2026-01-02T03:04:05-05:00`. Zones of old had seconds too."""
-    if not offset_s:
-        return instant_text(at_ms)
-    text = instant_text(at_ms + offset_s * 1_000).removesuffix("Z")
-    sign, distance = ("-" if offset_s < 0 else "+"), abs(offset_s) // 60
-    return f"{text}{sign}{distance // 60:02}:{distance % 60:02}"
-
-
 def _duration_of_text(text: str, path: str) -> int:
     if len(text) <= _DURATION_CHARACTERS_MAX:
         if compact := _COMPACT.fullmatch(text):

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
-from tickwork.core.dates import CYCLE_DAYS, DAY_S, civil, day_number
+from tickwork.core.dates import CYCLE_DAYS, DAY_S, MINUTE_S, civil, day_number, local_text
 from tickwork.core.errors import Corrupt, Refused
 from tickwork.core.posixrule import PosixRule, parse_rule
 
@@ -148,6 +148,18 @@ class Zone:
 
 
 UTC = Zone("UTC", (), (0,), None)
+
+
+def in_zone(zone: Zone, at_ms: int) -> str:
+    """As the zone's clock shows it: `2026-03-29T03:30:00+02:00`."""
+    at_s, ms = divmod(at_ms, 1000)
+    offset_s = zone.offset_s(at_s)
+    text = local_text(at_s + offset_s) + (f".{ms:03}" if ms else "")
+    if zone is UTC:
+        return f"{text}Z"
+    sign, minutes = "-" if offset_s < 0 else "+", abs(offset_s) // MINUTE_S
+    seconds = f":{abs(offset_s) % 60:02}" if offset_s % 60 else ""
+    return f"{text}{sign}{minutes // 60:02}:{minutes % 60:02}{seconds}"
 
 
 def parse_zone(name: str, data: bytes) -> Zone:

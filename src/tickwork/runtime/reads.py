@@ -12,7 +12,7 @@ import msgspec
 
 from tickwork.core.definition import WorkNode
 from tickwork.core.inputs import RunRecord
-from tickwork.core.lifecycle import AttemptState, Phase, RunState
+from tickwork.core.lifecycle import AttemptState, Phase
 from tickwork.core.model import Clock, Run, State, Task
 from tickwork.core.plan import Plan, Step
 from tickwork.core.values import Ref, Value
@@ -285,6 +285,3 @@ def shown(value: Value) -> int:
     if isinstance(value, bytes):
         return len(value)
     return value.size if isinstance(value, Ref) else 0
-
-
-FINAL = frozenset({RunState.COMPLETED, RunState.FAILED, RunState.CANCELLED})

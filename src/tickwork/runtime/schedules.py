@@ -14,15 +14,15 @@ from tickwork.core import preview as told
 from tickwork.core.backfills import window_end_ms
 from tickwork.core.effects import FindRuns
 from tickwork.core.errors import Refused
-from tickwork.core.evolve.schedules import anchored, is_held, rhythm_of
+from tickwork.core.evolve.schedules import anchored, is_held, occurrence_id, rhythm_of
 from tickwork.core.model import Schedule, Tenant
 from tickwork.core.names import check_name
-from tickwork.core.occurrences import occurrence_id
 from tickwork.core.plan import Plan
 from tickwork.core.schedule import Fate, Range
 from tickwork.core.schedulerows import LiveBackfill
 from tickwork.core.schedules import check_put, is_same, schedule_of
 from tickwork.core.timetext import instant_ms
+from tickwork.core.zones import in_zone
 from tickwork.ports import wire
 from tickwork.ports.schedulewords import in_words, length_ms, reading_ms, when_of
 from tickwork.runtime import scheduleviews as views
@@ -244,7 +244,7 @@ class Schedules(Ground):
 
     def _due(self, tenant: str, name: str, at_ms: int) -> wire.Due:
         zone = self.state.zones.get(schedule_of(self.state, tenant, name).when.zone)
-        return wire.Due(schedule=name, utc=instant(at_ms), local=told.in_zone(zone, at_ms))
+        return wire.Due(schedule=name, utc=instant(at_ms), local=in_zone(zone, at_ms))
 
     async def fates(
         self, name: str, *, start: str = "", end: str = "", tenant: str = TENANT, limit: int = 1_000

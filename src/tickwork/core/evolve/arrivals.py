@@ -16,8 +16,9 @@ from tickwork.core.inputs import Redrive, Rerun, Resolve, RunRecord, Submit
 from tickwork.core.lifecycle import ENDED, Phase
 from tickwork.core.model import BLOCK_BITS, Gate, Run, Schedule, State, Task, Tenant, Timer
 from tickwork.core.plan import Plan
-from tickwork.core.timetext import instant_text, zoned_text
+from tickwork.core.timetext import instant_text
 from tickwork.core.values import Value, decode, pack
+from tickwork.core.zones import in_zone
 
 
 def add_run(state: State, run: Run) -> None:
@@ -133,7 +134,7 @@ def scheduled_inputs(state: State, schedule: Schedule, definition: Definition, a
         return value
     try:
         zone = state.zones.get(schedule.when.zone)
-        more = filled(definition, schedule.terms, schedule.context, zoned_text(at_ms, zone.offset_s(at_ms // 1000)))
+        more = filled(definition, schedule.terms, schedule.context, in_zone(zone, at_ms))
     except Refused:  # the workflow has changed since, or the zone has gone: the run's own check will say so
         more = {}
     if not more:
