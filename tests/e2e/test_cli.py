@@ -396,10 +396,17 @@ class Withholding(threading.Thread):
 
     def serve(self, caller):
         with caller, contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port)) as server:
+            withheld = threading.Event()
+            threading.Thread(target=self.answer, args=(server, caller, withheld), daemon=True).start()
             while data := caller.recv(65_536):
-                server.sendall(data)
-                answer = server.recv(65_536)
                 if b"POST /v1/runs" in data:
+                    withheld.set()
+                server.sendall(data)
+
+    def answer(self, server, caller, withheld):
+        with contextlib.suppress(OSError):
+            while answer := server.recv(65_536):
+                if withheld.is_set():
                     self.submitted.set()
                 else:
                     caller.sendall(answer)

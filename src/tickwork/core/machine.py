@@ -52,7 +52,10 @@ class Machine:
     def __init__(
         self, state: State | None = None, *, settings: Settings | None = None, zones: Zones = UTC_ONLY
     ) -> None:
-        self.state = state if state is not None else State(settings=settings or Settings(), zones=zones)
+        if state is None:
+            settings = settings or Settings()
+            state = State(settings=settings, next_number=settings.first_number, zones=zones)
+        self.state = state
         self.rules = rules_of(self.state.zones)
 
     def apply(self, tick: int, asked: list[inputs.Input]) -> Outcome:

@@ -38,6 +38,7 @@ from tickwork.core.zones import UTC_ONLY, Zones
 T = TypeVar("T")
 _SHARDS = 256
 BLOCK_BITS = 12
+NUMBER_BITS = 44  # of a number within its partition
 NOTHING = (0, 0, 0)
 
 
@@ -154,6 +155,7 @@ class Settings(msgspec.Struct, frozen=True):
     """Part of the state: a replay runs under the same ones."""
 
     clock: Clock = Clock()
+    partition: int = 0  # whose numbers begin at `first_number`
     max_runs_per_tick: int = 500
     max_changes_per_tick: int = 5_000
     max_live_runs: int = 5_000_000
@@ -165,6 +167,11 @@ class Settings(msgspec.Struct, frozen=True):
     retry_gap_ms: int = 1_000  # retries of one dependency beyond its burst are at least this far apart
     retry_burst: int = 10
     retry_earned_percent: int = 20  # of a retry, for each first attempt that succeeds
+
+    @property
+    def first_number(self) -> int:
+        """Runs and tasks have numbers that no other partition gives, so that a number alone says where it lives."""
+        return (self.partition << NUMBER_BITS) + 1
 
 
 class Tenant(msgspec.Struct, eq=False):

@@ -172,13 +172,57 @@ class LogChunk(msgspec.Struct, frozen=True, gc=False):
     written_ms: int
 
 
+class Founded(msgspec.Struct, frozen=True):
+    """What all nodes on one store agree on. It never changes."""
+
+    cluster: str  # a random name: whoever restored a copy of it is another cluster
+    partitions: int
+
+
+class Route(msgspec.Struct, frozen=True):
+    """Where a tenant lives. Its runs may be spread over the `spread` partitions that follow its home, in a ring."""
+
+    tenant: str
+    home: int
+    spread: int = 1
+
+
+class InboxRow(msgspec.Struct, frozen=True, gc=False):
+    """A submission that could not be brought to its owner, or that came by SQL. Durable, and so accepted."""
+
+    id: str  # chosen by who wrote it; the run's id
+    partition: int
+    tenant: str
+    data: bytes  # ports.wire.Submission as JSON
+    by: str = ""
+
+
 class Store(Protocol):
-    """Each method is one transaction."""
+    """Each method is one transaction. Numbers of runs, tasks and schedules are unique over all partitions: those of
+    partition p are above `p << 44` and below the next."""
 
     async def open(self) -> None:
         """Ready for use, its schema up to date. Raises `StoreInUse` or `StoreUnusable`, which say what to do."""
 
     async def close(self) -> None: ...
+
+    async def found(self, *, cluster: str, partitions: int) -> Founded:
+        """What was founded first stays; later words are ignored."""
+
+    async def read_routes(self) -> list[Route]:
+        """By tenant."""
+
+    async def put_route(self, route: Route, *, over: Route | None) -> bool:
+        """Whether it is written: only in place of `over` (None: of nothing)."""
+
+    async def add_inbox(self, rows: Sequence[InboxRow]) -> None:
+        """Repeating one changes nothing."""
+
+    async def read_inbox(self, partition: int, *, limit: int) -> list[InboxRow]:
+        """Whatever is there, in any order. Rows are taken away when they are decided, and never skipped by a sequence
+        number: such numbers become visible out of order."""
+
+    async def drop_inbox(self, partition: int, ids: Sequence[str]) -> None: ...
 
     async def claim(self, partition: int, *, owner: str, settings: bytes) -> Head:
         """Become the writer; every earlier epoch is fenced from here on. `settings` count for a new partition only."""

@@ -20,10 +20,13 @@ from tickwork.ports.store import (
     CacheRow,
     DefinitionRow,
     Fenced,
+    Founded,
     Head,
+    InboxRow,
     Loaded,
     LogChunk,
     Payload,
+    Route,
     Rows,
     RunFilter,
     RunRow,
@@ -52,6 +55,9 @@ class MemoryDisk:
     """What survives a crash."""
 
     def __init__(self) -> None:
+        self.founded: Founded | None = None
+        self.routes: dict[str, Route] = {}
+        self.inbox: dict[int, dict[str, InboxRow]] = defaultdict(dict)
         self.partitions: dict[int, Partition] = {}
         self.payloads: dict[str, bytes] = {}
         self.definitions: dict[tuple[str, str], DefinitionRow] = {}
@@ -99,6 +105,36 @@ class MemoryStore:
         if not self._open:
             raise Unavailable("the store is closed", retry_after_ms=1_000)
         return self._held
+
+    # ---- what all nodes share
+
+    async def found(self, *, cluster: str, partitions: int) -> Founded:
+        disk = self._disk
+        if disk.founded is None:
+            disk.founded = Founded(cluster, partitions)
+        return disk.founded
+
+    async def read_routes(self) -> list[Route]:
+        routes = self._disk.routes
+        return [routes[tenant] for tenant in sorted(routes)]
+
+    async def put_route(self, route: Route, *, over: Route | None) -> bool:
+        routes = self._disk.routes
+        if routes.get(route.tenant) != over:
+            return False
+        routes[route.tenant] = route
+        return True
+
+    async def add_inbox(self, rows: Sequence[InboxRow]) -> None:
+        for row in rows:
+            self._disk.inbox[row.partition].setdefault(row.id, row)
+
+    async def read_inbox(self, partition: int, *, limit: int) -> list[InboxRow]:
+        return list(islice(self._disk.inbox[partition].values(), max(limit, 0)))
+
+    async def drop_inbox(self, partition: int, ids: Sequence[str]) -> None:
+        for one in ids:
+            self._disk.inbox[partition].pop(one, None)
 
     # ---- the truth
 

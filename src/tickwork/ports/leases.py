@@ -1,0 +1,62 @@
+"""Who tries to own what: the nodes that are alive, and which of them holds which partition.
+
+A lease chooses who tries; the epoch in the store decides who wins. So a backend that forgets, hands a lease out twice
+or has a wrong clock costs time and never correctness. A lease belongs to one start of a node (its session), and every
+backend measures time by one clock of its own, never by those of the nodes.
+"""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import msgspec
+
+
+class Member(msgspec.Struct, frozen=True):
+    """A node, as the others see it."""
+
+    session: str  # one start of it: whoever comes back is somebody else
+    node: str  # its name, which it keeps: placement goes by it
+    address: str  # where the other nodes reach its API
+    version: str = ""  # of the program
+    protocol: int = 1  # between nodes
+    started_ms: int = 0
+    draining: bool = False  # gives away what it holds and takes nothing more
+    engine: bool = True  # owns partitions; a node without only answers and forwards
+
+
+class Holding(msgspec.Struct, frozen=True):
+    """A lease that has not run out."""
+
+    partition: int
+    session: str
+    node: str
+    address: str
+
+
+class Leases(Protocol):
+    """Raises `Unavailable` where the backend cannot be reached."""
+
+    async def open(self) -> None: ...
+
+    async def close(self) -> None: ...
+
+    async def beat(self, member: Member, *, ttl_ms: int) -> None:
+        """This node lives, for as long as `ttl_ms` from now."""
+
+    async def leave(self, session: str) -> None:
+        """It ends: its beat and everything it holds is free at once."""
+
+    async def members(self) -> list[Member]:
+        """Those whose beat has not run out, by session."""
+
+    async def take(self, partition: int, member: Member, *, ttl_ms: int) -> bool:
+        """Whether it is this member's now: it was free, run out, or its own already."""
+
+    async def renew(self, partitions: Sequence[int], session: str, *, ttl_ms: int) -> frozenset[int]:
+        """Those that are still its own, now for `ttl_ms` more. One that ran out and that nobody took counts."""
+
+    async def release(self, partition: int, session: str) -> None:
+        """Free at once, where it was its own."""
+
+    async def holdings(self) -> list[Holding]:
+        """By partition."""
