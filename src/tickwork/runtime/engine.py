@@ -123,11 +123,25 @@ class Engine(Commands):
         if not self._shared:
             await self._store.close()
 
+    async def abandon(self, reason: str) -> None:
+        """As `stop`, but nothing is finished: the partition is another's, or may be."""
+        self._draining = True
+        if self.partition is not None:
+            await self.partition.abandon(reason)
+            await self.floor.close()
+        for job in list(self._jobs):
+            job.cancel()
+        await asyncio.gather(*self._jobs, return_exceptions=True)
+        if not self._shared:
+            await self._store.close()
+
     # ---- after each commit
 
     def _on_durable(self, decided: Decided) -> None:
         for order in decided.orders:
             self.floor.deliver(order)
+        if self.floor.has_nodes:
+            self.floor.look_for_room()
         for effect in decided.effects:
             match effect:
                 case Stop():

@@ -126,6 +126,10 @@ class Ground:
         task.add_done_callback(self._jobs.discard)
         return task
 
+    def alarm(self, kind: str, text: str) -> None:
+        """For whoever stands above the engine."""
+        self._alarm(kind, text)
+
     def _alarm(self, kind: str, text: str) -> None:
         alarm = Alarm(self._clock.wall_ms(), kind, text)
         self.alarms.append(alarm)
