@@ -278,6 +278,14 @@ class AsyncClient(AsyncSchedules, AsyncEndpoints):
         """How the engine is."""
         return await self._ask(calls.status())
 
+    async def cluster(self) -> wire.Cluster:
+        """Nodes, partitions and their owners."""
+        return await self._ask(calls.cluster())
+
+    async def spread(self, partitions: int) -> None:
+        """Place new runs in so many partitions of the cluster. It can only grow."""
+        await self._ask(calls.spread(partitions))
+
     # ---- the network
 
     async def _ask(self, ask: Ask[T], *, within_s: float | None = None) -> T:

@@ -283,6 +283,14 @@ class Client(Schedules, Endpoints):
         """How the engine is."""
         return self._ask(calls.status())
 
+    def cluster(self) -> wire.Cluster:
+        """Nodes, partitions and their owners."""
+        return self._ask(calls.cluster())
+
+    def spread(self, partitions: int) -> None:
+        """Place new runs in so many partitions of the cluster. It can only grow."""
+        self._ask(calls.spread(partitions))
+
     # ---- the network
 
     def _ask(self, ask: Ask[T], *, within_s: float | None = None) -> T:
