@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
+from typing import Protocol, runtime_checkable
 from urllib.parse import urlsplit
 
 from tickwork.api.app import make_app
@@ -35,8 +36,9 @@ SHARED = f"{PREFIX}PARENT_PORT"
 ANYWHERE = ("0.0.0.0", "::", "")  # noqa: S104 - to find it, not to bind to it
 
 
-def is_cluster(settings: Settings) -> bool:
-    return bool(settings.store)
+@runtime_checkable
+class Closing(Protocol):
+    async def close(self) -> None: ...
 
 
 def make_stores(settings: Settings) -> tuple[Store, Leases, Artifacts]:
@@ -47,7 +49,7 @@ def make_stores(settings: Settings) -> tuple[Store, Leases, Artifacts]:
     from tickwork.stores.postgres.leases import PostgresLeases
     from tickwork.stores.postgres.store import PostgresStore
 
-    store = PostgresStore(settings.store, replica_dsn=settings.replica or None)
+    store = PostgresStore(settings.store, replica_dsn=settings.replica)
     leases: Leases
     match urlsplit(settings.leases).scheme:
         case "":
@@ -135,6 +137,8 @@ async def serving_node(settings: Settings) -> AsyncIterator[tuple[Node, HttpServ
     finally:
         await server.stop()
         await node.stop()
+        if isinstance(node.desk.artifacts, Closing):
+            await node.desk.artifacts.close()
 
 
 def _address(settings: Settings, sock: socket.socket) -> str:
