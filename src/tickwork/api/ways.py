@@ -53,6 +53,8 @@ class Ways:
         body = await _body(receive, whole)
         if route.lives == "all":
             return await self._all(place, route, scope, body, partitions)
+        if route.lives == "any":
+            return await self._any(place, route, scope, body, partitions)
         if route.lives == "runs":
             return await self._runs(place, route, scope, body)
         for partition in partitions[:-1]:
@@ -165,6 +167,19 @@ class Ways:
                 return answer
         part = route.deals(body, 0, len(partitions)) if route.deals is not None else body
         return await self.at(partitions[0], place, route, scope, part)
+
+    async def _any(
+        self, place: "Place", route: Route, scope: Scope, body: bytes, partitions: tuple[int, ...]
+    ) -> Answer | Stream | None:
+        """Told to all, answered by one that knows what it is about; where one could not be told, it is told again."""
+        best: Answer | Stream | None = None
+        for partition in reversed(partitions):
+            answer = await self.at(partition, place, route, scope, body)
+            if answer is None or answer.status == 503:
+                return answer
+            if best is None or best.status >= 400 or (partition == partitions[0] and answer.status < 400):
+                best = answer
+        return best
 
     async def _runs(self, place: "Place", route: Route, scope: Scope, body: bytes) -> Answer | Stream | None:
         assert route.spreads is not None, "a route over runs says how"
