@@ -23,7 +23,7 @@ from tickwork.runtime.ground import Alarm
 from tickwork.runtime.recovery import recover
 from tickwork.sim.asgi import PORT, HttpService, Request
 from tickwork.sim.cluster import Alive, Cluster, NodeSeat
-from tickwork.sim.peers import MSGPACK, SimLeases, SimPeers, SimTransport, address_of
+from tickwork.sim.peers import MSGPACK, SimCarrier, SimLeases, SimPeers, address_of
 from tickwork.sim.report import Violation
 from tickwork.sim.store import at_once
 from tickwork.sim.world import ORIGIN_MS
@@ -57,6 +57,7 @@ class Node:
         self._chance = seat.host.chance.stream(f"node/{seat.host.starts}")
         self._node: real.Node | None = None
         self._app: ASGIApp | None = None
+        self._for_good: asyncio.Future[None] | None = None  # held here: nobody else would
         self._http = HttpService(lambda: self._app)
         seat.show = self._show
 
@@ -66,7 +67,7 @@ class Node:
         while True:
             node = self._new_node()
             closing = Closing()
-            ways = Ways(node, closing, transport=SimTransport(self._net, self._host))
+            ways = Ways(node, closing, SimCarrier(self._net, self._host))
             try:
                 await node.start()
             except Unavailable as error:
@@ -89,7 +90,8 @@ class Node:
         if self._chance.happens(0.2):
             await asyncio.sleep(self._chance.between(30, 1_200))
         else:
-            await asyncio.get_running_loop().create_future()
+            self._for_good = asyncio.get_running_loop().create_future()
+            await self._for_good
 
     def _new_node(self) -> real.Node:
         host = self._host

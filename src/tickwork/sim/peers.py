@@ -4,9 +4,9 @@ import asyncio
 from collections.abc import Sequence
 from urllib.parse import urlsplit
 
-import httpx2
 import msgspec
 
+from tickwork.cluster.carrier import Carried, Header
 from tickwork.core.errors import Refused, Unavailable
 from tickwork.ports.exchange import Call, Reply, encoder, reply_decoder
 from tickwork.ports.leases import Holding, Member
@@ -56,23 +56,24 @@ class SimPeers:
             raise Unavailable(f"{address} does not answer", retry_after_ms=100) from None
 
 
-class SimTransport(httpx2.AsyncBaseTransport):
+class SimCarrier:
     """Requests that a node forwards."""
 
     def __init__(self, net: Net, host: Host) -> None:
         self._net, self._host = net, host
 
-    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        path = request.url.raw_path.decode()
-        headers = tuple((name, value) for name, value in request.headers.raw if name.lower() != b"host")
-        asked = Request(request.method, path, await request.aread(), headers=headers)
+    async def carry(self, method: str, address: str, target: str, headers: Sequence[Header], body: bytes) -> Carried:
+        asked = Request(method, target, body, headers=tuple(headers))
         try:
             async with asyncio.timeout(PATIENCE_S):
-                data = await self._net.request(self._host, request.url.host, msgspec.msgpack.encode(asked), port=PORT)
-        except (TimeoutError, Unavailable) as error:
-            raise httpx2.ConnectError(str(error) or "no answer in time", request=request) from None
+                host = urlsplit(address).hostname or ""
+                data = await self._net.request(self._host, host, msgspec.msgpack.encode(asked), port=PORT)
+        except TimeoutError:
+            raise Unavailable(f"{address} does not answer", retry_after_ms=100) from None
         answer = _answers.decode(data)
-        return httpx2.Response(answer.status, headers=list(answer.headers), content=answer.body, request=request)
+        return Carried(answer.status, list(answer.headers), answer.body)
+
+    async def close(self) -> None: ...
 
 
 class SimLeases:
