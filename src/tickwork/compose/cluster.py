@@ -32,7 +32,7 @@ from tickwork.zonedata import load_zones
 PARTITIONS_MAX = 512
 TTL_MS_MIN = 1_000
 AGAIN_S, AGAIN_S_MAX = 0.5, 10.0
-SHARED = f"{PREFIX}PARENT_PORT"
+SHARED = f"{PREFIX}PROCESS"  # of one of several processes: which one it is
 ANYWHERE = ("0.0.0.0", "::", "")  # noqa: S104 - to find it, not to bind to it
 
 
@@ -77,8 +77,8 @@ def make_node(settings: Settings, address: str) -> Node:
         raise BadSettings("bad_setting", "role: all or api", path="role")
     store, leases, artifacts = make_stores(settings)
     clock, ids, zones = SystemClock(), SystemIds(), load_zones()
-    named = settings.node_name and f"{settings.node_name}-{urlsplit(address).port}" * (SHARED in os.environ)
-    node = named or settings.node_name or f"{socket.gethostname()}-{urlsplit(address).port}"
+    which = f"-{os.environ[SHARED]}" if SHARED in os.environ else ""
+    node = (settings.node_name or f"{socket.gethostname()}-{settings.port or urlsplit(address).port}") + which
 
     def make_engine(number: int) -> Engine:
         return Engine(
@@ -191,7 +191,8 @@ class Processes:
     def _start_due(self) -> None:
         for place, child in enumerate(self._children):
             if child is None and time.monotonic() >= self._due_s[place]:
-                self._children[place] = subprocess.Popen(self._command, env=self._env, start_new_session=True)  # noqa: S603
+                env = self._env | {SHARED: str(place + 1)}
+                self._children[place] = subprocess.Popen(self._command, env=env, start_new_session=True)  # noqa: S603
                 self._due_s[place] = time.monotonic() + AGAIN_S_MAX
 
     def _look(self) -> None:
@@ -229,7 +230,7 @@ def child_environment(settings: Settings, env: Mapping[str, str]) -> dict[str, s
     """Settings go as variables, so that no password is an argument."""
     told = {f"{PREFIX}{name.upper()}": str(getattr(settings, name)) for name in TOLD if getattr(settings, name) != ""}
     left = {name: value for name, value in env.items() if not name.startswith(PREFIX) or name.lower().endswith("debug")}
-    return {**left, **told, f"{PREFIX}SERVER_PROCESSES": "1", SHARED: str(settings.port), PARENT: str(os.getpid())}
+    return {**left, **told, f"{PREFIX}SERVER_PROCESSES": "1", PARENT: str(os.getpid())}
 
 
 def command_of() -> list[str]:

@@ -20,7 +20,7 @@ PORT = 8440
 FOLDER = ".tickwork"
 FILE = "tickwork.toml"
 # Variables with our prefix that are no settings: what tasks are told, and what helps to find a fault.
-OTHERS = frozenset(("attempt", "by", "child", "debug", "idempotency_key", "node", "parent", "parent_port", "run_id"))
+OTHERS = frozenset(("attempt", "by", "child", "debug", "idempotency_key", "node", "parent", "process", "run_id"))
 KEY_START = "secret_"  # a name that starts so is a key for requests, and only the worker looks at it
 
 
