@@ -175,23 +175,41 @@ class PostgresStore:
         """Not synced by themselves: the server's log is one, so the next commit takes them to disk with it. Until
         then a crash takes back rows and watermark together, and the journal has everything behind it."""
         count = await self._count(partition, epoch, rows)
-        args = [partition, epoch, count, through, head, *writing.hot(rows)]
         self._writes[partition] = (epoch, count, rows)
+        fence = [partition, epoch, count, through, head]
         try:
-            if writing.has_rest(rows):
-                found = await self._at.rows.fetch("write_all_rows", *args, *writing.rest(rows))
-            else:
-                found = await self._at.rows.fetch("write_rows", *args)
+            done = await self._copied(rows, fence) if rows.runs else await self._upserted(rows, fence)
         except OutcomeUnknown:
             self._doubts.add(partition)
             raise
         except BaseException:
             self._writes.pop(partition, None)
             raise
-        if not found[0][0]:
+        if not done:
             self._writes.pop(partition, None)
             raise Fenced(f"partition {partition}: epoch {epoch} may not write rows through seq {through}")
         self._writes[partition] = (epoch, count + 1, None)
+
+    async def _copied(self, rows: Rows, fence: list[Any]) -> int:
+        """Runs that end are nearly always new. Where one is there already, after a crash, the longer way is taken."""
+        name, args = writing.statement(rows, fence, runs=False)
+
+        async def work(talk: Talk) -> int:
+            done = int((await talk.fetch(name, *args))[0][0])
+            if done == writing.WRITTEN:
+                await talk.copy("runs", writing.RUN_COLUMNS, writing.records(rows.runs))
+            return done
+
+        try:
+            return await self._at.rows.together(work, "write_rows")
+        except Corrupt as error:
+            if error.__cause__ is None or sqlstate(error.__cause__) != UNIQUE:
+                raise
+        return await self._upserted(rows, fence)
+
+    async def _upserted(self, rows: Rows, fence: list[Any]) -> int:
+        name, args = writing.statement(rows, fence, runs=True)
+        return int((await self._at.rows.fetch(name, *args))[0][0])
 
     async def _count(self, partition: int, epoch: int, rows: Rows) -> int:
         """How many writes of rows there were. One whose answer was lost is tried under the same count, so that it
