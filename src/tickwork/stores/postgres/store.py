@@ -7,6 +7,7 @@ people may come from a replica.
 """
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 from msgspec.structs import astuple
@@ -37,7 +38,6 @@ from tickwork.stores.postgres.lines import GENERIC, Address, Line, Lines, Talk, 
 from tickwork.stores.postgres.opening import bring_up
 from tickwork.stores.postgres.troubles import RETRY_MS, UNIQUE, sqlstate
 
-REPLICA_READS = frozenset(["list_runs", "read_fates", "list_backfills", "read_log_chunks"])
 COMMIT_S = 10.0
 ROWS_S = 30.0
 READ_S = 30.0
@@ -244,7 +244,7 @@ class PostgresStore:
 
     async def list_runs(self, wanted: RunFilter) -> list[RunRow]:
         name, args = reading.listing(wanted)
-        return reading.runs_of(await self._at.lists.fetch(name, *args))
+        return reading.runs_of(await self._at.list(name, *args))
 
     async def read_attempts(self, run: int) -> list[bytes]:
         return [data for (data,) in await self._at.readers.fetch("read_attempts", run)]
@@ -261,18 +261,18 @@ class PostgresStore:
         return DefinitionRow(*found[0]) if found else None
 
     async def read_fates(self, tenant: str, schedule: str, *, from_ms: int, to_ms: int, limit: int) -> list[Range]:
-        found = await self._at.lists.fetch("read_fates", tenant, schedule, to_ms, from_ms, max(limit, 0))
+        found = await self._at.list("read_fates", tenant, schedule, to_ms, from_ms, max(limit, 0))
         return [reading.decode_range(data) for (data,) in found]
 
     async def list_backfills(self, tenant: str, *, limit: int) -> list[BackfillRow]:
-        return [BackfillRow(*row) for row in await self._at.lists.fetch("list_backfills", tenant, max(limit, 0))]
+        return [BackfillRow(*row) for row in await self._at.list("list_backfills", tenant, max(limit, 0))]
 
     async def add_log_chunks(self, chunks: Sequence[LogChunk]) -> None:
         if chunks:
             await self._at.writers.fetch("add_log_chunks", *zip(*map(astuple, chunks), strict=True))
 
     async def read_log_chunks(self, task: int, attempt: int, *, after: int = -1) -> list[LogChunk]:
-        return [LogChunk(*row) for row in await self._at.lists.fetch("read_log_chunks", task, attempt, after)]
+        return [LogChunk(*row) for row in await self._at.list("read_log_chunks", task, attempt, after)]
 
     # ---- for operators
 
@@ -293,9 +293,16 @@ class _Connections:
         self.rows = Lines(lambda: Line(primary, changes=True, timeout_s=ROWS_S, settings=GENERIC), count=rows_lines)
         self.writers = Lines(lambda: Line(primary, changes=True, timeout_s=commit_s), count=1)
         self.readers = Lines(lambda: Line(primary, changes=False, timeout_s=READ_S), count=readers)
-        self.lists = self.readers
+        self.replica: Lines | None = None
         if replica is not None:
-            self.lists = Lines(lambda: Line(replica, changes=False, timeout_s=READ_S), count=readers)
+            self.replica = Lines(lambda: Line(replica, changes=False, timeout_s=READ_S), count=readers)
+
+    async def list(self, name: str, *args: Any) -> Sequence[Any]:
+        """For people: from a replica where there is one, and from the primary while it is away."""
+        if self.replica is not None:
+            with suppress(Unavailable):
+                return await self.replica.fetch(name, *args)
+        return await self.readers.fetch(name, *args)
 
     def commits(self, partition: int) -> Line:
         line = self._commits.get(partition)
@@ -305,7 +312,8 @@ class _Connections:
         return line
 
     async def close(self) -> None:
-        for lines in {id(one): one for one in (self.rows, self.writers, self.readers, self.lists)}.values():
-            await lines.close()
+        for lines in (self.rows, self.writers, self.readers, self.replica):
+            if lines is not None:
+                await lines.close()
         for line in self._commits.values():
             await line.close()
