@@ -2,6 +2,8 @@
 PY := .venv/bin/python
 # The machine's own certificates, so that set-up also works behind a company's proxy.
 UV := .tools/bin/uv --system-certs
+# Compiled modules are kept, also where the machine says otherwise: without them each process of a test compiles for a second.
+export PYTHONDONTWRITEBYTECODE :=
 .PHONY: setup lock check test demo bench requirements clean
 
 setup: .venv/.ready
