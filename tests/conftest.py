@@ -1,5 +1,6 @@
 """Fixed seeds for every run; `HYPOTHESIS_PROFILE=fresh` draws new ones."""
 
+import gc
 import os
 import tempfile
 from collections.abc import Iterator
@@ -45,7 +46,7 @@ SLOW_PLACES = (
 )
 
 
-SEEDS_IN_CHECK = 5  # of each test over random histories; all of them in `make test`
+SEEDS_IN_CHECK = 3  # of each test over random histories; all of them in `make test`
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -56,6 +57,20 @@ def scratch(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         patch.setenv("TMPDIR", folder)
         patch.setattr(tempfile, "tempdir", folder)
         yield
+
+
+@pytest.fixture(autouse=True, scope="module")
+def swept() -> Iterator[None]:
+    """Whatever a module leaves is found here, and what cannot be freed is not looked at again: values of the core are
+    outside the collector's reach, and each machine of a test stays."""
+    yield
+    gc.collect()
+    gc.freeze()
+
+
+def pytest_collection_finish() -> None:
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
