@@ -8,9 +8,9 @@ import os
 LONG = os.environ.get("TICKWORK_LONG") == "1"
 
 
-def seeds(first: int, few: int, many: int) -> range:
+def seeds(first: int, *, few: int, many: int) -> range:
     return range(first, first + (many if LONG else few))
 
 
-def examples(few: int, many: int) -> int:
+def examples(*, few: int, many: int) -> int:
     return many if LONG else few

@@ -9,6 +9,11 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from tickwork.core.model import State
+
+# A failed comparison shows its sides: a whole state takes minutes and gigabytes to write out.
+State.__repr__ = lambda self: f"<State at tick {self.tick}>"
+
 settings.register_profile("fixed", deadline=None, derandomize=True)
 settings.register_profile("fresh", deadline=None, max_examples=1_000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fixed"))

@@ -16,8 +16,8 @@ from tickwork.core.model import State
 from tickwork.core.snapshot import Snapshot, capture, digest, encode_header, restore
 from tickwork.core.touched import ENDINGS, HEADER_ONLY, RULES, Touched
 
-SEEDS = seeds(0, 30, 70)
-MORE_SEEDS = seeds(1_000, 10, 300)
+SEEDS = seeds(0, few=30, many=70)
+MORE_SEEDS = seeds(1_000, few=10, many=300)
 
 
 class Pieces:
