@@ -51,6 +51,19 @@ SLOW_PLACES = (
 )
 
 
+# Begun first, in this order, so that no core waits for the other at the end.
+LONGEST_PLACES = (
+    "tests/sim/test_schedulecheck.py",
+    "tests/e2e/test_kills.py",
+    "tests/core/test_validation.py",
+    "tests/conformance/test_store_sequences.py",
+    "tests/e2e/",
+    "tests/test_examples.py",
+    "tests/executors/",
+    "tests/integration/",
+    "tests/sdk/test_surface.py",
+    "tests/api/test_schema.py",
+)
 SEEDS_IN_CHECK = 3  # of each test over random histories; all of them in `make test`
 
 
@@ -80,11 +93,17 @@ def pytest_collection_finish() -> None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     seeds: dict[str, int] = {}
+    places = {path: path.relative_to(config.rootpath).as_posix() for path in {item.path for item in items}}
     for item in items:
         if isinstance(item, pytest.Function) and "seed" in getattr(getattr(item, "callspec", None), "params", {}):
             test = item.nodeid.partition("[")[0]
             seeds[test] = seeds.get(test, 0) + 1
             if seeds[test] > SEEDS_IN_CHECK:
                 item.add_marker(pytest.mark.slow)
-        if item.path.relative_to(config.rootpath).as_posix().startswith(SLOW_PLACES):
+        if places[item.path].startswith(SLOW_PLACES):
             item.add_marker(pytest.mark.slow)
+    items.sort(key=lambda item: turn(places[item.path]))
+
+
+def turn(place: str) -> int:
+    return next((n for n, start in enumerate(LONGEST_PLACES) if place.startswith(start)), len(LONGEST_PLACES))
