@@ -1,9 +1,11 @@
 """Random sequences of operations on all stores side by side: every answer and every error must be the same.
 
-A sequence is made from its seed alone. Writers come and go, old ones try again, rows are mixed, stores are closed
-and opened. On failure the seed and the steps so far are in the message.
+A sequence is made from its seed and its place in the file alone. Writers come and go, old ones try again, rows are
+mixed, stores are closed and opened. Some sequences follow one another in one file, each with names of its own: opening
+a store takes as long as a whole sequence. On failure the seed, its place and the steps so far are in the message.
 """
 
+import asyncio
 import random
 from collections import Counter
 
@@ -32,21 +34,24 @@ from tickwork.stores.postgres.store import PostgresStore
 from tickwork.stores.sqlite.store import SqliteStore
 
 STEPS = 20
-PARTITIONS = (P, P + 1)
+SEQUENCES_PER_FILE = 8
 seen = Counter()  # what the sequences came across: a generator that only meets errors would prove nothing
 
 
 class Sequence:
     """What to do next, from a seed and from what was done; it never looks into a store."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, place: int) -> None:
         self.random = random.Random(seed)
-        self.epoch = dict.fromkeys(PARTITIONS, 0)
-        self.hashes = {partition: [GENESIS] for partition in PARTITIONS}
-        self.watermark = dict.fromkeys(PARTITIONS, 0)
+        self.partitions = (P + 2 * place, P + 2 * place + 1)
+        self.tenants = (f"a{place}", f"b{place}")
+        self.place, self.numbers = place, 12 * place
+        self.epoch = dict.fromkeys(self.partitions, 0)
+        self.hashes = {partition: [GENESIS] for partition in self.partitions}
+        self.watermark = dict.fromkeys(self.partitions, 0)
 
     def step(self):
-        unclaimed = [partition for partition in PARTITIONS if not self.epoch[partition]]
+        unclaimed = [partition for partition in self.partitions if not self.epoch[partition]]
         if unclaimed and self._often():
             return "claim", self._claim(unclaimed[0])
         name = self.random.choices(
@@ -54,7 +59,7 @@ class Sequence:
             [4, 12, 12, 2, 1, 1, 1, 1, 1, 6],
             k=1,
         )[0]
-        return name, getattr(self, f"_{name}")(self.random.choice(PARTITIONS))
+        return name, getattr(self, f"_{name}")(self.random.choice(self.partitions))
 
     def learn(self, name, arguments, answer) -> None:
         if isinstance(answer, type):
@@ -75,7 +80,7 @@ class Sequence:
     def _commit(self, partition):
         seq = len(self.hashes[partition]) + self.random.choice([0] * 9 + [1, -1])
         row = Sealed(seq, seq * 7, self.random.randbytes(32), self._bytes(60))
-        payloads = [Payload(f"d{self._small()}", b"p") for _ in range(self.random.choice([0, 0, 3]))]
+        payloads = [Payload(f"d{self.place}-{self._small()}", b"p") for _ in range(self.random.choice([0, 0, 3]))]
         return {"partition": partition, "row": row, "payloads": payloads, "epoch": self._stale(self.epoch[partition])}
 
     def _write_rows(self, partition):
@@ -96,14 +101,19 @@ class Sequence:
             schedules=list({n: (self._number(partition, n), self._bytes()) for n in some()}.values()),
             gone_schedules=[self._number(partition, n) for n in some()],
             fates=[self._fate(partition, n) for n in some()],
-            backfills=[BackfillRow(self._number(partition, n), "ab"[n % 2], "s", self._bytes()) for n in some()],
+            backfills=[
+                BackfillRow(self._number(partition, n), self.tenants[n % 2], "s", self._bytes()) for n in some()
+            ],
             definitions=[DefinitionRow(f"h{n}-{partition}", self._tenant(), "w", b"doc%d" % n, n) for n in some()],
             reopened=[self._number(partition, n) for n in sorted(set(some()))],
             runs=[self._run(partition, n) for n in sorted(set(some()))],
             attempts=[(self._number(partition, n), self._bytes()) for n in some()],
             children=[ChildRow(self._number(partition, n), n % 2, self._small(), self._bytes()) for n in some()],
-            cache=[CacheRow(f"k{n}", self._bytes(), n) for n in some()],
+            cache=[CacheRow(f"k{self.place}-{n}", self._bytes(), n) for n in some()],
         )
+
+    def _backfill(self, partition, n):
+        return BackfillRow(self._number(partition, n), self.tenants[n % 2], "s", self._bytes())
 
     def _fate(self, partition, n):
         number = self._number(partition, n)
@@ -116,7 +126,7 @@ class Sequence:
         return run(
             number,
             id=name,
-            tenant=self._tenant() if name == "id-twice" else "ab"[number % 2],
+            tenant=self._tenant() if name == "id-twice" else self.tenants[number % 2],
             workflow=self.random.choice("xyz"),
             state=self.random.choice([4, 4, 5, 6]),
             key=self.random.choice(["", "", "k1", "k2"]),
@@ -125,14 +135,15 @@ class Sequence:
         )
 
     def _log(self, _partition):
-        return {"chunks": [LogChunk(n % 2, 1, n, n, 1, self._small(), "d", 5) for n in self._some()]}
+        return {"chunks": [LogChunk(self.numbers + n % 2, 1, n, n, 1, self._small(), "d", 5) for n in self._some()]}
 
     def _route(self, partition):
-        over = self.random.choice([None, Route("a", P), Route("a", P + 1)])
-        return {"route": Route("a", partition, self.random.choice([1, 2])), "over": over}
+        tenant, (first, second) = self.tenants[0], self.partitions
+        over = self.random.choice([None, Route(tenant, first), Route(tenant, second)])
+        return {"route": Route(tenant, partition, self.random.choice([1, 2])), "over": over}
 
     def _inbox(self, partition):
-        return {"rows": [InboxRow(f"i{n}", partition, "a", self._bytes(), "ann") for n in self._some()]}
+        return {"rows": [InboxRow(f"i{n}", partition, self.tenants[0], self._bytes(), "ann") for n in self._some()]}
 
     def _taken(self, partition):
         return {"partition": partition, "ids": [f"i{n}" for n in self._some()]}
@@ -153,7 +164,7 @@ class Sequence:
             before=self.random.choice([0, 0, self._number(partition, self._small())]),
             limit=self.random.choice([1, 3, 50]),
         )
-        return {"partition": partition, "wanted": wanted}
+        return {"partition": partition, "wanted": wanted, "place": self.place}
 
     def _number(self, partition, n: int) -> int:
         return (partition << BITS) + n + 1
@@ -165,7 +176,7 @@ class Sequence:
         return self.random.randint(0, 5)
 
     def _tenant(self) -> str:
-        return self.random.choice("ab")
+        return self.random.choice(self.tenants)
 
     def _often(self) -> bool:
         return self.random.random() < 0.95
@@ -188,27 +199,36 @@ async def answer(store, name, arguments):
         return type(error)
 
 
-async def whole(store, partition, wanted):
-    """Everything that can be read."""
-    found = await store.find_runs(wanted.tenant, ids=[f"id1-{partition}", "id-twice"], keys=["k1", "k2"])
-    return [
-        await store.read_head(partition),
-        await store.load(partition),
-        await store.journal(partition, after=1, limit=3),
-        sorted((await store.read_payloads([f"d{n}" for n in range(6)])).items()),
-        sorted(found, key=lambda row: row.number),
-        await store.list_runs(wanted),
-        [await store.read_attempts((partition << BITS) + n) for n in range(1, 7)],
-        [await store.read_children((partition << BITS) + n + 1, n % 2) for n in range(6)],
-        list((await store.read_cache([f"k{n}" for n in range(6)])).items()),
-        [await store.read_definition(wanted.tenant, f"h{n}-{partition}") for n in range(6)],
-        await store.read_log_chunks(1, 1),
-        await store.read_fates(wanted.tenant, "s", from_ms=12, to_ms=41, limit=4),
-        await store.list_backfills(wanted.tenant, limit=3),
-        await store.read_routes(),
-        sorted(await store.read_inbox(partition, limit=9), key=lambda row: row.id),
-        await store.found(cluster=wanted.workflow, partitions=partition),
-    ]
+async def whole(store, partition, wanted, place):
+    """Everything that can be read of a partition."""
+    known = [(partition << BITS) + n + 1 for n in range(6)]
+    asked = (
+        store.read_head(partition),
+        store.load(partition),
+        store.read_payloads([f"d{place}-{n}" for n in range(6)]),
+        store.find_runs(wanted.tenant, ids=[f"id1-{partition}", "id-twice"], keys=["k1", "k2"]),
+        store.read_cache([f"k{place}-{n}" for n in range(6)]),
+        store.read_inbox(partition, limit=9),
+        store.journal(partition, after=1, limit=3),
+        store.list_runs(wanted),
+        store.read_log_chunks(12 * place + 1, 1),
+        store.read_fates(wanted.tenant, "s", from_ms=12, to_ms=41, limit=4),
+        store.list_backfills(wanted.tenant, limit=3),
+        store.read_routes(),
+        store.found(cluster=wanted.workflow, partitions=partition),
+        *(store.read_attempts(n) for n in known),
+        *(store.read_children(n, n % 2) for n in known),
+        *(store.read_definition(wanted.tenant, f"h{n}-{partition}") for n in range(6)),
+    )
+    head, loaded, payloads, found, cache, inbox, *rest = await at_once(asked, store)
+    found.sort(key=lambda row: row.number)
+    inbox.sort(key=lambda row: row.id)
+    return [head, loaded, sorted(payloads.items()), found, list(cache.items()), inbox, rest]
+
+
+async def at_once(asked, store):
+    """Answers of a thread come back together: each way there and back costs more than most answers."""
+    return await asyncio.gather(*asked) if isinstance(store, SqliteStore) else [await one for one in asked]
 
 
 class SideBySide:
@@ -235,35 +255,34 @@ class SideBySide:
             (self.path.parent / name).write_bytes(left[name])
 
 
-async def compare(seed: int, folder, more=list) -> None:
-    sequence, pair, done = Sequence(seed), SideBySide(folder, more), []
-    await pair.open()
-    try:
-        for _ in range(STEPS):
-            name, arguments = sequence.step()
-            done.append((name, arguments))
-            if name in ("reopen", "crash"):
-                await (pair.close() if name == "reopen" else pair.crash())
-                await pair.open()
-                continue
-            memory, *others = [await answer(store, name, arguments) for store in pair.stores]
-            for store, other in zip(pair.stores[1:], others, strict=True):
-                assert memory == other, f"{type(store).__name__}, seed {seed}, after {done}"
-            seen[name, memory.__name__ if isinstance(memory, type) else ""] += 1
-            sequence.learn(name, arguments, memory)
-    finally:
-        await pair.close()
+async def compare(seed: int, place: int, pair: SideBySide) -> None:
+    sequence, done = Sequence(seed, place), []
+    for _ in range(STEPS):
+        name, arguments = sequence.step()
+        done.append((name, arguments))
+        if name in ("reopen", "crash"):
+            await (pair.close() if name == "reopen" else pair.crash())
+            await pair.open()
+            continue
+        memory, *others = [await answer(store, name, arguments) for store in pair.stores]
+        for store, other in zip(pair.stores[1:], others, strict=True):
+            assert memory == other, f"{type(store).__name__}, seed {seed} in place {place}, after {done}"
+        seen[name, memory.__name__ if isinstance(memory, type) else ""] += 1
+        sequence.learn(name, arguments, memory)
 
 
 async def compare_all(seeds, tmp_path, more=list, clear=None) -> None:
     seen.clear()
-    for seed in seeds:
-        folder = tmp_path / str(seed)
-        await compare(seed, folder, more)
+    for first in range(0, len(seeds), SEQUENCES_PER_FILE):
+        pair = SideBySide(tmp_path / str(first), more)
+        await pair.open()
+        try:
+            for place, seed in enumerate(seeds[first : first + SEQUENCES_PER_FILE]):
+                await compare(seed, place, pair)
+        finally:
+            await pair.close()
         if clear is not None:
             await clear()
-        for left in folder.iterdir():
-            left.unlink()
 
     for expected in ("", "Fenced"):
         assert seen["commit", expected] and seen["write_rows", expected]
