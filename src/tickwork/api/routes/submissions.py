@@ -64,7 +64,8 @@ async def _runs_of(asked: Asked) -> tuple[wire.Submission, ...]:
 
 
 def _under_header(submission: wire.Submission, key: str) -> wire.Submission:
-    """A client may send the header with each request, to be safe when it asks again; a key or id of the user goes first."""
+    """A client may send the header with each request, to be safe when it asks again; a key or id of the user goes
+    first."""
     named = submission.key or submission.id
     return submission if named or not key else msgspec.structs.replace(submission, key=key)
 
