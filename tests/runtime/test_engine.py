@@ -232,7 +232,7 @@ async def test_a_newer_call_ends_one_that_waits(house):
 
     await hand.call()
 
-    await asyncio.wait_for(waiting, 1)
+    await asyncio.wait_for(waiting, 10)
 
 
 async def test_what_a_report_sets_free_comes_with_its_own_reply_and_the_call_that_waits_goes_on(house):
@@ -248,7 +248,7 @@ async def test_what_a_report_sets_free_comes_with_its_own_reply_and_the_call_tha
     assert not waiting.done()
     await hand.call(Done(second.task, second.attempt, None))
     await house.submit("w")
-    assert len((await asyncio.wait_for(waiting, 1)).work) == 1
+    assert len((await asyncio.wait_for(waiting, 10)).work) == 1
 
 
 async def test_a_server_that_does_not_know_a_session_asks_for_everything(house):
@@ -440,7 +440,7 @@ async def test_changes_of_a_run_are_followed_to_its_end(house):
 
     follower = asyncio.create_task(follow())
     async with serving(Hand(house), a=lambda: None, b=lambda: None):
-        await asyncio.wait_for(follower, 5)
+        await asyncio.wait_for(follower, 20)
 
     assert seen[0] == ("active", 0) and seen[-1] == ("completed", 2)
     assert not house.engine._watchers
@@ -490,7 +490,7 @@ async def test_a_commit_of_unknown_outcome_is_settled_by_the_head(after):
     await asyncio.sleep(0.05)
     house.store.trouble = None
 
-    run_id = await asyncio.wait_for(waiting, 2)
+    run_id = await asyncio.wait_for(waiting, 10)
 
     assert (await house.engine.run(run_id)).state == "active"
     rows = await house.engine.journal(after=0, limit=1_000)
@@ -511,7 +511,7 @@ async def test_a_full_store_refuses_what_is_new_and_goes_on_when_there_is_space(
         await house.submit("w")
     assert not house.engine.accepting and not waiting.done()
     house.store.trouble = None
-    run_id = await asyncio.wait_for(waiting, 3)
+    run_id = await asyncio.wait_for(waiting, 10)
 
     assert (await house.engine.run(run_id)).state == "active" and house.engine.accepting
     assert "store_full" in house.engine.alarm_counts
@@ -604,7 +604,7 @@ async def test_views_wait_until_what_they_show_is_durable():
 
     assert not view.done()
     house.store.trouble = None
-    assert (await asyncio.wait_for(view, 3)).id == "x"
+    assert (await asyncio.wait_for(view, 10)).id == "x"
     await waiting
     await house.crash()
 
@@ -646,7 +646,7 @@ async def test_the_end_of_an_idle_connection_beside_a_waiting_call_says_nothing(
     house.engine.connection_closed("w1:1")
 
     assert house.engine.floor.seats["w1"].closed_ms
-    await asyncio.wait_for(waiting, 1)
+    await asyncio.wait_for(waiting, 10)
 
 
 async def test_a_map_that_is_the_last_node_gives_all_of_its_results(house):
