@@ -111,8 +111,12 @@ class Ownership:
         looked = loop.time()
         while True:
             self._wake.clear()
-            # Counted from when the last look began: a slow one must not make the next one late as well.
-            alarm = loop.call_at(max(looked + self._retry_ms / 1000, loop.time() + PAUSE_S), self._wake.set)
+            # Counted from when the last look began: a slow one must not make the next one late as well. And not later
+            # than what was proved last.
+            due = looked + self._retry_ms / 1000
+            if self.held:
+                due = min(due, loop.time() + self._proof_left_ms() / 1000)
+            alarm = loop.call_at(max(due, loop.time() + PAUSE_S), self._wake.set)
             await self._wake.wait()
             alarm.cancel()
             looked = loop.time()
