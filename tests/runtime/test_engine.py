@@ -8,6 +8,7 @@ import pytest
 
 from runtime.house import Hand, House, task
 from tickwork.core.errors import Refused, Unavailable
+from tickwork.core.inputs import Succeeded
 from tickwork.core.machine import Machine
 from tickwork.ports import wire
 from tickwork.ports.exchange import Begun, Broke, Done, Saved
@@ -80,6 +81,24 @@ async def test_an_id_is_one_run_for_ever(house):
     [answer] = await house.engine.submit([wire.Submission(workflow="w", id="mine")], by="test")
 
     assert answer == wire.Submitted(id="mine", duplicate=True)
+
+
+@pytest.mark.proves("I27")
+@pytest.mark.parametrize("name", ["id", "key"])
+async def test_a_run_that_ends_in_the_tick_in_which_it_is_asked_for_again_is_not_made_twice(house, name):
+    await house.define("w", task("a"))
+    hand = Hand(house)
+    await hand.sit_down()
+    run = await house.submit("w", **{name: "once"})
+    [work] = await hand.take()
+
+    ended = house.engine.partition.ask([Succeeded(work.task, work.attempt, None)])
+    again = await house.submit("w", **{name: "once"})
+
+    await ended.done
+    assert again == run
+    assert house.engine.state.live_runs == 0
+    assert (await house.engine.run(run)).state == "completed"
 
 
 async def test_a_batch_is_answered_one_by_one(house):
