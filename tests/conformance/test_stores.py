@@ -58,3 +58,11 @@ class TestPostgres(_Reopening, StoreSuite):
     @pytest.fixture
     def make(self, postgres, schema):  # noqa: F811
         return lambda: PostgresStore(postgres, schema=schema)
+
+
+class TestPostgresBehindPgBouncer(_Reopening, StoreSuite):
+    """As it talks through a pooler: nothing outlives a transaction."""
+
+    @pytest.fixture
+    def make(self, postgres, schema):  # noqa: F811
+        return lambda: PostgresStore(f"{postgres}?pgbouncer=1", schema=schema)
