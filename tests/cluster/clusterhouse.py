@@ -124,6 +124,7 @@ class House:
         node = self.node
         ownership = node.ownership
         ownership._task.cancel()
+        ownership._guard.cancel()
         for job in node._jobs:
             job.cancel()
         self.server._server.force_exit = True

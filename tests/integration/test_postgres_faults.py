@@ -558,7 +558,7 @@ async def shape(raw, name):
 
 
 async def test_nodes_that_start_at_once_make_the_schema_once(postgres, schema):  # noqa: F811
-    stores = [PostgresStore(postgres, schema=schema) for _ in range(5)]
+    stores = [PostgresStore(postgres, schema=schema) for _ in range(12)]
     await asyncio.gather(*(store.open() for store in stores))
     await asyncio.gather(*(store.close() for store in stores))
     connection = await asyncpg.connect(postgres)

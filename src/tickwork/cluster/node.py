@@ -190,6 +190,10 @@ class Node:
         self.desk.alarm_counts[kind] = self.desk.alarm_counts.get(kind, 0) + 1
         self.on_alarm(alarm)
 
+    def owned(self, partition: int) -> Engine | None:
+        """The engine of a partition that is ours beyond doubt: another owner may know more than one that is not."""
+        return self.engines.get(partition) if self.ownership.proved else None
+
     # ---- where things live
 
     def route(self, tenant: str) -> Route:

@@ -22,6 +22,7 @@ TTL_MS = 10_000
 RETRY_MS = 1_000
 MARGIN = 0.2  # of a lease: so long before its end nothing is done under it any more
 FAREWELL_S = 30.0
+RELEASE_S = 1.0
 
 
 class Duties(msgspec.Struct):
@@ -60,6 +61,7 @@ class Ownership:
         self._wake = asyncio.Event()
         self._looked = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
+        self._guard: asyncio.Task[None] | None = None
         self._leaving = False
 
     # ---- life
@@ -68,7 +70,8 @@ class Ownership:
         """Returns when it has looked once, and taken what is free and its own by placement."""
         await self._look()
         await asyncio.gather(*self._moving.values(), return_exceptions=True)
-        self._task = asyncio.get_running_loop().create_task(self._run())
+        loop = asyncio.get_running_loop()
+        self._task, self._guard = loop.create_task(self._run()), loop.create_task(self._drop_in_time())
 
     async def stop(self) -> None:
         """Hand everything over, then leave."""
@@ -79,13 +82,15 @@ class Ownership:
         until = loop.time() + FAREWELL_S
         while self._task is not None and self.held and loop.time() < until:
             await asyncio.sleep(0.01)
-        if self._task is not None:
+        if self._task is not None and self._guard is not None:
             self._task.cancel()
-            await asyncio.gather(self._task, *self._moving.values(), return_exceptions=True)
+            self._guard.cancel()
+            await asyncio.gather(self._task, self._guard, *self._moving.values(), return_exceptions=True)
         for partition in list(self.held):
             await self._let_go(partition, "the node ends")
-        with contextlib.suppress(TickworkError):
-            await self._leases.leave(self.member.session)
+        with contextlib.suppress(TickworkError, TimeoutError):
+            async with asyncio.timeout(RELEASE_S):
+                await self._leases.leave(self.member.session)
 
     def wake(self) -> None:
         """Something may be free."""
@@ -110,6 +115,18 @@ class Ownership:
             alarm.cancel()
             await self._look()
 
+    async def _drop_in_time(self) -> None:
+        """Beside the looks, one of which may hang: what can no longer be proved is dropped before its lease ends."""
+        while True:
+            left_ms = self._proved_ms + self._ttl_ms * (1 - MARGIN) - self._clock.mono_ms()
+            if left_ms > 0:
+                await asyncio.sleep(left_ms / 1000)
+                continue
+            await asyncio.gather(
+                *(self._let_go(partition, "its lease could not be renewed in time") for partition in list(self.held))
+            )
+            await asyncio.sleep(self._retry_ms / 1000)
+
     # ---- one look
 
     async def _look(self) -> None:
@@ -121,9 +138,6 @@ class Ownership:
                 members, holdings = await self._leases.members(), await self._leases.holdings()
         except (Unavailable, TimeoutError) as error:
             self._duties.alarm("leases_unavailable", str(error) or "they did not answer in time")
-            if not self.proved:
-                for partition in list(self.held):
-                    await self._let_go(partition, "its lease could not be renewed in time")
             return
         self._proved_ms = asked_ms
         for partition in [one for one in self.held if one not in kept]:
@@ -189,8 +203,9 @@ class Ownership:
     async def _let_go(self, partition: int, reason: str) -> None:
         self.held.pop(partition, None)
         await self._duties.drop(partition, reason)
-        with contextlib.suppress(Unavailable):
-            await self._leases.release(partition, self.member.session)
+        with contextlib.suppress(Unavailable, TimeoutError):
+            async with asyncio.timeout(RELEASE_S):
+                await self._leases.release(partition, self.member.session)
 
 
 def _rank(member: Member) -> Node:
