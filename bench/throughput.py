@@ -25,7 +25,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-sys.path[:0] = [str(Path(__file__).resolve().parents[1] / "src"), str(Path(__file__).resolve().parent)]
+SOURCE = Path(os.environ.get("TICKWORK_BENCH_SOURCE") or Path(__file__).resolve().parents[1] / "src")
+sys.path[:0] = [str(SOURCE), str(Path(__file__).resolve().parent)]
 
 import httpx2
 import msgspec
@@ -65,7 +66,12 @@ class Process:
     def __init__(self, *words: str, log: Path) -> None:
         self.log = log.open("wb")
         command = [sys.executable, "-m", "tickwork", *words]
-        self.popen = subprocess.Popen(command, stdout=self.log, stderr=subprocess.STDOUT, cwd=log.parent)
+        environment = os.environ | {
+            "PYTHONPATH": f"{SOURCE}:{os.environ.get('PYTHONPATH', '')}"
+        }  # this tree, whatever is installed
+        self.popen = subprocess.Popen(
+            command, stdout=self.log, stderr=subprocess.STDOUT, cwd=log.parent, env=environment
+        )
 
     def cpu_s(self) -> float:
         return sum(_cpu_s(pid) for pid in _family(self.popen.pid))
