@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from tickwork.cluster.placement import Node, place
-from tickwork.core.errors import TickworkError, Unavailable
+from tickwork.core.errors import Newer, TickworkError, Unavailable
 from tickwork.ports.clock import Clock
 from tickwork.ports.leases import Holding, Leases, Member
 
@@ -151,7 +151,7 @@ class Ownership:
 
     async def _move(self) -> None:
         able = {_rank(member): member for member in self.members if member.engine and not member.draining}
-        wanted = place(self._partitions, list(able))
+        wanted = place(self._partitions, list(able), self._unable(list(able.values())))
         own = _rank(self.member)
         for partition in [one for one in self.held if one not in self._moving]:
             to = wanted.get(partition)
@@ -166,6 +166,16 @@ class Ownership:
                 holding = self.holdings.get(partition)
                 if holding is None or holding.session == self.member.session:
                     await self._take(partition)
+
+    def _unable(self, members: Sequence[Member]) -> dict[Node, frozenset[int]]:
+        """What each of them cannot own, because later rules than it knows decide there: as it said itself, or as the
+        present owner knows later ones."""
+        rules = {member.session: member.machine for member in self.members}
+        decided = {partition: rules.get(held.session, 0) for partition, held in self.holdings.items()}
+        return {
+            _rank(member): frozenset((*member.unable, *(one for one in decided if decided[one] > member.machine)))
+            for member in members
+        }
 
     async def _take(self, partition: int) -> None:
         try:
@@ -184,6 +194,9 @@ class Ownership:
         try:
             await self._duties.own(partition)
         except TickworkError as error:
+            if isinstance(error, Newer):  # for good: the others hear it and place it elsewhere
+                self.member = msgspec.structs.replace(self.member, unable=(*self.member.unable, partition))
+                self._wake.set()
             self._duties.alarm("cannot_own", f"partition {partition}: {error}")
             await self._let_go(partition, str(error))
 
