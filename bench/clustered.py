@@ -50,7 +50,7 @@ SINGLES_PER_S = 2_000
 BILLION_A_DAY = 1e9 / 86_400
 TICKS = os.sysconf("SC_CLK_TCK")
 # What a backend did last says what it is for; each of our connections always does the same.
-DEEDS = {"insert into journal": "commits", "write_rows": "rows"}
+DEEDS = {"insert into journal": "commits", "write_rows": "rows", "copy ": "rows", "commit": "rows"}
 
 
 class Database:
@@ -70,7 +70,7 @@ class Database:
             await connection.close()
         spent = {"commits": 0.0, "rows": 0.0, "reads": 0.0, "background": 0.0}
         for pid, query, kind in found:
-            deed = next((name for words, name in DEEDS.items() if words in (query or "")), "reads")
+            deed = next((name for words, name in DEEDS.items() if words in (query or "").lower()), "reads")
             spent[deed if kind == "client backend" else "background"] += _cpu_s(pid)
         spent["background"] += _cpu_s(self.server.pid, ended=True)
         return spent
