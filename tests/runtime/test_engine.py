@@ -654,6 +654,20 @@ async def test_what_a_later_reply_brought_is_not_offered_again_to_an_earlier_cal
     assert not late.work
 
 
+async def test_what_a_former_session_was_told_late_is_offered_to_the_next(house):
+    await house.define("w", task("a"))
+    former = Hand(house)
+    await former.sit_down()
+    former.seq += 5
+    await house.submit("w")
+    [work] = await former.take()
+    house.engine.connection_closed("w1:1")
+
+    reply = await Hand(house, session="next").sit_down()
+
+    assert [(one.task, one.attempt) for one in reply.work] == [(work.task, work.attempt)]
+
+
 async def test_the_end_of_an_idle_connection_beside_a_waiting_call_says_nothing(house):
     hand = Hand(house)
     await hand.sit_down()
