@@ -36,6 +36,7 @@ if has_room(MEMORY):
 # Real processes, servers and terminals: left to `make test`, so that `make check` stays short.
 SLOW_PLACES = (
     "tests/api/test_schema.py",
+    "tests/cluster/",
     "tests/conformance/test_store_sequences.py",
     "tests/core/test_determinism.py",
     "tests/core/test_wheel.py",
@@ -49,7 +50,7 @@ SLOW_PLACES = (
     "tests/test_docs.py",
     "tests/testing/test_kit_docs.py",
 )
-
+SERVERS = frozenset(["etcd", "kafka_server", "nats_server", "postgres_server", "rabbitmq_server", "valkey"])  # fixtures
 
 # Begun first, in this order, so that no core waits for the other at the end.
 LONGEST_PLACES = (
@@ -100,7 +101,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             seeds[test] = seeds.get(test, 0) + 1
             if seeds[test] > SEEDS_IN_CHECK:
                 item.add_marker(pytest.mark.slow)
-        if places[item.path].startswith(SLOW_PLACES):
+        if places[item.path].startswith(SLOW_PLACES) or SERVERS.intersection(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.slow)
     items.sort(key=lambda item: turn(places[item.path]))
 

@@ -48,6 +48,7 @@ class TestSqlite(_Reopening, StoreSuite):
         return lambda: SqliteStore(tmp_path / "store.db")
 
 
+@pytest.mark.slow
 class TestSqliteApart(_Reopening, StoreSuite):
     @pytest.fixture
     def make(self, tmp_path):
