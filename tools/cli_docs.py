@@ -58,6 +58,9 @@ WIRE = {
     "zones": "`ZoneNames`", "versions": "`AppVersions`",
     "workflows": "`Workflows`", "workers": "`Workers`", "status": "`Status`",
     "init": '`{"files": [PATH, …]}`',
+    "auditor": '`{"partition", "seq", "hash", "rows", "folded", "lag_rows", "lag_ms", "difference": null|{"seq", '
+    '"text", "reproduction", "inputs", "held"}}`, one for each look and one at the end',
+    "release": '`{"partition", "held"}`',
     "replay": '`{"rows", "seq", "hash", "equal", "detail"}`',
     "doctor": '`{"checks": [{"name", "result": "ok"|"warn"|"fail", "detail", "advice"}]}`',
 }  # fmt: skip

@@ -47,7 +47,7 @@ def replay(
     Parameters
     ----------
     from_
-        An export (of --save, or of GET /v1/journal).
+        An export (of --save, or of GET /v1/journal), or a reproduction that an auditor left.
     data
         A data folder that no server uses.
     save
@@ -138,17 +138,37 @@ def _portions(rows: "Iterator[Sealed]") -> "Iterator[list[Sealed]]":
 
 
 def _of_file(path: Path, *, quiet: bool) -> Replayed:
+    from tickwork.journal.reproduction import MAGIC
+
     try:
         with path.open("rb") as file:
+            if file.read(len(MAGIC)) == MAGIC:
+                return _reproduced(MAGIC + file.read())
+            file.seek(0)
             return _judged(iter(lambda: file.read(1 << 20), b""), total=None, quiet=quiet)
     except OSError as error:
         raise Ended(Exit.NOT_FOUND, f"{path} cannot be read: {error.strerror}") from None
 
 
+def _reproduced(data: bytes) -> Replayed:
+    from tickwork.journal import reproduction
+    from tickwork.zonedata import load_zones
+
+    made = reproduction.read(data)
+    found = reproduction.run(made, load_zones())
+    enough = ", ".join(
+        f"{place} {type(one).__name__}" for place, one in zip(found.inputs, reproduction.inputs_of(made), strict=False)
+    )
+    detail = f"seq {found.seq}: {found.text}; inputs that are enough: {enough or 'none'}" if found.differs else ""
+    if found.differs and not found.still:
+        detail += " (with those alone it is equal)"
+    return Replayed(rows=0, seq=found.seq, hash=made.row.hash.hex(), equal=not found.differs, detail=detail)
+
+
 def _of_server(to: To, save: Path | None) -> Replayed:
     with to.client() as client:
         total = client.status().seq
-        with closing(_streamed(client.address)) as pieces:
+        with closing(streamed(client.address)) as pieces:
             if save is None:
                 return _judged(pieces, total=total, quiet=to.json)
             try:
@@ -158,8 +178,8 @@ def _of_server(to: To, save: Path | None) -> Replayed:
                 raise Ended(Exit.REFUSED, f"{save} cannot be written: {error.strerror}") from None
 
 
-def _streamed(address: "Address") -> Generator[bytes, None, None]:
-    """GET /v1/journal, as it comes."""
+def streamed(address: "Address", *, after: int = 0) -> Generator[bytes, None, None]:
+    """GET /v1/journal behind a seq, as it comes."""
     import httpx2
 
     from tickwork.core.errors import Unavailable
@@ -167,7 +187,11 @@ def _streamed(address: "Address") -> Generator[bytes, None, None]:
 
     try:
         with httpx2.stream(
-            "GET", f"{address.url}/v1/journal", headers=address.headers(), trust_env=not address.local, timeout=30.0
+            "GET",
+            f"{address.url}/v1/journal?after={after}",
+            headers=address.headers(),
+            trust_env=not address.local,
+            timeout=30.0,
         ) as answer:
             if answer.status_code >= 300:
                 raise error_of(answer.status_code, answer.headers, answer.read())

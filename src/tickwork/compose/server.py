@@ -7,6 +7,7 @@ import signal
 import socket
 import time
 from collections.abc import AsyncIterator, Callable
+from pathlib import Path
 
 from tickwork.api.app import make_app
 from tickwork.api.server import HttpServer
@@ -15,6 +16,8 @@ from tickwork.core.errors import Refused
 from tickwork.core.lateness import read_policy
 from tickwork.core.model import Clock as LogicalClock
 from tickwork.core.model import Settings as MachineSettings
+from tickwork.ports.places import private_file
+from tickwork.runtime.auditor import Leave
 from tickwork.runtime.engine import Engine
 from tickwork.stores.sqlite.store import SqliteStore
 from tickwork.stores.sqlite.writing import Failpoints
@@ -48,6 +51,16 @@ def make_engine(settings: Settings, *, own_process: bool, failpoints: Failpoints
     )
 
 
+def keeping(folder: Path) -> Leave:
+    """Reproductions that an auditor leaves go here. The first one of a name stays."""
+
+    async def keep(name: str, data: bytes) -> None:
+        with contextlib.suppress(FileExistsError), os.fdopen(private_file(folder / name), "wb") as file:
+            file.write(data)
+
+    return keep
+
+
 def check_catch_up(policy: str) -> None:
     try:
         read_policy(policy)
@@ -64,6 +77,8 @@ async def serving(
     server = HttpServer(make_app(engine, token=settings.token or None), engine, host=settings.host, port=settings.port)
     await engine.start()
     try:
+        if settings.audit:
+            await engine.audit(keeping(settings.folder))
         await server.start()
         yield engine, server
     finally:

@@ -44,6 +44,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     allow_ports: str = ""  # that they may reach beside 80 and 443, comma-separated
     secrets: str = ""  # folder with a file for each key that signs requests
     catch_up: str = ""  # how a server that starts deals with what is late; "": as each schedule says
+    audit: bool = False  # decide every tick a second time and compare; a difference holds dispatch
     resolution_ms: int = 1  # of the logical clock; counts when a store is created
 
     @property

@@ -22,6 +22,7 @@ from tickwork.core.model import Settings
 from tickwork.core.values import Ref
 from tickwork.ports.exchange import Call, Reply
 from tickwork.runtime.assign import Assigner
+from tickwork.runtime.auditor import Auditor, Leave, at_the_watermark
 from tickwork.runtime.commands import INPUT_BYTES_MAX, Commands
 from tickwork.runtime.facts import Facts
 from tickwork.runtime.floor import Floor
@@ -110,9 +111,27 @@ class Engine(Commands):
             if isinstance(run.inputs, Ref) and run.inputs.place == "arguments":
                 self._keep_arguments(run.parent, run.child)
 
+    async def audit(self, keep: Leave) -> Auditor:
+        """Decide every tick a second time, from the rows on, and hold dispatch where something differs."""
+
+        async def hold(partition: int, reason: str) -> None:
+            await self.pause("partition", str(partition), by="auditor", reason=reason)
+
+        place = await at_the_watermark(self._store, PARTITION, self._zones)
+        auditor = Auditor(
+            self._store, PARTITION, place, zones=self._zones, clock=self._clock, hold=hold, keep=keep,
+            on_alarm=self._alarm,
+        )  # fmt: skip
+        self.auditors.append(auditor)
+        self._auditing.append(asyncio.get_running_loop().create_task(auditor.follow()))
+        return auditor
+
     async def stop(self) -> None:
         """Refuse what is new, finish what was accepted, write the rows, let the store go."""
         self._draining = True
+        for auditing in self._auditing:
+            auditing.cancel()
+        await asyncio.gather(*self._auditing, return_exceptions=True)
         if self.partition is not None:
             await self.floor.close()
             await self.partition.stop()

@@ -22,6 +22,7 @@ from tickwork.ports.artifacts import Artifacts
 from tickwork.ports.clock import Clock
 from tickwork.ports.ids import Ids
 from tickwork.ports.store import Payload, RunRow, Store, StoreFull
+from tickwork.runtime.auditor import Auditor, Difference
 from tickwork.runtime.checks import check_writable
 from tickwork.runtime.floor import LOST_AFTER_MS, Floor
 from tickwork.runtime.inbox import Letter
@@ -76,6 +77,8 @@ class Ground:
         self.logs = Logs(store, artifacts, clock)
         self.alarms: deque[Alarm] = deque(maxlen=ALERTS_KEPT)
         self.alarm_counts: dict[str, int] = {}
+        self.auditors: list[Auditor] = []  # that run beside it
+        self._auditing: list[asyncio.Task[Difference]] = []
         self.on_alarm: Callable[[Alarm], None] = lambda _: None
 
     @property

@@ -160,6 +160,7 @@ class Questions(Ground):
             schedules_late=len(ledger.late),
             occurrences=balance.words() if balance is not None else {},
             ledger_differences=ledger.differences,
+            dispatch_held=(state.gauge.pause_reason or "paused") if state.gauge.paused else "",
         )
 
     def workflows(self, *, tenant: str = TENANT) -> list[wire.Workflow]:
