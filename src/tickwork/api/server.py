@@ -16,6 +16,7 @@ from starlette.applications import Starlette
 from tickwork.api.app import Front
 from tickwork.api.asked import Closing
 from tickwork.api.protocol import KEEP_ALIVE_S, protocol_of
+from tickwork.cluster.node import Node
 from tickwork.core.errors import TickworkError
 from tickwork.runtime.engine import Engine
 
@@ -33,11 +34,21 @@ class CannotServe(TickworkError):
 class HttpServer:
     """`start` returns when the port listens, `stop` when every request was answered or cut off."""
 
-    def __init__(self, app: Starlette, engine: Engine, *, host: str = "127.0.0.1", port: int = PORT) -> None:
+    def __init__(
+        self,
+        app: Starlette,
+        engine: Engine | Node,
+        *,
+        host: str = "127.0.0.1",
+        port: int = PORT,
+        inner: socket.socket | None = None,
+    ) -> None:
+        """`inner` is a second socket, on which the other nodes reach this one."""
         self._app = app
         self._engine = engine
         self._host = host
         self._port = port
+        self._inner = inner
         self._server: _Server | None = None
         self._serving: asyncio.Task[None] | None = None
         self.address = ""
@@ -48,6 +59,7 @@ class HttpServer:
         self._port = listener.getsockname()[1]
         shown = f"[{self._host}]" if ":" in self._host else self._host
         self.address = f"http://{shown}:{self._port}"
+        sockets = [listener] if self._inner is None else [listener, self._inner]
         front: Front = self._app.state.front
         config = uvicorn.Config(
             front,
@@ -63,7 +75,7 @@ class HttpServer:
             backlog=BACKLOG,
         )
         self._server = _Server(config)
-        self._serving = asyncio.get_running_loop().create_task(self._server.serve(sockets=[listener]))
+        self._serving = asyncio.get_running_loop().create_task(self._server.serve(sockets=sockets))
         while not self._server.started and not self._serving.done():
             await asyncio.sleep(0.001)
         if self._serving.done():
@@ -77,6 +89,8 @@ class HttpServer:
         self._engine.release_workers()
         self._server.should_exit = True
         await self._serving
+        if self._app.state.ways is not None:
+            await self._app.state.ways.close()
 
     async def wait_closed(self) -> None:
         if self._serving is not None:

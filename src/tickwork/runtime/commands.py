@@ -154,6 +154,16 @@ class Commands(Endpoints, Versions):
         await self._durable()  # also where nothing is new: whoever published it first may not have been told yet
         return reads.workflows(self.state, tenant)
 
+    def published(self, *, tenant: str = TENANT) -> wire.Publication:
+        """The latest version of each workflow, as another partition would have it published."""
+        plans = self._tenant(tenant).plans.values()
+        documents = self.state.documents
+        return wire.Publication(
+            documents=tuple(
+                msgspec.json.decode(documents[plan.hash]) for plan in plans if not plan.name.startswith(PREFIX)
+            )
+        )
+
     async def put_queue(self, name: str, wanted: wire.QueueRequest, *, by: str) -> None:
         rate_ms = duration_ms(wanted.per, path="per")
         await self._command(ask.PutQueue(by, name, wanted.limit, wanted.rate, rate_ms, wanted.burst))

@@ -142,6 +142,13 @@ class Partition:
             with contextlib.suppress(asyncio.CancelledError):
                 await task
 
+    async def abandon(self, reason: str) -> None:
+        """It is another's by now, or may be: nothing more is decided or written, and whoever waits is told."""
+        self._fail(Fenced(reason))
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
     def ask(self, inputs: list[Input], payloads: list[Payload] | None = None, *, facts: bool = False) -> Letter:
         """Hand over inputs; `letter.done` is set when the tick that took the last of them is durable."""
         if self.failed is not None:
