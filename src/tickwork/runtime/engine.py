@@ -118,9 +118,9 @@ class Engine(Commands):
         async def hold(partition: int, reason: str) -> None:
             await self.pause("partition", str(partition), by="auditor", reason=reason)
 
-        place = await at_the_watermark(self._store, PARTITION, self._zones)
+        place = await at_the_watermark(self._store, self.number, self._zones)
         auditor = Auditor(
-            self._store, PARTITION, place, zones=self._zones, clock=self._clock, hold=hold, keep=keep,
+            self._store, self.number, place, zones=self._zones, clock=self._clock, hold=hold, keep=keep,
             on_alarm=self._alarm,
         )  # fmt: skip
         self.auditors.append(auditor)

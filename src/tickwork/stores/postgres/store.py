@@ -36,6 +36,7 @@ from tickwork.stores.postgres import reading, writing
 from tickwork.stores.postgres.lines import Address, Line, Lines, Talk, address, client
 from tickwork.stores.postgres.opening import bring_up
 from tickwork.stores.postgres.troubles import RETRY_MS, UNIQUE, sqlstate
+from tickwork.stores.postgres.upkeep import PostgresUpkeep
 
 REPLICA_READS = frozenset(["list_runs", "read_fates", "list_backfills", "read_log_chunks"])
 COMMIT_S = 10.0
@@ -43,7 +44,7 @@ ROWS_S = 30.0
 READ_S = 30.0
 
 
-class PostgresStore:
+class PostgresStore(PostgresUpkeep):
     """`pgbouncer`: a PgBouncer in transaction mode is between (`?pgbouncer=1` in the address says the same).
     `replica_dsn`: where lists for people are read, some moments old. `notes`, once it is open, tells what a person
     should know about the server."""
@@ -146,7 +147,8 @@ class PostgresStore:
         if (head.epoch, head.seq) < seen or head.seq < seen[1]:
             raise StoreUnusable(
                 f"partition {partition} stands at epoch {head.epoch}, seq {head.seq}, but epoch {seen[0]}, "
-                f"seq {seen[1]} was acknowledged: this PostgreSQL has lost commits, as after a fail-over to a replica that lagged. "
+                f"seq {seen[1]} was acknowledged: this PostgreSQL has lost commits, "
+                "as after a fail-over to a replica that lagged. "
                 "Bring back the server that has them, or restart all nodes to go on without them"
             )
 
