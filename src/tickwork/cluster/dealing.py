@@ -3,9 +3,10 @@
 from collections.abc import Sequence
 
 
-def deal(credit: int, held: Sequence[int], wanted: Sequence[int], *, turn: int = 0) -> list[int]:
+def deal(credit: int, held: Sequence[int], wanted: Sequence[int]) -> list[int]:
     """A share for each partition, what it holds included. What is held stays; of what is free, those that want more
-    get equal parts first, up to what they want, and the rest is spread over all, in turn where it is not enough."""
+    get equal parts first, up to what they want, and the rest is spread over all. One that gets nothing and comes to
+    want something says so."""
     shares = list(held)
     free = credit - sum(held)
     hungry = [place for place, more in enumerate(wanted) if more > 0]
@@ -23,5 +24,5 @@ def deal(credit: int, held: Sequence[int], wanted: Sequence[int], *, turn: int =
     if free > 0 and count:
         each, rest = divmod(free, count)
         for place in range(count):
-            shares[place] += each + ((place - turn) % count < rest)
+            shares[place] += each + (place < rest)
     return shares

@@ -160,6 +160,8 @@ class Node:
         except BaseException:
             await engine.abandon("it did not start")
             raise
+        with contextlib.suppress(TickworkError):
+            await self._read_inbox(partition, engine)  # whoever asks for what was accepted there finds it
         self.engines[partition] = engine
 
     async def _finish(self, partition: int) -> None:

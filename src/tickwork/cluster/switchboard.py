@@ -42,7 +42,7 @@ class Guest:
         self.refused = ""
         self.gone = False
         self._board = board
-        self._turn = 0
+        self._unmet = False  # something is promised that another partition has yet to give up
         self._dealing: asyncio.Handle | None = None
         via = f"{call.session}@{call.seq}.{board.session}"
         self.lines = [
@@ -77,8 +77,11 @@ class Guest:
             self.wake()
 
     def line_heard(self, line: Line) -> None:
-        if self._dealing is None and not self.gone and (line.wanted or line.share != line.told):
-            self._dealing = asyncio.get_running_loop().call_later(DEAL_S if line.share else 0, self._deal_again)
+        """Dealt anew where it helps, and not too often: each change is a decision that the journal keeps."""
+        starving = line.wanted > 0 and len(line.held) >= line.share
+        if self._dealing is None and not self.gone and (starving or self._unmet):
+            wait_s = 0.0 if self._unmet or not line.share else DEAL_S
+            self._dealing = asyncio.get_running_loop().call_later(wait_s, self._deal_again)
 
     def line_ended(self, error: BaseException) -> None:
         self._board.refuse(self, str(error) if isinstance(error, Refused) else f"{type(error).__name__}: {error}")
@@ -86,13 +89,12 @@ class Guest:
     def _deal_again(self) -> None:
         self._dealing = None
         if not self.gone:
-            self._turn += 1
             self.deal()
 
     def deal(self) -> None:
         """What is taken from one partition goes to another only when the first has heard it."""
         lines = self.lines
-        target = deal(self.credit, [len(line.held) for line in lines], [line.wanted for line in lines], turn=self._turn)
+        target = deal(self.credit, [len(line.held) for line in lines], [line.wanted for line in lines])
         for line, share in zip(lines, target, strict=True):
             if share < line.share:
                 line.set_share(share)
@@ -102,6 +104,7 @@ class Guest:
             if more > 0:
                 free -= more
                 line.set_share(line.share + more)
+        self._unmet = any(share > line.share for line, share in zip(lines, target, strict=True))
 
     def stop_dealing(self) -> None:
         if self._dealing is not None:

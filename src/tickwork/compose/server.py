@@ -11,6 +11,8 @@ from pathlib import Path
 
 from tickwork.api.app import make_app
 from tickwork.api.server import HttpServer
+from tickwork.cluster.node import Node
+from tickwork.compose.cluster import serving_node
 from tickwork.compose.settings import BadSettings, Settings
 from tickwork.core.errors import Refused
 from tickwork.core.lateness import read_policy
@@ -95,6 +97,17 @@ async def serve(settings: Settings, *, ready: Callable[[Engine, str], None]) -> 
     async with serving(settings) as (engine, server):
         ready(engine, server.address)
         await until(stop, engine)
+
+
+async def serve_node(settings: Settings, *, ready: Callable[[Node, str], None]) -> None:
+    """One node of a cluster, until SIGTERM or SIGINT. What fails in one partition ends nothing else."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    async with serving_node(settings) as (node, server):
+        ready(node, server.address)
+        await stop.wait()
 
 
 async def until(stop: asyncio.Event, engine: Engine) -> None:

@@ -14,6 +14,7 @@ from tickwork.core.definition import TaskNode
 from tickwork.core.effects import Answer
 from tickwork.core.errors import Refused
 from tickwork.core.inputfields import SCHEDULED_TIME, check_inputs
+from tickwork.core.model import NUMBER_BITS
 from tickwork.core.names import NAME_CHARACTERS_MAX, check_name
 from tickwork.core.plan import Plan, plan_of
 from tickwork.core.stablehash import stable_digest
@@ -198,7 +199,7 @@ class Commands(Endpoints, Versions):
 
     async def rerun(self, run_id: str, wanted: wire.RerunRequest, *, by: str, tenant: str = TENANT) -> str:
         row = await self._ended_row(tenant, run_id)
-        if row is None:
+        if row is None or row.number >> NUMBER_BITS != self.number:
             if self._tenant(tenant).runs.get(run_id) is not None:
                 raise Refused(
                     "illegal_move", f"run {run_id[:128]} goes on: only an ended run is repeated", path="run_id"

@@ -59,7 +59,7 @@ class Engine(Commands):
             keeper=Timekeeper(self._clock, logical, last_tick=machine.state.tick),
             books=books,
             assigner=self._assigner,
-            facts=Facts(self._store, books),
+            facts=Facts(self._store, books, self.number),
             on_durable=self._on_durable,
             on_alarm=self._alarm,
             rebuild=lambda: recover(self._store, self.number, self._zones),

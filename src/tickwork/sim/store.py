@@ -262,6 +262,13 @@ class SimStore:
             raise OutcomeUnknown(f"the answer to {name} was lost: read the head", retry_after_ms=RETRY_AFTER_MS)
         return answer
 
+    async def look(self, name: str, deed: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Something beside the port that lies in the same store: a read of it."""
+        return await self._read(name, deed)
+
+    async def deed(self, name: str, deed: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        return await self._write(name, deed, lambda _: None)
+
     async def _may_fail(self, name: str) -> None:
         if self.troubles.down or self._strikes("store_fails"):
             await asyncio.sleep(self.chance.delay_ns(LATENCY_NS) / NS)

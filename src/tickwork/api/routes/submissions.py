@@ -21,7 +21,7 @@ from tickwork.api.messages import (
 from tickwork.api.problems import refusal
 from tickwork.api.table import Body, Gives, Route
 from tickwork.cluster.node import Node
-from tickwork.core.errors import Refused
+from tickwork.core.errors import Refused, Unavailable
 from tickwork.ports import wire
 from tickwork.runtime.ground import TENANT
 
@@ -77,12 +77,13 @@ def _in_batch(submission: wire.Submission, key: str) -> wire.Submission:
 
 
 async def spread_one(ways: "Ways", place: "Place", asked: Asked) -> Answer | Stream | None:
-    one = _named(_under_header(await asked.body(wire.Submission), asked.header(b"idempotency-key")), ways.node)
+    given = _under_header(await asked.body(wire.Submission), asked.header(b"idempotency-key"))
+    one = _named(given, ways.node)
     partition = _partition(ways.node, one)
     sent = json_encoder.encode(one)
     scope = {**asked.scope, "headers": _as(asked.scope["headers"], JSON)}
     answer = await ways.at(partition, place, asked.route, scope, sent)
-    if answer is not None and answer.status == 503:
+    if answer is not None and answer.status == 503 and _may_wait(given):
         kept = (await ways.node.to_inbox([one], by=asked.by, tenant=TENANT))[0]
         return as_json(kept, 201, (b"location", f"/v1/runs/{kept.id}".encode()))
     return answer
@@ -106,6 +107,8 @@ async def spread_batch(ways: "Ways", place: "Place", asked: Asked) -> Answer | S
         if isinstance(answer, Answer) and answer.status == 200:
             told = msgspec.msgpack.decode(answer.body, type=wire.BatchAnswer).runs
         elif answer is not None and answer.status == 503:
+            if not all(_may_wait(runs[number]) for number in numbers):
+                raise Unavailable("the owner cannot be reached; send it again with the same key", retry_after_ms=500)
             told = await ways.node.to_inbox(some, by=asked.by, tenant=TENANT)
         else:
             said = msgspec.json.decode(answer.body, type=wire.Problem) if isinstance(answer, Answer) else None
@@ -124,6 +127,12 @@ def _named(submission: wire.Submission, node: Node) -> wire.Submission:
     if submission.id or submission.key:
         return submission
     return msgspec.structs.replace(submission, id=node.desk.new_id())
+
+
+def _may_wait(submission: wire.Submission) -> bool:
+    """Whether it can be accepted without its owner: where only that could know whether it is there already, or what
+    came before it, it cannot."""
+    return not (submission.id or submission.key or submission.debounce)
 
 
 def _partition(node: Node, submission: wire.Submission) -> int:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 CONNECT_S = 5.0
 GOODBYE_S = 2.0
+GENERIC = {"plan_cache_mode": "force_generic_plan"}  # for what is always the same: nobody plans it again
 GRACE_S = 2.0  # the server gives up first, so that most time-outs are clean refusals
 _SCHEMA = re.compile(r"[a-z_][a-z0-9_]{0,62}")
 _CLEAN = ("22", "23", "40", "42", "53", "55", "57014")  # errors that leave a connection as good as before
@@ -75,11 +76,13 @@ def client() -> Any:
 class Line:
     """One connection. `changes`: what goes over it changes something, so a lost answer leaves the outcome unknown."""
 
-    def __init__(self, address: Address, *, changes: bool, timeout_s: float, generic: bool = False) -> None:
+    def __init__(
+        self, address: Address, *, changes: bool, timeout_s: float, settings: dict[str, str] | None = None
+    ) -> None:
         self._address = address
         self._changes = changes
         self._timeout_s = timeout_s
-        self._generic = generic
+        self._own_settings = settings or {}
         self._sql = FILES.queries
         self._turn = asyncio.Lock()
         self._connection: asyncpg.Connection[Any] | None = None
@@ -137,16 +140,14 @@ class Line:
         return "; ".join([f"begin {mode}", *local, *durable])
 
     def _settings(self) -> dict[str, str]:
-        found = {
+        return {
             "search_path": self._address.schema,
             "statement_timeout": str(round((self._timeout_s - GRACE_S) * 1000)),
             "lock_timeout": str(min(self._address.lock_ms, round((self._timeout_s - GRACE_S) * 1000))),
             "idle_in_transaction_session_timeout": str(self._address.idle_ms),
             "jit": "off",
+            **self._own_settings,
         }
-        if self._generic:
-            found["plan_cache_mode"] = "force_generic_plan"
-        return found
 
     # ---- the connection
 

@@ -133,6 +133,10 @@ select data from live_tasks where number between $1 and $2 order by number;
 -- All schedules at the watermark.
 select data from schedules where number between $1 and $2 order by number;
 
+-- name: put_payload
+-- A digest names its bytes, so the first writer wins.
+insert into payloads (digest, data) values ($1, $2) on conflict do nothing;
+
 -- name: read_payloads
 -- The bytes of digests.
 select digest, data from payloads where digest = any($1::text[]);

@@ -33,7 +33,7 @@ from tickwork.ports.store import (
     StoreUnusable,
 )
 from tickwork.stores.postgres import reading, writing
-from tickwork.stores.postgres.lines import Address, Line, Lines, Talk, address, client
+from tickwork.stores.postgres.lines import GENERIC, Address, Line, Lines, Talk, address, client
 from tickwork.stores.postgres.opening import bring_up
 from tickwork.stores.postgres.troubles import RETRY_MS, UNIQUE, sqlstate
 from tickwork.stores.postgres.upkeep import PostgresUpkeep
@@ -147,8 +147,8 @@ class PostgresStore(PostgresUpkeep):
         if (head.epoch, head.seq) < seen or head.seq < seen[1]:
             raise StoreUnusable(
                 f"partition {partition} stands at epoch {head.epoch}, seq {head.seq}, but epoch {seen[0]}, "
-                f"seq {seen[1]} was acknowledged: this PostgreSQL has lost commits, "
-                "as after a fail-over to a replica that lagged. "
+                f"seq {seen[1]} was acknowledged: this PostgreSQL has lost commits, as after a fail-over to "
+                "a replica that lagged. "
                 "Bring back the server that has them, or restart all nodes to go on without them"
             )
 
@@ -273,7 +273,7 @@ class _Connections:
         self._primary = primary
         self._commit_s = commit_s
         self._commits: dict[int, Line] = {}
-        self.rows = Lines(lambda: Line(primary, changes=True, timeout_s=ROWS_S, generic=True), count=rows_lines)
+        self.rows = Lines(lambda: Line(primary, changes=True, timeout_s=ROWS_S, settings=GENERIC), count=rows_lines)
         self.writers = Lines(lambda: Line(primary, changes=True, timeout_s=commit_s), count=1)
         self.readers = Lines(lambda: Line(primary, changes=False, timeout_s=READ_S), count=readers)
         self.lists = self.readers
@@ -283,7 +283,7 @@ class _Connections:
     def commits(self, partition: int) -> Line:
         line = self._commits.get(partition)
         if line is None:
-            line = Line(self._primary, changes=True, timeout_s=self._commit_s, generic=True)
+            line = Line(self._primary, changes=True, timeout_s=self._commit_s, settings=GENERIC)
             self._commits[partition] = line
         return line
 
