@@ -13,6 +13,7 @@ from tickwork.api.app import make_app
 from tickwork.api.server import HttpServer
 from tickwork.cluster.node import Node
 from tickwork.compose.cluster import serving_node
+from tickwork.compose.retaining import how_long
 from tickwork.compose.settings import BadSettings, Settings
 from tickwork.core.errors import Refused
 from tickwork.core.lateness import read_policy
@@ -50,6 +51,7 @@ def make_engine(settings: Settings, *, own_process: bool, failpoints: Failpoints
         own_process=own_process,
         zones=load_zones(),
         catch_up=settings.catch_up,
+        keep=how_long(settings),
     )
 
 

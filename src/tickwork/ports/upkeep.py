@@ -106,6 +106,9 @@ class Upkeep(Protocol):
     async def children_between(self, first: int, last: int) -> "list[ChildRow]":
         """What is kept of children under these numbers."""
 
+    async def attempts_between(self, first: int, last: int) -> list[tuple[int, bytes]]:
+        """What `Rows.attempts` held of runs with these numbers (what their rows hold is not in it): by run, oldest first."""
+
     async def move_runs(self, partition: int, archive: Archive, runs: Sequence[ArchivedRun], *, epoch: int) -> None:
         """The archive is known, and those of the runs that are still as they were read (by their end) are in it and
         no longer here, nor are their attempts and children. Raises `Fenced`."""
@@ -116,6 +119,9 @@ class Upkeep(Protocol):
 
     async def archived(self, tenant: str, ids: Sequence[str]) -> list[ArchivedRun]:
         """Where runs of these ids are, in any order."""
+
+    async def journal_cut(self, partition: int) -> int:
+        """The seq behind which the journal begins here; 0 where nothing was taken away."""
 
     async def journal_archive(self, partition: int, *, seq: int) -> Archive | None:
         """The one that holds this row."""

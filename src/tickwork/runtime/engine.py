@@ -30,6 +30,8 @@ from tickwork.runtime.ground import TENANT
 from tickwork.runtime.partition import Decided, Partition
 from tickwork.runtime.patience import patiently
 from tickwork.runtime.recovery import recover
+from tickwork.runtime.retention import Keep as HowLong
+from tickwork.runtime.retention import Retention
 from tickwork.runtime.timekeeper import Timekeeper
 from tickwork.runtime.vault import ARGUMENTS_STEP, decode_value
 from tickwork.runtime.versions import stranded_words
@@ -59,7 +61,7 @@ class Engine(Commands):
             keeper=Timekeeper(self._clock, logical, last_tick=machine.state.tick),
             books=books,
             assigner=self._assigner,
-            facts=Facts(self._store, books, self.number),
+            facts=Facts(self.archives, books, self.number),
             on_durable=self._on_durable,
             on_alarm=self._alarm,
             rebuild=lambda: recover(self._store, self.number, self._zones),
@@ -80,6 +82,8 @@ class Engine(Commands):
         self.floor.start()
         if self._own_process:
             self._spawn(self._tidy())
+        if self._keep is not None:
+            self._begin_retention(self._keep)
         self._take_up()
         if chosen is not None:
             await chosen.done
@@ -90,6 +94,21 @@ class Engine(Commands):
             await self._command(ask.PutTenant("engine", TENANT))
         if "default" not in self.state.queues:
             await self._command(ask.PutQueue("engine", "default"))
+
+    def _begin_retention(self, keep: HowLong) -> None:
+        self.retention = Retention(
+            store=self._store,
+            artifacts=self.artifacts,
+            archives=self.archives,
+            clock=self._clock,
+            partition=self.number,
+            epoch=self._live.epoch,
+            settings=self.state.settings,
+            keep=keep,
+            lives=lambda number: number in self.state.runs,
+            on_alarm=self._alarm,
+        )
+        self._beside.append(asyncio.get_running_loop().create_task(self.retention.run()))
 
     async def _tidy(self) -> None:
         """Where the process is ours, garbage is collected when we say so: what allocates is short-lived or stays."""
@@ -130,9 +149,9 @@ class Engine(Commands):
     async def stop(self) -> None:
         """Refuse what is new, finish what was accepted, write the rows, let the store go."""
         self._draining = True
-        for auditing in self._auditing:
-            auditing.cancel()
-        await asyncio.gather(*self._auditing, return_exceptions=True)
+        for beside in (*self._auditing, *self._beside):
+            beside.cancel()
+        await asyncio.gather(*self._auditing, *self._beside, return_exceptions=True)
         if self.partition is not None:
             await self.floor.close()
             await self.partition.stop()

@@ -202,6 +202,9 @@ class SimStore:
     async def children_between(self, first: int, last: int) -> list[ChildRow]:
         return await self._read("children_between", lambda: self.inner.children_between(first, last))
 
+    async def attempts_between(self, first: int, last: int) -> list[tuple[int, bytes]]:
+        return await self._read("attempts_between", lambda: self.inner.attempts_between(first, last))
+
     async def move_runs(self, partition: int, archive: Archive, runs: Sequence[ArchivedRun], *, epoch: int) -> None:
         await self._write(
             "move_runs", lambda: self.inner.move_runs(partition, archive, runs, epoch=epoch), lambda _: None, late=True
@@ -214,6 +217,9 @@ class SimStore:
 
     async def archived(self, tenant: str, ids: Sequence[str]) -> list[ArchivedRun]:
         return await self._read("archived", lambda: self.inner.archived(tenant, ids))
+
+    async def journal_cut(self, partition: int) -> int:
+        return await self._read("journal_cut", lambda: self.inner.journal_cut(partition))
 
     async def journal_archive(self, partition: int, *, seq: int) -> Archive | None:
         return await self._read("journal_archive", lambda: self.inner.journal_archive(partition, seq=seq))

@@ -53,6 +53,10 @@ class MemoryUpkeep:
             for child, value in sorted(found.items())
         ]
 
+    async def attempts_between(self, first: int, last: int) -> list[tuple[int, bytes]]:
+        found = self._disk.attempts
+        return [(run, data) for run in sorted(found) if first <= run <= last for data in found[run]]
+
     async def move_runs(self, partition: int, archive: Archive, runs: Sequence[ArchivedRun], *, epoch: int) -> None:
         disk = self._disk
         self._own(partition, epoch)
@@ -86,6 +90,10 @@ class MemoryUpkeep:
     async def archived(self, tenant: str, ids: Sequence[str]) -> list[ArchivedRun]:
         found = self._disk.archived
         return [found[tenant, one] for one in ids if (tenant, one) in found]
+
+    async def journal_cut(self, partition: int) -> int:
+        found = self._disk.partitions.get(partition)
+        return found.cut.seq if found else 0
 
     async def journal_archive(self, partition: int, *, seq: int) -> Archive | None:
         for one in self._disk.archives.values():

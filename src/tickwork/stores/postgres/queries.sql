@@ -372,3 +372,15 @@ insert into watermarks (partition_id, epoch, watermark, hash, writes) values ($1
 -- name: add_whole_machine
 -- From elsewhere.
 insert into machines (partition_id, settings, header) values ($1, $2, $3);
+
+-- name: attempts_between
+-- By run, oldest first.
+select run, data from attempts where run between $1 and $2 order by run, place;
+
+-- name: read_journal_cut
+-- The seq behind which the journal begins.
+select seq from partitions where id = $1;
+
+-- name: drop_payload
+-- It was an artifact that nothing names any more.
+delete from payloads where digest = $1;

@@ -52,6 +52,9 @@ class PostgresUpkeep:
     async def children_between(self, first: int, last: int) -> list[ChildRow]:
         return [ChildRow(*row) for row in await self._at.readers.fetch("children_between", first, last)]
 
+    async def attempts_between(self, first: int, last: int) -> list[tuple[int, bytes]]:
+        return [(run, data) for run, data in await self._at.readers.fetch("attempts_between", first, last)]
+
     async def move_runs(self, partition: int, archive: Archive, runs: Sequence[ArchivedRun], *, epoch: int) -> None:
         columns = [[run.number for run in runs], [run.ended_ms for run in runs], [run.steps for run in runs]]
 
@@ -75,6 +78,10 @@ class PostgresUpkeep:
 
     async def archived(self, tenant: str, ids: Sequence[str]) -> list[ArchivedRun]:
         return [ArchivedRun(*row) for row in await self._at.readers.fetch("read_archived", tenant, list(ids))]
+
+    async def journal_cut(self, partition: int) -> int:
+        found = await self._at.readers.fetch("read_journal_cut", partition)
+        return int(found[0][0]) if found else 0
 
     async def journal_archive(self, partition: int, *, seq: int) -> Archive | None:
         found = [Archive(*row) for row in await self._at.readers.fetch("read_journal_archive", partition, seq)]

@@ -87,6 +87,15 @@ class ArchiveReading:
             rows.append(ChildRow(run, step, child, value))
         return rows
 
+    def attempts_between(self, first: int, last: int) -> list[tuple[int, bytes]]:
+        found = self._rows("attempts_between", first, last)
+        for run, data, checksum in found:
+            checksums.require(checksum == checksums.of_bytes(run, data), f"an attempt of run {run}")
+        return [(run, data) for run, data, _ in found]
+
+    def journal_cut(self, partition: int) -> int:
+        return int(self._rows("read_journal_cut", partition)[0][0])
+
     def archived(self, tenant: str, ids: Sequence[str]) -> list[ArchivedRun]:
         return [ArchivedRun(*row) for one in ids for row in self._rows("read_archived", tenant, one)]
 

@@ -346,3 +346,11 @@ select 1 from log_chunks where digest = ? and written_ms >= ? limit 1;
 -- name: drop_log_chunk
 -- It is old.
 delete from log_chunks where task = ? and attempt = ? and chunk = ?;
+
+-- name: attempts_between
+-- By run, oldest first.
+select run, data, checksum from attempts where run between ? and ? order by run, place;
+
+-- name: read_journal_cut
+-- The seq behind which the journal begins: its first row is never the last that was taken away.
+select coalesce(min(seq), 1) - 1 from journal where partition_id = ?;

@@ -27,6 +27,9 @@ class SqliteUpkeep:
     async def children_between(self, first: int, last: int) -> list[ChildRow]:
         return cast("list[ChildRow]", await self._connections.read("children_between", first, last))
 
+    async def attempts_between(self, first: int, last: int) -> list[tuple[int, bytes]]:
+        return cast("list[tuple[int, bytes]]", await self._connections.read("attempts_between", first, last))
+
     async def move_runs(self, partition: int, archive: Archive, runs: Sequence[ArchivedRun], *, epoch: int) -> None:
         await self._connections.write("move_runs", partition, archive, list(runs), epoch)
 
@@ -35,6 +38,9 @@ class SqliteUpkeep:
 
     async def archived(self, tenant: str, ids: Sequence[str]) -> list[ArchivedRun]:
         return cast("list[ArchivedRun]", await self._connections.read("archived", tenant, ids))
+
+    async def journal_cut(self, partition: int) -> int:
+        return cast("int", await self._connections.read("journal_cut", partition))
 
     async def journal_archive(self, partition: int, *, seq: int) -> Archive | None:
         return cast("Archive | None", await self._connections.read("journal_archive", partition, seq))
