@@ -124,11 +124,13 @@ async def _of_server(to: To, into: Path, *, once: bool) -> int:
 
 
 async def _of_folder(folder: Path, into: Path, to: To) -> int:
-    from tickwork.compose.server import DATABASE
+    from tickwork.compose.server import ARTIFACTS, DATABASE
+    from tickwork.runtime.archive import Archives
     from tickwork.runtime.auditor import at_the_beginning
     from tickwork.runtime.ground import PARTITION
     from tickwork.runtime.recovery import settings_of
     from tickwork.stores.sqlite.store import SqliteStore
+    from tickwork.system import FolderArtifacts
     from tickwork.zonedata import load_zones
 
     if not (folder / DATABASE).is_file():
@@ -141,7 +143,8 @@ async def _of_folder(folder: Path, into: Path, to: To) -> int:
     await store.open()
     try:
         loaded = await store.load(PARTITION)
-        judge = _made(store, PARTITION, at_the_beginning(settings_of(loaded.settings), load_zones()), into, hold)
+        source = Archives(store, FolderArtifacts(folder / ARTIFACTS))
+        judge = _made(source, PARTITION, at_the_beginning(settings_of(loaded.settings), load_zones()), into, hold)
         while await judge.step():
             _show(judge, to)
         return _verdict(judge, to)

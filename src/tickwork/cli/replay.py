@@ -207,11 +207,13 @@ def _kept(pieces: Iterator[bytes], file: IO[bytes]) -> Iterator[bytes]:
 
 
 async def _of_folder(folder: Path, *, quiet: bool) -> Replayed:
-    from tickwork.compose.server import DATABASE
+    from tickwork.compose.server import ARTIFACTS, DATABASE
     from tickwork.core.errors import Corrupt
+    from tickwork.runtime.archive import Archives
     from tickwork.runtime.ground import PARTITION
     from tickwork.runtime.recovery import settings_of
     from tickwork.stores.sqlite.store import SqliteStore
+    from tickwork.system import FolderArtifacts
 
     if not (folder / DATABASE).is_file():
         raise Ended(Exit.NOT_FOUND, f"{folder} has no {DATABASE}; name a server's data folder")
@@ -219,10 +221,11 @@ async def _of_folder(folder: Path, *, quiet: bool) -> Replayed:
     await store.open()
     try:
         loaded = await store.load(PARTITION)
+        archives = Archives(store, FolderArtifacts(folder / ARTIFACTS))
         judge = Judge(settings_of(loaded.settings), total=loaded.head.seq, quiet=quiet)
         with judge.progress:
             while judge.head[0] < loaded.head.seq:
-                rows = await store.journal(PARTITION, after=judge.head[0], limit=ROWS_PER_STEP)
+                rows = await archives.journal(PARTITION, after=judge.head[0], limit=ROWS_PER_STEP)
                 if not rows:
                     raise Corrupt(f"the journal ends at seq {judge.head[0]}, its head says {loaded.head.seq}")
                 if not judge.hear(rows):

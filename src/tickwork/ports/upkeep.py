@@ -107,7 +107,7 @@ class Upkeep(Protocol):
         """What is kept of children under these numbers."""
 
     async def attempts_between(self, first: int, last: int) -> list[tuple[int, bytes]]:
-        """What `Rows.attempts` held of runs with these numbers (what their rows hold is not in it): by run, oldest first."""
+        """What `Rows.attempts` held of runs with these numbers, by run, oldest first; not what their own rows hold."""
 
     async def move_runs(self, partition: int, archive: Archive, runs: Sequence[ArchivedRun], *, epoch: int) -> None:
         """The archive is known, and those of the runs that are still as they were read (by their end) are in it and

@@ -384,3 +384,7 @@ select seq from partitions where id = $1;
 -- name: drop_payload
 -- It was an artifact that nothing names any more.
 delete from payloads where digest = $1;
+
+-- name: add_payloads
+-- From elsewhere.
+insert into payloads (digest, data) select * from unnest($1::text[], $2::bytea[]) on conflict do nothing;

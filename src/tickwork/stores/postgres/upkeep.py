@@ -127,6 +127,8 @@ class PostgresUpkeep:
             async for batch in _given(batches):
                 if batch.table == "partitions":
                     await _add_partitions(talk, batch.rows)
+                elif batch.table == "payloads":  # a digest names its bytes: whoever comes second changes nothing
+                    await talk.fetch("add_payloads", *map(list, zip(*batch.rows, strict=True)))
                 else:
                     await talk.copy(batch.table, COLUMNS[batch.table], _clean(batch), self.address.schema)
 
