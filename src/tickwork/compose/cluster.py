@@ -13,6 +13,8 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Protocol, runtime_checkable
 from urllib.parse import urlsplit
 
+import msgspec
+
 from tickwork.api.app import make_app
 from tickwork.api.server import HttpServer, listen
 from tickwork.cluster.doubled import DoubledLeases
@@ -227,17 +229,16 @@ class Processes:
                 child.terminate()
 
 
-# What each process must hear from us, because it was a flag of ours.
-TOLD = (
-    *("data", "store", "replica", "node_name", "advertise", "role", "partitions", "leases", "lease_ttl"),
-    *("lease_retry", "host", "port", "token", "catch_up", "resolution_ms"),
-)
-
-
 def child_environment(settings: Settings, env: Mapping[str, str]) -> dict[str, str]:
-    """Settings go as variables, so that no password is an argument."""
-    told = {f"{PREFIX}{name.upper()}": str(getattr(settings, name)) for name in TOLD if getattr(settings, name) != ""}
-    left = {name: value for name, value in env.items() if not name.startswith(PREFIX) or name.lower().endswith("debug")}
+    """Settings go as variables, so that no password is an argument; the default of one is what a process has anyway."""
+    plain = Settings()
+    names = [field.name for field in msgspec.structs.fields(Settings) if field.name != "server_processes"]
+    told = {
+        f"{PREFIX}{name.upper()}": str(getattr(settings, name))
+        for name in names
+        if getattr(settings, name) != getattr(plain, name)
+    }
+    left = {name: value for name, value in env.items() if not name.startswith(PREFIX) or name == f"{PREFIX}DEBUG"}
     return {**left, **told, f"{PREFIX}SERVER_PROCESSES": "1", PARENT: str(os.getpid())}
 
 
