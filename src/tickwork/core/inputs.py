@@ -401,6 +401,14 @@ class HandedBack(_Input, frozen=True, tag=26):
     attempt: int
 
 
+class Taken(_Input, frozen=True, tag=29):
+    """A worker got this attempt from a lane, and asks to have it."""
+
+    task: int
+    attempt: int
+    worker: str
+
+
 class CacheAnswered(_Input, frozen=True, tag=27):
     """What the shell found under the key that a `LookUp` effect asked for."""
 
@@ -455,4 +463,5 @@ Input = (
     | HandedBack
     | CacheAnswered
     | ClockGap
+    | Taken
 )
