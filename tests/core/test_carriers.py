@@ -3,8 +3,8 @@
 import msgspec
 import pytest
 
-from driver import BY, Driver, T, task
 from core.test_story import told
+from driver import BY, Driver, T, task
 from tickwork.core import inputs as inp
 from tickwork.core.explain import why_not
 

@@ -121,7 +121,15 @@ def broker_named(name: str) -> MemoryBroker:
 
 
 class MemoryLane:
-    def __init__(self, broker: MemoryBroker, *, seal: Seal | None = None, redeliver_ms: int = REDELIVER_MS) -> None:
+    def __init__(
+        self,
+        broker: MemoryBroker,
+        *,
+        seal: Seal | None = None,
+        redeliver_ms: int = REDELIVER_MS,
+        deliveries_max: int = DELIVERIES_MAX,
+    ) -> None:
+        self._deliveries_max = deliveries_max
         self._broker = broker
         self._seal = seal or Seal()
         self._redeliver_s = redeliver_ms / 1000
@@ -164,7 +172,7 @@ class MemoryLane:
             if message is None:
                 break
             try:
-                if message.times > DELIVERIES_MAX:
+                if message.times > self._deliveries_max:
                     raise Unreadable(too_often(message.times - 1))
                 found.append(Delivery(self._seal.unwrap(message.data), message.number, message.times))
             except Unreadable as error:

@@ -19,7 +19,7 @@ from tickwork.core.stablehash import stable_digest
 from tickwork.ports.exchange import Spec, Work
 
 REDELIVER_MS = 30_000  # what was received and not accepted for so long comes again, to anybody
-DELIVERIES_MAX = 20  # what came so often and was never accepted is a dead letter
+DELIVERIES_MAX = 50  # what came so often and was never accepted is a dead letter
 MESSAGE_BYTES_MAX = 900_000  # below what brokers allow without being asked
 LABELS_MAX = 5  # of a worker that receives from a lane: it looks into every set of them
 BANDS = 3

@@ -1,0 +1,83 @@
+"""The promises of the lane port, on every adapter."""
+
+import itertools
+
+import pytest
+
+from conformance.lane_suite import LaneSuite
+from servers_brokers import nats_server  # noqa: F401
+from tickwork.lanes.memory import MemoryBroker, MemoryLane
+from tickwork.lanes.nats import NatsLane
+
+NAMES = itertools.count(1)
+
+
+class TestMemory(LaneSuite):
+    exact_priority = True
+
+    @pytest.fixture
+    def broker(self):
+        return MemoryBroker()
+
+    @pytest.fixture
+    def make(self, broker):
+        return lambda **options: MemoryLane(broker, **options)
+
+    @pytest.fixture
+    def garbage(self, broker):
+        async def put(data, queue, _labels):
+            broker.put((queue, ()), 5, data)
+
+        return put
+
+    @pytest.fixture
+    def down(self, broker):
+        async def down():
+            broker.up = False
+
+        return down
+
+    @pytest.fixture
+    def up(self, broker):
+        async def up():
+            broker.up = True
+
+        return up
+
+
+class TestNats(LaneSuite):
+    keeps_over_a_kill = False  # it confirms before the disk has it
+
+    @pytest.fixture
+    def name(self):
+        return f"lane{next(NAMES)}"
+
+    @pytest.fixture
+    def make(self, nats_server, name):  # noqa: F811
+        return lambda **options: NatsLane(nats_server.url(name), **options)
+
+    @pytest.fixture
+    def garbage(self, nats_server, name, lane):  # noqa: F811
+        import nats
+
+        async def put(data, queue, labels):
+            await lane.depth()  # its streams are there
+            client = await nats.connect(f"nats://127.0.0.1:{nats_server.port}")
+            await client.jetstream().publish(f"{name}.work.mallory.{queue}.{labels}.1", data)
+            await client.close()
+
+        return put
+
+    @pytest.fixture
+    def down(self, nats_server):  # noqa: F811
+        async def down():
+            nats_server.kill()
+
+        return down
+
+    @pytest.fixture
+    def up(self, nats_server):  # noqa: F811
+        async def up():
+            nats_server.start()
+
+        return up
