@@ -272,7 +272,11 @@ class History:
                 asked.append(inp.Checkpointed(number, attempt.attempt, pack(1)))
             else:
                 del running[number]
-                asked.append(inp.HandedBack(number, attempt.attempt))
+                worker = (
+                    self.driver.state.workers[attempt.worker].id if attempt.worker in self.driver.state.workers else ""
+                )
+                by = worker if worker.startswith("lane:") else ""
+                asked.append(inp.HandedBack(number, attempt.attempt, by))
         return asked
 
     def offer(self) -> list[inp.Input]:

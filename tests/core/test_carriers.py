@@ -103,6 +103,26 @@ def test_credit_of_a_lane_is_what_it_may_carry_and_taking_gives_it_back():
     assert len(driver.state.workers[1].tasks) == 2, "one by its credit, one more that it took"
 
 
+def test_a_lane_cannot_hand_back_what_somebody_has_taken_from_it():
+    driver, attempt = on_lane()
+    back = inp.HandedBack(attempt.task, attempt.attempt, "lane:bus")
+    driver.send(inp.Taken(attempt.task, attempt.attempt, "w"))
+
+    assert driver.refusal(back) == "fenced"
+    assert driver.finish_all() == 1
+
+
+@pytest.mark.proves("F20")
+def test_what_nobody_took_is_sent_again_under_a_new_number_and_the_old_one_is_worth_nothing():
+    driver, attempt = on_lane()
+    driver.send(inp.HandedBack(attempt.task, attempt.attempt, "lane:bus"))
+    again = driver.running[attempt.task]
+
+    assert (again.worker, again.attempt) == (attempt.worker, 2)
+    assert driver.refusal(inp.Taken(attempt.task, 1, "w")) == "fenced"
+    assert driver.refusal(inp.Taken(attempt.task, 2, "w")) == ""
+
+
 def test_a_lost_lane_gives_back_what_it_carried_and_nothing_of_it_counts_as_a_loss():
     driver, attempt = on_lane()
     for _ in range(driver.settings.loss_allowance + 2):

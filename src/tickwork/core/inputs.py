@@ -399,6 +399,7 @@ class Checkpointed(_Input, frozen=True, tag=25):
 class HandedBack(_Input, frozen=True, tag=26):
     task: int
     attempt: int
+    worker: str = ""  # only where it is still this one's: a lane may not know yet that somebody took it
 
 
 class Taken(_Input, frozen=True, tag=29):

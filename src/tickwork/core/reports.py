@@ -99,8 +99,14 @@ def _checkpointed(turn: Turn, place: int, asked: inputs.Checkpointed) -> None:
 
 
 def _handed_back(turn: Turn, place: int, asked: inputs.HandedBack) -> None:
-    if _current(turn, place, asked.task, asked.attempt) is not None:
-        turn.emit(TaskRequeued(asked.task, "handed_back"))
+    task = _current(turn, place, asked.task, asked.attempt)
+    if task is None:
+        return
+    assert task.worker is not None
+    if asked.worker and asked.worker != task.worker.id:
+        _fence(turn, place)
+        return
+    turn.emit(TaskRequeued(asked.task, "handed_back"))
 
 
 def _taken(turn: Turn, place: int, asked: inputs.Taken) -> None:

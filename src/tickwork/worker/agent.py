@@ -29,6 +29,7 @@ from tickwork.ports.exchange import (
     Returned,
     Saved,
     Spec,
+    Taken,
     Work,
 )
 from tickwork.ports.executor import Executor, lacking
@@ -52,6 +53,14 @@ class Held(NamedTuple):
     work: Work
     spec: Spec
     executor: Executor
+
+
+class Taking(NamedTuple):
+    """`work` is None where it was too large for the lane: then it comes with the exchange."""
+
+    work: Work | None
+    spec: Spec | None
+    settled: asyncio.Future[bool]
 
 
 class Agent:
@@ -83,6 +92,9 @@ class Agent:
         self._specs: dict[int, Spec] = {}
         self._pending: list[Report] = []
         self._stopped: dict[Key, None] = {}  # stops that came before their work
+        self._taking: dict[Key, Taking] = {}  # came by a lane; the server is asked whose they are
+        self._announced = 0  # credit in the last call
+        self.freed = asyncio.Event()  # something that was held is over
         self._credit = Credit()
         self.logs = Logs(self._send_log)
         self._post: asyncio.Task[None] | None = None  # the call with reports
@@ -106,6 +118,20 @@ class Agent:
     @property
     def slots(self) -> int:
         return sum(executor.slots for executor in self._executors)
+
+    @property
+    def labels(self) -> dict[str, str]:
+        return self._profile.labels
+
+    @property
+    def draining(self) -> bool:
+        return self._draining
+
+    @property
+    def room(self) -> int:
+        """How many attempts it would hold more, by its own account."""
+        most = max(self._announced, self.slots)
+        return 0 if self._draining or self._introduce else most - len(self._held) - len(self._taking)
 
     # ---- life
 
@@ -207,6 +233,8 @@ class Agent:
             task.cancel()
         if calls:
             await asyncio.wait(calls)
+        for taking in self._taking.values():
+            taking.settled.cancel()
         await self.logs.close()
         if not self._draining:
             for executor in self._executors:  # at once, and in turn: a loop that ends now leaves no task unbegun
@@ -244,6 +272,35 @@ class Agent:
             self._credit.ran(LONG_MS)
         if self._post is None and self._pump_handle is None:
             self._pump_soon()
+
+    def take(self, key: Key, work: Work | None, spec: Spec | None) -> "asyncio.Future[bool]":
+        """What came by a lane. The answer is durable: True, and it runs here; False, and it is nobody's business."""
+        if key in self._taking:
+            return self._taking[key].settled
+        settled: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        if key in self._held:
+            settled.set_result(True)  # another copy of it came before
+            return settled
+        self._taking[key] = Taking(work, spec, settled)
+        self._pending.append(Taken(*key))
+        if self._post is None and self._pump_handle is None:
+            self._pump_soon()
+        return settled
+
+    def _settle(self, call: Call, reply: Reply) -> None:
+        """What the server said of what this call took. Work begins only now: the taking is durable."""
+        for report in call.reports:
+            taking = self._taking.pop((report.task, report.attempt), None) if type(report) is Taken else None
+            if taking is None:
+                continue
+            mine = (report.task, report.attempt) not in reply.fenced
+            if mine and taking.work is not None and taking.spec is not None:
+                self._specs[taking.spec.id] = taking.spec
+                self._begin(taking.work)
+            elif mine:
+                self._doubt = True  # it is assigned and not held, so it is offered
+            if not taking.settled.done():
+                taking.settled.set_result(mine)
 
     def log(self, task: int, attempt: int, stream: str, text: str, at_ms: int) -> None:
         self.logs.add(task, attempt, stream, text, at_ms)
@@ -308,7 +365,7 @@ class Agent:
 
     def _call(self, reports: tuple[Report, ...] = (), *, wait_ms: int = 0, goodbye: bool = False) -> Call:
         self._seq += 1
-        credit = 0 if self._draining else self._credit.now(slots=self.slots)
+        credit = self._announced = 0 if self._draining else self._credit.now(slots=self.slots)
         tell_all = self._introduce or self._doubt
         self._doubt = False
         if tell_all:
@@ -378,6 +435,7 @@ class Agent:
             if kind is Done or kind is Broke or kind is Returned:
                 key = (report.task, report.attempt)
                 held.pop(key, None)
+                self.freed.set()
                 if key in logged:
                     self.logs.ended(key)
             elif kind is Saved:
@@ -399,10 +457,13 @@ class Agent:
         if call.seq >= self._told_all:
             for work in reply.work:
                 self._begin(work)
+        if self._taking and not reply.resync:
+            self._settle(call, reply)
         self._pump()
 
     def _stop(self, key: Key) -> None:
         held = self._held.pop(key, None)
+        self.freed.set()
         if held is None:
             self._stopped[key] = None
             return
