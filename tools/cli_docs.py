@@ -35,6 +35,7 @@ one of the two, not both.
 |---:|---|
 """
 WIRE = {
+    "cluster": "`Cluster`",
     "runs": "`Page`", "show": "`RunDetail`", "logs": "`Logs`, or `LogLine` for each line with --follow", "why": "`Why`",
     "run": "`RunDetail`", "cancel": "`RunDetail`", "pause": "`RunDetail`", "resume": "`RunDetail`",
     "retry": "`RunDetail`", "approve": "`RunDetail`", "reject": "`RunDetail`", "signal": '`{"event": NAME}`',

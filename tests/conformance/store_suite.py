@@ -10,15 +10,20 @@ from tickwork.ports.store import (
     ChildRow,
     DefinitionRow,
     Fenced,
+    Founded,
     Head,
+    InboxRow,
     LogChunk,
     Payload,
+    Route,
     Rows,
     RunFilter,
     RunRow,
 )
 
 P = 3
+BITS = 44
+N, M = P << BITS, P + 1 << BITS  # where the numbers of two partitions begin
 COMPLETED, FAILED, CANCELLED = 4, 5, 6
 
 
@@ -33,10 +38,15 @@ def rows_of_journal(count: int, *, before: bytes = GENESIS, first: int = 1) -> l
 J = rows_of_journal(6)
 
 
+def small(number: int) -> int:
+    """Within its partition."""
+    return number & (1 << BITS) - 1
+
+
 def run(number: int, **changes) -> RunRow:
     row = RunRow(
         number,
-        f"run-{number}",
+        f"run-{small(number)}",
         "acme",
         "flow",
         "d1",
@@ -130,7 +140,7 @@ class StoreSuite:
         await claimed(store, "n2")
 
         with pytest.raises(Fenced):
-            await written(store, Rows(header=b"h", runs=[run(1)], live_runs=[(2, b"x")]), epoch=old, through=1)
+            await written(store, Rows(header=b"h", runs=[run(N + 1)], live_runs=[(N + 2, b"x")]), epoch=old, through=1)
         assert (await everything(store)).header == b""
         assert await store.find_runs("acme", ids=["run-1"]) == []
 
@@ -201,7 +211,7 @@ class StoreSuite:
     async def test_a_load_is_the_rows_at_the_watermark_and_the_journal_behind_it(self, store, reopen):
         await claimed(store)
         await committed(store, 5, epoch=1)
-        live = Rows(header=b"head", live_runs=[(9, b"nine"), (7, b"seven")], live_tasks=[(8, b"task")])
+        live = Rows(header=b"head", live_runs=[(N + 9, b"nine"), (N + 7, b"seven")], live_tasks=[(N + 8, b"task")])
         await written(store, live, through=3)
         store = await reopen()
         loaded = await everything(store)
@@ -222,8 +232,11 @@ class StoreSuite:
 
     async def test_live_rows_are_replaced_and_go(self, store):
         await claimed(store)
-        await written(store, Rows(live_runs=[(1, b"a"), (2, b"b")], live_tasks=[(3, b"c"), (4, b"d")]))
-        await written(store, Rows(live_runs=[(1, b"A")], gone_runs=[2], live_tasks=[(4, b"D")], gone_tasks=[3, 77]))
+        await written(store, Rows(live_runs=[(N + 1, b"a"), (N + 2, b"b")], live_tasks=[(N + 3, b"c"), (N + 4, b"d")]))
+        await written(
+            store,
+            Rows(live_runs=[(N + 1, b"A")], gone_runs=[N + 2], live_tasks=[(N + 4, b"D")], gone_tasks=[N + 3, N + 77]),
+        )
         loaded = await everything(store)
 
         assert (loaded.live_runs, loaded.live_tasks) == ([b"A"], [b"D"])
@@ -231,15 +244,15 @@ class StoreSuite:
     async def test_rows_without_a_header_leave_it_as_it_was(self, store):
         await claimed(store)
         await written(store, Rows(header=b"h"))
-        await written(store, Rows(live_runs=[(1, b"a")]))
+        await written(store, Rows(live_runs=[(N + 1, b"a")]))
 
         assert (await everything(store)).header == b"h"
 
     async def test_partitions_do_not_see_each_others_rows(self, store):
         await claimed(store)
         await store.claim(P + 1, owner="n1", settings=b"")
-        await written(store, Rows(header=b"h", live_runs=[(1, b"a")], live_tasks=[(2, b"b")]))
-        await written(store, Rows(header=b"H", live_runs=[(1, b"A")], gone_tasks=[2]), partition=P + 1)
+        await written(store, Rows(header=b"h", live_runs=[(N + 1, b"a")], live_tasks=[(N + 2, b"b")]))
+        await written(store, Rows(header=b"H", live_runs=[(M + 1, b"A")], gone_tasks=[M + 2]), partition=P + 1)
 
         assert ((await everything(store)).live_runs, (await everything(store)).live_tasks) == ([b"a"], [b"b"])
         assert (await everything(store, P + 1)).live_runs == [b"A"]
@@ -248,19 +261,21 @@ class StoreSuite:
     async def test_rows_that_mix_up_two_runs_change_nothing(self, store):
         await claimed(store)
         await committed(store, 1, epoch=1)
-        await written(store, Rows(runs=[run(1)]))
-        mixed = Rows(header=b"h", live_runs=[(5, b"x")], runs=[run(2), run(3, id="run-1")], attempts=[(1, b"a")])
+        await written(store, Rows(runs=[run(N + 1)]))
+        mixed = Rows(
+            header=b"h", live_runs=[(N + 5, b"x")], runs=[run(N + 2), run(N + 3, id="run-1")], attempts=[(N + 1, b"a")]
+        )
 
         with pytest.raises(Corrupt):
             await written(store, mixed, through=1)
         loaded = await everything(store)
         assert (loaded.head.watermark, loaded.header, loaded.live_runs) == (0, b"", [])
-        assert [row.number for row in await store.list_runs(RunFilter("acme"))] == [1]
-        assert await store.read_attempts(1) == []
+        assert [small(row.number) for row in await store.list_runs(RunFilter("acme"))] == [1]
+        assert await store.read_attempts(N + 1) == []
 
     async def test_an_ended_run_is_read_as_it_was_written(self, store, reopen):
         await claimed(store)
-        row = run(7, key="k", error="boom", schedule="s", state=FAILED, attempts=b"att", output=b"", by="zoë")
+        row = run(N + 7, key="k", error="boom", schedule="s", state=FAILED, attempts=b"att", output=b"", by="zoë")
         await written(store, Rows(runs=[row]))
         store = await reopen()
 
@@ -268,62 +283,64 @@ class StoreSuite:
 
     async def test_many_runs_are_written_at_once(self, store):
         await claimed(store)
-        rows = [run(number) for number in range(1, 101)]
+        rows = [run(N + number) for number in range(1, 101)]
         await written(store, Rows(runs=rows))
 
         assert await store.list_runs(RunFilter("acme", limit=200)) == rows[::-1]
 
     async def test_a_run_that_ends_again_has_one_row_and_all_its_attempts(self, store, reopen):
         await claimed(store)
-        await written(store, Rows(runs=[run(1, state=FAILED, attempts=b"first")]))
-        await written(store, Rows(reopened=[1], live_runs=[(1, b"live")], attempts=[(1, b"second")]))
-        reopened = await store.find_runs("acme", ids=["run-1"]), await store.read_attempts(1)
-        await written(store, Rows(gone_runs=[1], runs=[run(1, attempts=b"third")]))
+        await written(store, Rows(runs=[run(N + 1, state=FAILED, attempts=b"first")]))
+        await written(store, Rows(reopened=[N + 1], live_runs=[(N + 1, b"live")], attempts=[(N + 1, b"second")]))
+        reopened = await store.find_runs("acme", ids=["run-1"]), await store.read_attempts(N + 1)
+        await written(store, Rows(gone_runs=[N + 1], runs=[run(N + 1, attempts=b"third")]))
         store = await reopen()
 
         assert reopened == ([], [b"first", b"second"])
-        assert await store.read_attempts(1) == [b"first", b"second", b"third"]
+        assert await store.read_attempts(N + 1) == [b"first", b"second", b"third"]
         assert [row.state for row in await store.list_runs(RunFilter("acme"))] == [COMPLETED]
 
     async def test_a_run_may_be_reopened_and_end_in_one_write(self, store):
         await claimed(store)
-        await written(store, Rows(runs=[run(1, state=FAILED, attempts=b"first")]))
-        await written(store, Rows(reopened=[1], attempts=[(1, b"second")], runs=[run(1, attempts=b"third")]))
+        await written(store, Rows(runs=[run(N + 1, state=FAILED, attempts=b"first")]))
+        await written(
+            store, Rows(reopened=[N + 1], attempts=[(N + 1, b"second")], runs=[run(N + 1, attempts=b"third")])
+        )
 
-        assert await store.read_attempts(1) == [b"first", b"second", b"third"]
-        assert await store.find_runs("acme", ids=["run-1"]) == [run(1, attempts=b"third")]
+        assert await store.read_attempts(N + 1) == [b"first", b"second", b"third"]
+        assert await store.find_runs("acme", ids=["run-1"]) == [run(N + 1, attempts=b"third")]
 
     async def test_reopening_a_run_without_a_row_changes_nothing(self, store):
         await claimed(store)
-        await written(store, Rows(reopened=[5]))
+        await written(store, Rows(reopened=[N + 5]))
 
-        assert await store.read_attempts(5) == []
+        assert await store.read_attempts(N + 5) == []
 
     # ---- what people ask for
 
     async def test_runs_are_found_by_id_and_by_key_in_their_tenant(self, store):
         await claimed(store)
-        rows = [run(1, key="k"), run(2, key="k"), run(3), run(4, id="run-1", tenant="other", key="k")]
+        rows = [run(N + 1, key="k"), run(N + 2, key="k"), run(N + 3), run(N + 4, id="run-1", tenant="other", key="k")]
         await written(store, Rows(runs=rows))
         found = await store.find_runs("acme", ids=["run-1", "run-3", "none"], keys=["k", "", "none"])
 
-        assert sorted(row.number for row in found) == [1, 2, 3]
-        assert [row.number for row in await store.find_runs("other", keys=["k"])] == [4]
+        assert sorted(small(row.number) for row in found) == [1, 2, 3]
+        assert [small(row.number) for row in await store.find_runs("other", keys=["k"])] == [4]
         assert await store.find_runs("nobody", ids=["run-1"], keys=["k"]) == []
 
     async def test_of_several_runs_with_one_key_the_latest_is_found_in_whatever_partition(self, store):
         await claimed(store)
         await store.claim(P + 1, owner="n", settings=b"")
-        await written(store, Rows(runs=[run(5, key="k"), run(9, key="k")]))
-        await written(store, Rows(runs=[run(7, key="k")]), partition=P + 1)
+        await written(store, Rows(runs=[run(N + 5, key="k"), run(N + 9, key="k")]))
+        await written(store, Rows(runs=[run(M + 7, key="k")]), partition=P + 1)
 
-        assert [row.number for row in await store.find_runs("acme", keys=["k"])] == [9]
+        assert [small(row.number) for row in await store.find_runs("acme", keys=["k"])] == [7]
 
     async def test_a_run_found_by_id_and_by_key_is_told_once(self, store):
         await claimed(store)
-        await written(store, Rows(runs=[run(1, key="k")]))
+        await written(store, Rows(runs=[run(N + 1, key="k")]))
 
-        assert await store.find_runs("acme", ids=["run-1", "run-1"], keys=["k"]) == [run(1, key="k")]
+        assert await store.find_runs("acme", ids=["run-1", "run-1"], keys=["k"]) == [run(N + 1, key="k")]
 
     @pytest.mark.parametrize(
         ("wanted", "numbers"),
@@ -350,48 +367,51 @@ class StoreSuite:
         await claimed(store)
         rows = [
             run(
-                n,
+                N + n,
                 workflow="b" if n % 2 == 0 else "a",
                 state=FAILED if n % 3 == 0 else COMPLETED,
                 schedule="s" if n % 3 == 1 and n < 7 else "",
             )
             for n in range(1, 9)
         ]
-        await written(store, Rows(runs=[*rows, run(9, tenant="other")]))
+        await written(store, Rows(runs=[*rows, run(N + 9, tenant="other")]))
+        if wanted.get("before"):
+            wanted = wanted | {"before": N + wanted["before"]}
 
-        assert [row.number for row in await store.list_runs(RunFilter("acme", **wanted))] == numbers
+        assert [small(row.number) for row in await store.list_runs(RunFilter("acme", **wanted))] == numbers
 
     async def test_paging_through_a_list_meets_every_run_once(self, store):
         await claimed(store)
         await store.claim(P + 1, owner="n", settings=b"")
-        await written(store, Rows(runs=[run(n, state=4 + n % 3) for n in range(1, 20)]))
-        await written(store, Rows(runs=[run(n) for n in range(30, 40)]), partition=P + 1)
+        await written(store, Rows(runs=[run(N + n, state=4 + n % 3) for n in range(1, 20)]))
+        await written(store, Rows(runs=[run(M + n) for n in range(30, 40)]), partition=P + 1)
         met, before = [], 0
         while page := await store.list_runs(RunFilter("acme", before=before, limit=4)):
-            met += [row.number for row in page]
+            met += [small(row.number) for row in page]
             before = page[-1].number
 
         assert met == [*range(39, 29, -1), *range(19, 0, -1)]
 
     async def test_attempts_are_read_oldest_first(self, store):
         await claimed(store)
-        await written(store, Rows(attempts=[(1, b"a"), (2, b"x"), (1, b"b")]))
-        await written(store, Rows(attempts=[(1, b"c")], runs=[run(1, attempts=b"d"), run(2)]))
+        await written(store, Rows(attempts=[(N + 1, b"a"), (N + 2, b"x"), (N + 1, b"b")]))
+        await written(store, Rows(attempts=[(N + 1, b"c")], runs=[run(N + 1, attempts=b"d"), run(N + 2)]))
 
-        assert await store.read_attempts(1) == [b"a", b"b", b"c", b"d"]
-        assert await store.read_attempts(2) == [b"x"]
-        assert await store.read_attempts(3) == []
+        assert await store.read_attempts(N + 1) == [b"a", b"b", b"c", b"d"]
+        assert await store.read_attempts(N + 2) == [b"x"]
+        assert await store.read_attempts(N + 3) == []
 
     async def test_children_are_read_by_child(self, store):
         await claimed(store)
         await written(
-            store, Rows(children=[ChildRow(1, 2, 10, b"ten"), ChildRow(1, 2, 9, b"?"), ChildRow(1, 3, 0, b"")])
+            store,
+            Rows(children=[ChildRow(N + 1, 2, 10, b"ten"), ChildRow(N + 1, 2, 9, b"?"), ChildRow(N + 1, 3, 0, b"")]),
         )
-        await written(store, Rows(children=[ChildRow(1, 2, 9, b"nine")]))
+        await written(store, Rows(children=[ChildRow(N + 1, 2, 9, b"nine")]))
 
-        assert await store.read_children(1, 2) == [(9, b"nine"), (10, b"ten")]
-        assert await store.read_children(1, 3) == [(0, b"")]
-        assert await store.read_children(2, 2) == []
+        assert await store.read_children(N + 1, 2) == [(9, b"nine"), (10, b"ten")]
+        assert await store.read_children(N + 1, 3) == [(0, b"")]
+        assert await store.read_children(N + 2, 2) == []
 
     async def test_the_cache_has_the_latest_value(self, store):
         await claimed(store)
@@ -420,6 +440,44 @@ class StoreSuite:
         assert await store.read_log_chunks(1, 1) == [first, second]
         assert await store.read_log_chunks(1, 1, after=0) == [second]
         assert await store.read_log_chunks(9, 1) == []
+
+    # ---- what all nodes share
+
+    async def test_what_was_founded_first_stays(self, store, reopen):
+        first = await store.found(cluster="c1", partitions=16)
+        store = await reopen()
+
+        assert first == Founded("c1", 16)
+        assert await store.found(cluster="c2", partitions=4) == first
+
+    async def test_a_route_is_put_only_in_place_of_what_was_read(self, store, reopen):
+        old, new = Route("acme", 3), Route("acme", 3, spread=4)
+
+        assert await store.put_route(old, over=None)
+        assert not await store.put_route(new, over=None)
+        assert not await store.put_route(new, over=Route("acme", 4))
+        assert not await store.put_route(Route("Zeta", 1), over=Route("Zeta", 2))
+        assert await store.put_route(new, over=old)
+        assert not await store.put_route(old, over=old)
+        assert await store.put_route(Route("Zeta", 1), over=None)
+        store = await reopen()
+        assert await store.read_routes() == [Route("Zeta", 1), new]  # by their bytes
+
+    async def test_inbox_rows_stay_until_they_are_dropped(self, store, reopen):
+        rows = [InboxRow(f"run-{n}", P, "acme", b"%d" % n, "ann") for n in range(5)]
+        other = InboxRow("run-1", P + 1, "acme", b"other")
+        await store.add_inbox([*rows, other])
+        await store.add_inbox([msgspec.structs.replace(rows[0], data=b"again")])
+        await store.add_inbox([])
+        await store.drop_inbox(P, ["run-1", "run-3", "none"])
+        await store.drop_inbox(P, [])
+        store = await reopen()
+
+        assert sorted(await store.read_inbox(P, limit=9), key=lambda row: row.id) == rows[::2]
+        assert len(await store.read_inbox(P, limit=2)) == 2
+        assert await store.read_inbox(P, limit=0) == []
+        assert await store.read_inbox(P + 1, limit=9) == [other]
+        assert await store.read_inbox(P + 2, limit=9) == []
 
     async def test_a_closed_store_says_so(self, store):
         await store.close()

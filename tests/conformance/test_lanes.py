@@ -5,9 +5,11 @@ import itertools
 import pytest
 
 from conformance.lane_suite import LaneSuite
+from servers import postgres_server  # noqa: F401
 from servers_brokers import nats_server  # noqa: F401
 from tickwork.lanes.memory import MemoryBroker, MemoryLane
 from tickwork.lanes.nats import NatsLane
+from tickwork.lanes.postgres import PostgresLane
 
 NAMES = itertools.count(1)
 
@@ -79,5 +81,40 @@ class TestNats(LaneSuite):
     def up(self, nats_server):  # noqa: F811
         async def up():
             nats_server.start()
+
+        return up
+
+
+class TestPostgres(LaneSuite):
+    exact_priority = True
+
+    @pytest.fixture
+    def url(self, postgres_server):  # noqa: F811
+        return f"{postgres_server.dsn}?lane_schema=lane{next(NAMES)}"
+
+    @pytest.fixture
+    def make(self, url):
+        return lambda **options: PostgresLane(url, **options)
+
+    @pytest.fixture
+    def garbage(self, lane):
+        async def put(data, queue, labels):
+            async with lane._connection() as connection:
+                words = lane._sql("insert into {schema}.lane_messages (queue, labels, priority, data)")
+                await connection.execute(f"{words} values ($1, $2, 5, $3)", queue, labels, data)
+
+        return put
+
+    @pytest.fixture
+    def down(self, postgres_server):  # noqa: F811
+        async def down():
+            postgres_server.stop()
+
+        return down
+
+    @pytest.fixture
+    def up(self, postgres_server):  # noqa: F811
+        async def up():
+            postgres_server.start()
 
         return up

@@ -9,7 +9,7 @@ from collections import Counter
 
 import pytest
 
-from conformance.store_suite import P, run
+from conformance.store_suite import BITS, P, run
 from tickwork.core.errors import TickworkError
 from tickwork.journal.record import GENESIS, Sealed
 from tickwork.ports.store import CacheRow, ChildRow, DefinitionRow, LogChunk, Payload, Rows, RunFilter
@@ -72,12 +72,12 @@ class Sequence:
         some = self._some
         return Rows(
             header=self.random.choice([b"", self._bytes()]),
-            live_runs=list({n: (n, self._bytes()) for n in some()}.values()),
-            gone_runs=some(),
-            live_tasks=list({n: (n, self._bytes()) for n in some()}.values()),
-            gone_tasks=some(),
+            live_runs=list({n: (self._number(partition, n), self._bytes()) for n in some()}.values()),
+            gone_runs=[self._number(partition, n) for n in some()],
+            live_tasks=list({n: (self._number(partition, n), self._bytes()) for n in some()}.values()),
+            gone_tasks=[self._number(partition, n) for n in some()],
             definitions=[DefinitionRow(f"h{n}-{partition}", self._tenant(), "w", b"doc%d" % n, n) for n in some()],
-            reopened=sorted(set(some())),
+            reopened=[self._number(partition, n) for n in sorted(set(some()))],
             runs=[self._run(partition, n) for n in sorted(set(some()))],
             attempts=[(self._number(partition, n), self._bytes()) for n in some()],
             children=[ChildRow(self._number(partition, n), n % 2, self._small(), self._bytes()) for n in some()],
@@ -87,7 +87,7 @@ class Sequence:
     def _run(self, partition, n):
         number = self._number(partition, n)
         # Ids are told apart by number, but for the rare mix-up that a store must refuse.
-        name = f"id{number}" if self._often() else "id-twice"
+        name = f"id{n}-{partition}" if self._often() else "id-twice"
         return run(
             number,
             id=name,
@@ -121,7 +121,7 @@ class Sequence:
         return {"partition": partition, "wanted": wanted}
 
     def _number(self, partition, n: int) -> int:
-        return n * 2 + partition % 2 + 1
+        return (partition << BITS) + n + 1
 
     def _some(self) -> list[int]:
         return [self._small() for _ in range(self.random.choice([0, 1, 1, 3]))]
@@ -152,7 +152,7 @@ async def answer(store, name, arguments):
 
 async def whole(store, partition, wanted):
     """Everything that can be read."""
-    found = await store.find_runs(wanted.tenant, ids=["id1", "id-twice"], keys=["k1", "k2"])
+    found = await store.find_runs(wanted.tenant, ids=[f"id1-{partition}", "id-twice"], keys=["k1", "k2"])
     return [
         await store.read_head(partition),
         await store.load(partition),
@@ -160,8 +160,8 @@ async def whole(store, partition, wanted):
         sorted((await store.read_payloads([f"d{n}" for n in range(6)])).items()),
         sorted(found, key=lambda row: row.number),
         await store.list_runs(wanted),
-        [await store.read_attempts(n) for n in range(1, 13)],
-        [await store.read_children(n, n % 2) for n in range(1, 13)],
+        [await store.read_attempts((partition << BITS) + n) for n in range(1, 7)],
+        [await store.read_children((partition << BITS) + n + 1, n % 2) for n in range(6)],
         list((await store.read_cache([f"k{n}" for n in range(6)])).items()),
         [await store.read_definition(wanted.tenant, f"h{n}-{partition}") for n in range(6)],
         await store.read_log_chunks(1, 1),

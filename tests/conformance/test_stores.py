@@ -4,7 +4,9 @@ import pytest
 import pytest_asyncio
 
 from conformance.store_suite import StoreSuite
+from servers import postgres, postgres_server, schema  # noqa: F401 - fixtures
 from tickwork.stores.memory import MemoryDisk, MemoryStore
+from tickwork.stores.postgres.store import PostgresStore
 from tickwork.stores.sqlite.store import SqliteStore
 
 
@@ -50,3 +52,9 @@ class TestSqliteApart(_Reopening, StoreSuite):
     @pytest.fixture
     def make(self, tmp_path):
         return lambda: SqliteStore(tmp_path / "store.db", apart=True)
+
+
+class TestPostgres(_Reopening, StoreSuite):
+    @pytest.fixture
+    def make(self, postgres, schema):  # noqa: F811
+        return lambda: PostgresStore(postgres, schema=schema)

@@ -28,21 +28,24 @@ class Line:
     async def __aenter__(self) -> "Line":
         await self.house.open()
         await self.house.define("flow", task("a", "noop", retry=3))
+        self.lane = self.make()
+        await self.lane.open()
         await self.keep()
         return self
 
     async def __aexit__(self, *_) -> None:
         await self.stack.aclose()
         await self.keeper.close()
+        await self.lane.close()
         await self.house.engine.stop()
 
     async def keep(self) -> None:
         house = self.house
         self.keeper = LaneKeeper(
-            house.engine, self.make(), queues=["default"], clock=house.clock, ids=house.ids,
+            house.engine, self.lane, queues=["default"], clock=house.clock, ids=house.ids,
             on_trouble=lambda kind, _: self.alarms.append(kind), **self.keeping,
         )  # fmt: skip
-        await self.keeper.start()
+        self.keeper.start()
 
     async def restart(self) -> None:
         """The server crashes and comes back; its lane is as it was."""

@@ -1,6 +1,6 @@
 """The application: the route table behind the guard, on Starlette's router and nothing else of it."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -17,6 +17,7 @@ from tickwork.api.problems import answer_to, log, problem
 from tickwork.api.routes import (
     artifacts,
     backfills,
+    cluster,
     endpoints,
     events,
     holidays,
@@ -36,6 +37,8 @@ from tickwork.api.routes import (
     workflows,
 )
 from tickwork.api.table import Gives, Route
+from tickwork.api.ways import Ways
+from tickwork.cluster.node import Node
 from tickwork.runtime.engine import Engine
 
 
@@ -44,7 +47,13 @@ async def _describe(asked: Asked) -> Answer:  # noqa: ARG001 - it is the same fo
 
 
 _DESCRIPTION = Route(
-    method="GET", path="/openapi.json", does=_describe, says="This document.", tag="server", gives={200: Gives(None)}
+    method="GET",
+    path="/openapi.json",
+    does=_describe,
+    says="This document.",
+    tag="server",
+    gives={200: Gives(None)},
+    lives="here",
 )
 
 
@@ -68,6 +77,7 @@ TABLE: tuple[Route, ...] = (
     *events.ROUTES,
     *journal.ROUTES,
     *server.ROUTES,
+    *cluster.ROUTES,
     *page.ROUTES,
     _DESCRIPTION,
 )
@@ -82,12 +92,13 @@ def _openapi() -> bytes:
 class Place:
     """One path with its methods, as an ASGI application of its own."""
 
-    def __init__(self, routes: Sequence[Route], engine: Engine, closing: Closing) -> None:
+    def __init__(self, routes: Sequence[Route], engine: Engine, closing: Closing, ways: Ways | None = None) -> None:
         self._routes = {route.method: route for route in routes}
         if "GET" in self._routes:
             self._routes["HEAD"] = self._routes["GET"]
         self._engine = engine
         self._closing = closing
+        self._ways = ways  # of a cluster
         self._allow = ", ".join(sorted(self._routes)).encode()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -106,13 +117,30 @@ class Place:
         if route is None:
             detail = f"this path answers to {self._allow.decode()}"
             return problem(405, "method_not_allowed", detail, (b"allow", self._allow))
+        if self._ways is not None:
+            return await self.guarded(self._ways.answer(self, route, scope, receive, whole))
+        return await self.local(route, scope, receive, whole, self._engine)
+
+    async def local(
+        self, route: Route, scope: Scope, receive: Receive, whole: bytes | None, engine: Engine
+    ) -> Answer | Stream | None:
         try:
-            answer: Answer | Stream = await route.does(Asked(scope, receive, route, self._engine, self._closing, whole))
+            asked = Asked(scope, receive, route, engine, self._closing, whole)
+            asked.ways = self._ways
+            answer: Answer | Stream = await route.does(asked)
+        except Gone:
+            return None
+        except Exception as error:
+            return answer_to(error, engine.new_id())
+        return answer
+
+    async def guarded(self, answering: Awaitable[Answer | Stream | None]) -> Answer | Stream | None:
+        try:
+            return await answering
         except Gone:
             return None
         except Exception as error:
             return answer_to(error, self._engine.new_id())
-        return answer
 
 
 _WORKERS, _EXCHANGE = "/v1/workers/", "/exchange"
@@ -180,15 +208,25 @@ async def _to_place(scope: Scope, receive: Receive, send: Send) -> None:
 
 
 def make_app(
-    engine: Engine, *, token: str | None = None, hosts: Iterable[str] = (), closing: Closing | None = None
+    engine: Engine | Node,
+    *,
+    token: str | None = None,
+    hosts: Iterable[str] = (),
+    closing: Closing | None = None,
+    ways: Ways | None = None,
 ) -> Starlette:
-    """`hosts` are further names, beside those of loopback, to which a server without a token answers."""
+    """`hosts` are further names, beside those of loopback, to which a server without a token answers. `ways` may be
+    given for a node, where the other nodes are reached in another way than over HTTP."""
     closing = closing if closing is not None else Closing()
+    if isinstance(engine, Node):
+        ways = ways or Ways(engine, closing)
+        ways.authorization = f"Bearer {token}" if token else ""
+        engine = engine.desk
     places: dict[str, list[Route]] = {}
     for route in TABLE:
         places.setdefault(route.path, []).append(route)
     open_paths = frozenset(route.path for route in TABLE if route.open)
-    made = {path: Place(routes, engine, closing) for path, routes in places.items()}
+    made = {path: Place(routes, engine, closing, ways) for path, routes in places.items()}
     guard: dict[str, Any] = {"token": token, "open_paths": open_paths, "hosts": tuple(hosts)}
     app = Starlette(
         routes=[starlette.routing.Route(path, place) for path, place in made.items()],
@@ -198,6 +236,7 @@ def make_app(
     app.router.redirect_slashes = False
     app.router.default = _nowhere
     app.state.closing = closing
+    app.state.ways = ways
     app.state.token = token
     return app
 

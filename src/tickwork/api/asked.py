@@ -5,7 +5,7 @@ can carry; batches are decoded by msgspec into their models at once.
 """
 
 import asyncio
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import unquote_to_bytes
 
 import msgspec
@@ -25,6 +25,10 @@ BODY_S = 60.0  # a body that takes longer is given up; a large one may take long
 BYTES_PER_S_MIN = 1024 * 1024
 # What was not read cannot be told from the next request, so the connection ends with the answer.
 _CLOSE: tuple[Header, ...] = ((b"connection", b"close"),)
+
+if TYPE_CHECKING:
+    from tickwork.api.ways import Ways
+    from tickwork.cluster.node import Node
 
 T = TypeVar("T")
 
@@ -50,7 +54,7 @@ class Gone(Exception):
 
 
 class Asked:
-    __slots__ = ("_headers", "_receive", "_whole", "closing", "engine", "query", "route", "scope")
+    __slots__ = ("_headers", "_receive", "_whole", "closing", "engine", "query", "route", "scope", "ways")
 
     def __init__(
         self,
@@ -64,6 +68,7 @@ class Asked:
         self.scope = scope
         self.route = route
         self.engine = engine
+        self.ways: Ways | None = None  # of a cluster
         self.closing = closing
         self._receive = receive
         self._whole = whole
@@ -72,6 +77,10 @@ class Asked:
 
     def _asks(self) -> bool:
         return bool(self.scope["query_string"] or self.route.query)
+
+    @property
+    def node(self) -> "Node | None":
+        return self.ways.node if self.ways is not None else None
 
     # ---- who and where
 

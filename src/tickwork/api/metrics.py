@@ -1,22 +1,50 @@
 """What /metrics shows: read from the engine when it is asked for, in base units, with nothing per run."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
+from tickwork.cluster.node import Node
 from tickwork.core.schedule import Fate
 from tickwork.ports import wire
 from tickwork.runtime.engine import Engine
 from tickwork.runtime.partition import COMMIT_SECONDS, Partition
 
 
-def exposition(engine: Engine, status: wire.Status) -> bytes:
+def exposition(readings: Sequence[tuple[Engine, wire.Status]], node: Node | None = None) -> bytes:
+    """Of a cluster's node: of each partition that it owns, told apart by a label."""
     registry = CollectorRegistry()
-    registry.register(_Reading(engine, status))
+    registry.register(_Cluster(readings, node) if node is not None else _Reading(*readings[0]))
     return generate_latest(registry)
+
+
+class _Cluster(Collector):
+    def __init__(self, readings: Sequence[tuple[Engine, wire.Status]], node: Node) -> None:
+        self._readings = readings
+        self._node = node
+
+    def collect(self) -> Iterator[Metric]:
+        node = self._node
+        yield GaugeMetricFamily("tickwork_partitions_owned", "Partitions of this node.", value=len(node.engines))
+        yield GaugeMetricFamily("tickwork_nodes", "Nodes that live.", value=len(node.ownership.members))
+        yield GaugeMetricFamily("tickwork_guests", "Workers that speak to this node.", value=len(node.board.guests))
+        yield _labelled(
+            CounterMetricFamily("tickwork_node_alarms", "Alarms of the node by kind.", labels=["kind"]),
+            node.desk.alarm_counts,
+        )
+        families: dict[str, Metric] = {}
+        for engine, status in self._readings:
+            for family in _Reading(engine, status).collect():
+                known = families.setdefault(family.name, family)
+                samples = [
+                    sample._replace(labels=sample.labels | {"partition": str(engine.number)})
+                    for sample in family.samples
+                ]
+                known.samples = samples if known is family else [*known.samples, *samples]
+        yield from families.values()
 
 
 class _Reading(Collector):

@@ -13,6 +13,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from tickwork.api.app import Front
 from tickwork.api.door import Door
+from tickwork.cluster.node import Node
 from tickwork.runtime.engine import Engine
 
 HEADER_BYTES_MAX = 64 * 1024
@@ -22,7 +23,7 @@ SHORT_BYTES_MAX = 64 * 1024  # above that uvicorn stops reading until somebody a
 _TOO_LARGE = "The head of the request is too large."
 
 
-def protocol_of(engine: Engine, front: Front) -> type[asyncio.Protocol]:
+def protocol_of(engine: Engine | Node, front: Front) -> type[asyncio.Protocol]:
     door = Door()
 
     class Protocol(HttpToolsProtocol):

@@ -16,6 +16,7 @@ from starlette.applications import Starlette
 from tickwork.api.app import Front
 from tickwork.api.asked import Closing
 from tickwork.api.protocol import KEEP_ALIVE_S, protocol_of
+from tickwork.cluster.node import Node
 from tickwork.core.errors import TickworkError
 from tickwork.runtime.engine import Engine
 
@@ -33,21 +34,34 @@ class CannotServe(TickworkError):
 class HttpServer:
     """`start` returns when the port listens, `stop` when every request was answered or cut off."""
 
-    def __init__(self, app: Starlette, engine: Engine, *, host: str = "127.0.0.1", port: int = PORT) -> None:
+    def __init__(
+        self,
+        app: Starlette,
+        engine: Engine | Node,
+        *,
+        host: str = "127.0.0.1",
+        port: int = PORT,
+        listener: socket.socket | None = None,
+        inner: socket.socket | None = None,
+    ) -> None:
+        """`listener` is a socket that listens already; `inner` is a second one, for the other nodes."""
+        self._listener = listener
         self._app = app
         self._engine = engine
         self._host = host
         self._port = port
+        self._inner = inner
         self._server: _Server | None = None
         self._serving: asyncio.Task[None] | None = None
         self.address = ""
 
     async def start(self) -> None:
         check_exposure(self._host, token=self._app.state.token)
-        listener = listen(self._host, self._port)
+        listener = self._listener or listen(self._host, self._port)
         self._port = listener.getsockname()[1]
         shown = f"[{self._host}]" if ":" in self._host else self._host
         self.address = f"http://{shown}:{self._port}"
+        sockets = [listener] if self._inner is None else [listener, self._inner]
         front: Front = self._app.state.front
         config = uvicorn.Config(
             front,
@@ -63,7 +77,7 @@ class HttpServer:
             backlog=BACKLOG,
         )
         self._server = _Server(config)
-        self._serving = asyncio.get_running_loop().create_task(self._server.serve(sockets=[listener]))
+        self._serving = asyncio.get_running_loop().create_task(self._server.serve(sockets=sockets))
         while not self._server.started and not self._serving.done():
             await asyncio.sleep(0.001)
         if self._serving.done():
@@ -77,6 +91,8 @@ class HttpServer:
         self._engine.release_workers()
         self._server.should_exit = True
         await self._serving
+        if self._app.state.ways is not None:
+            await self._app.state.ways.close()
 
     async def wait_closed(self) -> None:
         if self._serving is not None:
@@ -112,7 +128,8 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def listen(host: str, port: int) -> socket.socket:
+def listen(host: str, port: int, *, shared: bool = False) -> socket.socket:
+    """`shared`: other processes of this server listen on it too."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -122,6 +139,8 @@ def listen(host: str, port: int) -> socket.socket:
     listener = socket.socket(family, kind, protocol)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if shared:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         listener.bind(address)
         listener.listen(BACKLOG)
     except (OSError, OverflowError) as error:

@@ -52,6 +52,7 @@ GROUPS: dict[str, tuple[Entry, ...]] = {
             "A worker for an application, until SIGTERM or Ctrl-C; a second one ends it at once.",
             "processes:worker",
         ),
+        Entry("cluster", "Nodes, partitions and who owns them.", "cluster:cluster"),
         Entry("status", "How the engine is.", "overview:status"),
         Entry("workflows", "The workflows that the server knows.", "overview:workflows"),
         Entry("workers", "The workers that are connected.", "overview:workers"),

@@ -4,35 +4,68 @@ Standard output has one line when it is ready; everything else is on standard er
 """
 
 import asyncio
+import os
 import sys
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from tickwork.cli.shared import Hands, Place, settings
+from tickwork.cli.exits import Ended, Exit
+from tickwork.cli.shared import Crowd, Hands, Place, settings
 
 if TYPE_CHECKING:
+    from tickwork.cluster.node import Node
+    from tickwork.compose.settings import Settings
     from tickwork.runtime.engine import Engine
     from tickwork.worker.agent import Agent
 
 PLACE = Place()
+CROWD = Crowd()
 HANDS = Hands()
 
 
-def server(*, place: Place = PLACE) -> int:
+def server(*, place: Place = PLACE, crowd: Crowd = CROWD) -> int:
     """The engine and its API, until SIGTERM or Ctrl-C.
 
-    Settings come from flags, TICKWORK_* variables, .env, tickwork.toml and [tool.tickwork], in this order.
+    With a store that nodes share, it is one of them: it owns part of the work, answers for all, and hands over when it
+    ends. Settings come from flags, TICKWORK_* variables, .env, tickwork.toml and [tool.tickwork], in this order.
     """
-    from tickwork.compose.server import serve
+    from tickwork.compose.children import end_with_parent
+    from tickwork.compose.server import serve, serve_node
 
     def ready(_engine: "Engine", address: str) -> None:
         _say(f"tickwork server: {address} (data in {found.folder})")
 
-    found = settings(place.flags())
-    run_loop(serve(found, ready=ready))
+    def joined(node: "Node", address: str) -> None:
+        owned = f"{len(node.engines)} of {node.partitions} partitions"
+        _say(f"tickwork server: {address} (node {node.member.node}, {owned} so far)")
+
+    found = settings(place.flags(), crowd.flags())
+    if not found.store:
+        if found.server_processes > 1:
+            raise Ended(Exit.SETTINGS, "--processes needs a store that processes share: --store postgresql://…")
+        run_loop(serve(found, ready=ready))
+        return 0
+    if found.server_processes > 1:
+        return _several(found)
+    end_with_parent()
+    run_loop(serve_node(found, ready=joined))
     return 0
+
+
+def _several(found: "Settings") -> int:
+    from tickwork.cli.exits import tell
+    from tickwork.compose.cluster import Processes, child_environment, command_of
+
+    if not found.port:
+        raise Ended(Exit.SETTINGS, "--processes needs a port that all of them share: --port 8440")
+    return Processes(
+        command_of(),
+        found.server_processes,
+        env=child_environment(found, os.environ),
+        tell=tell,
+    ).run()
 
 
 def worker(

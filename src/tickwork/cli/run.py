@@ -148,13 +148,7 @@ def _resolve(what: str) -> "tuple[str, Workflow[..., Any] | None, str]":
 
 
 def _answers(client: "Client") -> bool:
-    from tickwork.core.errors import Unavailable
-
-    try:
-        client.status()
-    except Unavailable:
-        return False
-    return True
+    return client.alive()
 
 
 def _on_server(client: "Client", wanted: Wanted, app: str, *, wait: bool, as_json: bool) -> int:

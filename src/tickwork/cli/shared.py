@@ -33,6 +33,41 @@ class Place:
 
 @Parameter(name="*")
 @dataclass(frozen=True)
+class Crowd:
+    """A server as one of several."""
+
+    store: str | None = None
+    "Database that nodes share: postgresql://… (TICKWORK_STORE; SQLite in the data folder)."
+    node: str | None = None
+    "Its name, which it keeps (TICKWORK_NODE_NAME; made from host and port)."
+    advertise: str | None = None
+    "Address at which other nodes reach it (TICKWORK_ADVERTISE; host and port)."
+    role: str | None = None
+    "all, or api: answers and forwards, and owns nothing (TICKWORK_ROLE; all)."
+    processes: int | None = None
+    "Processes on this one port, each a node (TICKWORK_SERVER_PROCESSES; 1)."
+    partitions: int | None = None
+    "Partitions of a new cluster (TICKWORK_PARTITIONS; 8)."
+    leases: str | None = None
+    "Where leases are kept: redis://… or etcd://… (TICKWORK_LEASES; in the store)."
+    lease_ttl: str | None = None
+    "How long a node that says nothing still owns what it owns (TICKWORK_LEASE_TTL; 10s)."
+
+    def flags(self) -> dict[str, object]:
+        return {
+            "store": self.store,
+            "node_name": self.node,
+            "advertise": self.advertise,
+            "role": self.role,
+            "server_processes": self.processes,
+            "partitions": self.partitions,
+            "leases": self.leases,
+            "lease_ttl": self.lease_ttl,
+        }
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
 class Hands:
     """What a worker serves and has."""
 

@@ -10,6 +10,9 @@ from collections.abc import AsyncIterator, Callable
 
 from tickwork.api.app import make_app
 from tickwork.api.server import HttpServer
+from tickwork.cluster.node import Node
+from tickwork.compose.cluster import serving_node
+from tickwork.compose.lanes import carrying
 from tickwork.compose.settings import BadSettings, Settings
 from tickwork.core.errors import Refused
 from tickwork.core.lateness import read_policy
@@ -62,13 +65,19 @@ async def serving(
     """An engine that answers on its port, until the block ends."""
     engine = make_engine(settings, own_process=own_process, failpoints=failpoints)
     server = HttpServer(make_app(engine, token=settings.token or None), engine, host=settings.host, port=settings.port)
-    await engine.start()
-    try:
-        await server.start()
-        yield engine, server
-    finally:
-        await server.stop()
-        await engine.stop()
+    async with carrying(settings) as keeper_of:
+        await engine.start()
+        keeper = keeper_of(engine) if keeper_of is not None else None
+        try:
+            await server.start()
+            if keeper is not None:
+                keeper.start()
+            yield engine, server
+        finally:
+            if keeper is not None:
+                await keeper.close()
+            await server.stop()
+            await engine.stop()
 
 
 async def serve(settings: Settings, *, ready: Callable[[Engine, str], None]) -> None:
@@ -80,6 +89,17 @@ async def serve(settings: Settings, *, ready: Callable[[Engine, str], None]) -> 
     async with serving(settings) as (engine, server):
         ready(engine, server.address)
         await until(stop, engine)
+
+
+async def serve_node(settings: Settings, *, ready: Callable[[Node, str], None]) -> None:
+    """One node of a cluster, until SIGTERM or SIGINT. What fails in one partition ends nothing else."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    async with serving_node(settings) as (node, server):
+        ready(node, server.address)
+        await stop.wait()
 
 
 async def until(stop: asyncio.Event, engine: Engine) -> None:

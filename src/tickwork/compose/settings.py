@@ -20,12 +20,22 @@ PORT = 8440
 FOLDER = ".tickwork"
 FILE = "tickwork.toml"
 # Variables with our prefix that are no settings: what tasks are told, and what helps to find a fault.
-OTHERS = frozenset(("attempt", "by", "child", "debug", "idempotency_key", "node", "parent", "run_id"))
+OTHERS = frozenset(("attempt", "by", "child", "debug", "idempotency_key", "node", "parent", "parent_port", "run_id"))
 KEY_START = "secret_"  # a name that starts so is a key for requests, and only the worker looks at it
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     data: str = FOLDER  # folder of database and artifacts
+    store: str = ""  # a database that several nodes share (postgresql://…); "": SQLite in the folder
+    replica: str = ""  # a copy of it that lists may be read from
+    node_name: str = ""  # this node's name, which it keeps; "": made from host and port
+    advertise: str = ""  # the address at which other nodes reach this one; "": host and port
+    role: str = "all"  # all, or api: answers and forwards, and owns nothing
+    server_processes: int = 1  # of one server, on one port
+    partitions: int = 8  # of a cluster; counts when its store is created
+    leases: str = ""  # where leases are kept: redis://… or etcd://…; "": in the store
+    lease_ttl: str = "10s"  # how long a node that says nothing still owns what it owns
+    lease_retry: str = "1s"  # how often is looked for something to own
     host: str = "127.0.0.1"
     port: int = PORT
     token: str = ""  # needed as soon as `host` is more than loopback
@@ -44,6 +54,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     allow_ports: str = ""  # that they may reach beside 80 and 443, comma-separated
     secrets: str = ""  # folder with a file for each key that signs requests
     catch_up: str = ""  # how a server that starts deals with what is late; "": as each schedule says
+    lane: str = ""  # address of a broker that carries dispatches to workers; "": the exchange brings them
+    lane_queues: str = "default"  # whose work goes by the lane, comma-separated
+    lane_credit: int = 1_000  # dispatches of one partition that may be on the lane
+    lane_drain: int = 2_000  # a second, at most, when a broker comes back
+    lane_untaken_s: float = 300.0  # what no worker took in this time is sent again under a new number
     resolution_ms: int = 1  # of the logical clock; counts when a store is created
 
     @property

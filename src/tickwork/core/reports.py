@@ -110,12 +110,14 @@ def _handed_back(turn: Turn, place: int, asked: inputs.HandedBack) -> None:
 
 
 def _taken(turn: Turn, place: int, asked: inputs.Taken) -> None:
-    """Whoever asks first gets it. What was taken, ended or sent again is nobody's to take: its message is dropped."""
+    """Whoever asks first gets it, and hears so again. What is over or with another is not to be had any more."""
     task = _current(turn, place, asked.task, asked.attempt)
     if task is None:
         return
     number, carrier = turn.state.worker_numbers.get(asked.worker), task.worker
     assert carrier is not None and task.lane is not None
+    if number is not None and carrier.number == number and not is_carrier(carrier.id):
+        return  # it did not hear that it has it
     if not is_carrier(carrier.id) or number is None or not _may_take(turn.state.workers[number], task.lane):
         _fence(turn, place)
         return

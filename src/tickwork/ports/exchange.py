@@ -112,6 +112,8 @@ class Call(msgspec.Struct, frozen=True, array_like=True):
     held: tuple[tuple[int, int], ...] | None = None  # (task, attempt), all of them; None: as the server believes
     profile: Profile | None = None  # with the first call, and when it changes
     goodbye: bool = False  # it ends; nothing is held any more
+    via: str = ""  # the node that stands for it, where it is not the worker itself who calls
+    lost: bool = False  # of such a node: the worker is gone without a word
 
 
 # ---- server to worker
@@ -163,6 +165,8 @@ class Reply(msgspec.Struct, frozen=True, array_like=True):
     fenced: tuple[tuple[int, int], ...] = ()  # reports of this call that came too late
     resync: bool = False  # the server does not know this session: send profile and everything held
     refused: str = ""  # why this worker is not served: a name in use, an old protocol; it must end
+    later: tuple[tuple[int, int], ...] = ()  # reports whose owner cannot be reached now: to be sent again
+    wanted: int = 0  # to a node that stands for a worker: how much more could be dispatched to it
 
 
 class Timetable(msgspec.Struct, frozen=True):

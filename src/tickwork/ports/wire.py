@@ -695,3 +695,42 @@ class Publication(_Request, frozen=True, kw_only=True):
     application: str = ""  # whose schedules these are; those it no longer declares end. "": nobody's
     version: str = ""  # of the application; one that is known and not the latest moves nothing
     latest: bool = False  # make it the latest all the same
+
+
+class SpreadRequest(_Request, frozen=True, kw_only=True):
+    spread: int  # partitions
+
+
+class ClusterNode(msgspec.Struct, frozen=True, kw_only=True):
+    node: str
+    session: str
+    address: str
+    version: str
+    started_at: str
+    draining: bool = False
+    engine: bool = True
+    partitions: tuple[int, ...] = ()
+    here: bool = False  # this one answered
+
+
+class ClusterPartition(msgspec.Struct, frozen=True, kw_only=True):
+    partition: int
+    node: str  # its owner; "": nobody now
+    address: str
+    epoch: int
+    seq: int
+    rows_behind: int  # ticks by which rows follow the journal
+    here: bool = False
+
+
+class ClusterRoute(msgspec.Struct, frozen=True, kw_only=True):
+    tenant: str
+    home: int
+    spread: int
+
+
+class Cluster(msgspec.Struct, frozen=True, kw_only=True):
+    cluster: str
+    nodes: tuple[ClusterNode, ...] = ()
+    partitions: tuple[ClusterPartition, ...] = ()
+    routes: tuple[ClusterRoute, ...] = ()

@@ -14,6 +14,7 @@ from tickwork.core.definition import TaskNode
 from tickwork.core.effects import Answer
 from tickwork.core.errors import Refused
 from tickwork.core.inputfields import SCHEDULED_TIME, check_inputs
+from tickwork.core.model import NUMBER_BITS
 from tickwork.core.names import NAME_CHARACTERS_MAX, check_name
 from tickwork.core.plan import Plan, plan_of
 from tickwork.core.stablehash import stable_digest
@@ -154,6 +155,16 @@ class Commands(Endpoints, Versions):
         await self._durable()  # also where nothing is new: whoever published it first may not have been told yet
         return reads.workflows(self.state, tenant)
 
+    def published(self, *, tenant: str = TENANT) -> wire.Publication:
+        """The latest version of each workflow, as another partition would have it published."""
+        plans = self._tenant(tenant).plans.values()
+        documents = self.state.documents
+        return wire.Publication(
+            documents=tuple(
+                msgspec.json.decode(documents[plan.hash]) for plan in plans if not plan.name.startswith(PREFIX)
+            )
+        )
+
     async def put_queue(self, name: str, wanted: wire.QueueRequest, *, by: str) -> None:
         rate_ms = duration_ms(wanted.per, path="per")
         await self._command(ask.PutQueue(by, name, wanted.limit, wanted.rate, rate_ms, wanted.burst))
@@ -188,7 +199,7 @@ class Commands(Endpoints, Versions):
 
     async def rerun(self, run_id: str, wanted: wire.RerunRequest, *, by: str, tenant: str = TENANT) -> str:
         row = await self._ended_row(tenant, run_id)
-        if row is None:
+        if row is None or row.number >> NUMBER_BITS != self.number:
             if self._tenant(tenant).runs.get(run_id) is not None:
                 raise Refused(
                     "illegal_move", f"run {run_id[:128]} goes on: only an ended run is repeated", path="run_id"

@@ -25,7 +25,7 @@ from tickwork.runtime.assign import Assigner
 from tickwork.runtime.commands import INPUT_BYTES_MAX, Commands
 from tickwork.runtime.facts import Facts
 from tickwork.runtime.floor import Floor
-from tickwork.runtime.ground import PARTITION, TENANT
+from tickwork.runtime.ground import TENANT
 from tickwork.runtime.partition import Decided, Partition
 from tickwork.runtime.patience import patiently
 from tickwork.runtime.recovery import recover
@@ -41,15 +41,16 @@ class Engine(Commands):
 
     async def start(self) -> None:
         """Own the partition, rebuild its machine, and begin to tick."""
-        await self._store.open()
-        fresh = Settings(clock=LogicalClock(origin_ms=self._clock.wall_ms()))
-        settings = msgspec.msgpack.encode(self._settings or fresh)
-        head = await self._store.claim(PARTITION, owner=self._owner, settings=settings)
-        machine, books, watermark_head = await recover(self._store, PARTITION, self._zones)
+        if not self._shared:
+            await self._store.open()
+        wanted = self._settings or Settings(clock=LogicalClock(origin_ms=self._clock.wall_ms()))
+        settings = msgspec.msgpack.encode(msgspec.structs.replace(wanted, partition=self.number))
+        head = await self._store.claim(self.number, owner=self._owner, settings=settings)
+        machine, books, watermark_head = await recover(self._store, self.number, self._zones)
         logical = machine.state.settings.clock
         self._assigner = Assigner(self.vault, logical)
         self.partition = Partition(
-            number=PARTITION,
+            number=self.number,
             store=self._store,
             machine=machine,
             head=head,
@@ -57,10 +58,10 @@ class Engine(Commands):
             keeper=Timekeeper(self._clock, logical, last_tick=machine.state.tick),
             books=books,
             assigner=self._assigner,
-            facts=Facts(self._store, books),
+            facts=Facts(self._store, books, self.number),
             on_durable=self._on_durable,
             on_alarm=self._alarm,
-            rebuild=lambda: recover(self._store, PARTITION, self._zones),
+            rebuild=lambda: recover(self._store, self.number, self._zones),
             own_process=self._own_process,
         )
         self.vault.unwritten_children = lambda run, step: self._live.books.children_of(run, step)
@@ -119,13 +120,28 @@ class Engine(Commands):
         for job in list(self._jobs):
             job.cancel()
         await asyncio.gather(*self._jobs, return_exceptions=True)
-        await self._store.close()
+        if not self._shared:
+            await self._store.close()
+
+    async def abandon(self, reason: str) -> None:
+        """As `stop`, but nothing is finished: the partition is another's, or may be."""
+        self._draining = True
+        if self.partition is not None:
+            await self.partition.abandon(reason)
+            await self.floor.close()
+        for job in list(self._jobs):
+            job.cancel()
+        await asyncio.gather(*self._jobs, return_exceptions=True)
+        if not self._shared:
+            await self._store.close()
 
     # ---- after each commit
 
     def _on_durable(self, decided: Decided) -> None:
         for order in decided.orders:
             self.floor.deliver(order)
+        if self.floor.has_nodes:
+            self.floor.look_for_room()
         for effect in decided.effects:
             match effect:
                 case Stop() | Release():

@@ -10,6 +10,7 @@ import msgspec
 
 from tickwork.core.evolve import record_of_run
 from tickwork.core.inputs import Cancel, Decide, Input, Known, Pause, Resolve, Resume, RunRecord, Submit, Terms
+from tickwork.core.model import NUMBER_BITS
 from tickwork.ports.store import RunRow, Store
 from tickwork.runtime.books import Books
 from tickwork.runtime.inbox import Part
@@ -18,7 +19,8 @@ record_decoder = msgspec.msgpack.Decoder(RunRecord)
 
 
 class Facts:
-    def __init__(self, store: Store, books: Books) -> None:
+    def __init__(self, store: Store, books: Books, partition: int) -> None:
+        self._partition = partition
         self._store = store
         self._books = books
 
@@ -38,7 +40,9 @@ class Facts:
         wanted = [(place, tenant, run_id, key) for place in asked for tenant, run_id, key in [_wants(inputs[place])]]
         found = await self._find([(tenant, run_id, key) for _, tenant, run_id, key in wanted])
         for (place, *_), record in zip(wanted, found, strict=True):
-            if record is not None:
+            # A run of another partition is none of ours to change; but its id and key are taken.
+            own = record is not None and record.number >> NUMBER_BITS == self._partition
+            if record is not None and (own or type(inputs[place]) is Submit):
                 inputs[place] = _with_fact(inputs[place], record)
 
     async def _find(self, wanted: Sequence[tuple[str, str, str]]) -> list[RunRecord | None]:

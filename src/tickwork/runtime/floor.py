@@ -58,6 +58,7 @@ CLOSED_AFTER_MS = 3_000  # its connection closed without goodbye, and it did not
 CHECK_S, CHECK_S_MAX = 0.5, 60.0
 MESSAGE_CHARACTERS_MAX = 4_000
 WAIT_MS_MAX = 20_000
+MOVED = "it speaks to another node by now"
 
 Pair = tuple[int, int]
 _DIGEST = re.compile(r"[0-9a-f]{64}")
@@ -83,6 +84,9 @@ class Seat:
         self.woken: asyncio.Future[None] | None = None
         self.waiting: asyncio.Future[Reply] | None = None  # the reply to the call that waits for mail
         self.reporting = 0  # calls whose reports are not durable yet
+        self.via = ""  # the node that stands for it
+        self.start, self.introduced = "", 0  # which start of the worker it is, and how late that introduced itself
+        self.told_wanted = 0
 
     @property
     def credit(self) -> int:
@@ -116,6 +120,7 @@ class Floor:
         self._loading: set[Pair] = set()  # attempts whose arguments are being loaded
         self._closing = False
         self.fenced = 0  # reports that came too late
+        self.has_nodes = False  # that stand for workers
 
     @property
     def _books(self) -> Books:
@@ -150,7 +155,7 @@ class Floor:
         seat = self._seat_for(call)
         if isinstance(seat, Reply):
             return seat
-        seat.heard_ms, seat.closed_ms, seat.peer = self._clock.mono_ms(), 0, peer
+        seat.heard_ms, seat.closed_ms, seat.peer = self._clock.mono_ms(), 0, "" if call.via else peer
         seat.calls[peer] = seat.calls.get(peer, 0) + 1
         try:
             return await self._reply_to(seat, call)
@@ -187,13 +192,21 @@ class Floor:
             return seat
         if call.profile is None or call.held is None:
             return Reply(call.seq, resync=True)
-        if seat is not None and seat.session and not seat.closed_ms:
+        start, count = _introduced(call)
+        if seat is not None and seat.start == start:
+            if count < seat.introduced:
+                return Reply(call.seq, refused=MOVED)
+        elif seat is not None and seat.session and not seat.closed_ms:
             idle_ms = self._clock.mono_ms() - seat.heard_ms
             return Reply(
                 call.seq,
                 refused=f"a worker named {call.worker!r} is here already, heard {idle_ms} ms ago; choose another name",
             )
+        if seat is not None:
+            seat.wake()
         seat = self.seats[call.worker] = Seat(call.worker, call.session, self._clock.mono_ms())
+        seat.via, seat.start, seat.introduced = call.via, start, count
+        self.has_nodes = self.has_nodes or bool(call.via)
         return seat
 
     async def _answer(self, seat: Seat, call: Call, before: "asyncio.Future[Reply] | None") -> Reply:
@@ -216,8 +229,10 @@ class Floor:
             self.fenced += len(late)
             fenced = tuple((report.task, report.attempt) for report in late)
             self._note_taken(call, places.values())
-        if call.goodbye:
+        if call.goodbye or call.lost:
             self.seats.pop(seat.worker, None)
+            if call.lost:
+                self._on_alarm("worker_lost", f"{seat.worker}: as {seat.via or 'it'} says")
             return Reply(call.seq, fenced=fenced)
         if call.held is not None:
             self._reconcile(seat, call)
@@ -264,7 +279,32 @@ class Floor:
                 held.told = call.seq
         fresh = {spec.id: spec for _, spec in mail if spec.id not in seat.specs}
         seat.specs.update(dict.fromkeys(fresh))
-        return Reply(call.seq, tuple(work for work, _ in mail), tuple(fresh.values()), tuple(stops), fenced)
+        seat.told_wanted = self._wanted(seat) if seat.via else 0
+        return Reply(
+            call.seq,
+            tuple(work for work, _ in mail),
+            tuple(fresh.values()),
+            tuple(stops),
+            fenced,
+            wanted=seat.told_wanted,
+        )
+
+    # ---- what a node that stands for workers wants to know
+
+    def look_for_room(self) -> None:
+        """A tick is durable. Where work waits for credit, nodes that stand for workers hear it: they deal a worker's
+        credit out to partitions, and this one may need more of it."""
+        for seat in self.seats.values():
+            if seat.via and seat.woken is not None and not seat.told_wanted and self._wanted(seat):
+                seat.wake()
+
+    def _wanted(self, seat: Seat) -> int:
+        number = self._state.worker_numbers.get(seat.worker)
+        if number is None:
+            return 0
+        worker = self._state.workers[number]
+        waiting = [station for station in self._state.stations.values() if station.parked and station.serves(worker)]
+        return sum(lane.live for station in waiting for _, stamp, lane in station.parked if lane.stamp == stamp)
 
     def _reconcile(self, seat: Seat, call: Call) -> None:
         """What is assigned and not held is offered again; what is held and not assigned is to be stopped."""
@@ -296,7 +336,7 @@ class Floor:
         if call.profile is not None:
             seat.profile = call.profile
         offer = _offer(seat, call.credit)
-        if offer != seat.offer and not call.goodbye:
+        if offer != seat.offer and not (call.goodbye or call.lost):
             seat.offer = offer
             inputs.append(offer)  # before what it takes: the machine must know who asks
         for report in call.reports:
@@ -307,8 +347,8 @@ class Floor:
             if asked is not None:
                 places[len(inputs)] = report
                 inputs.append(asked)
-        if call.goodbye:
-            inputs.append(WorkerLost(seat.worker, clean=True))
+        if call.goodbye or call.lost:
+            inputs.append(WorkerLost(seat.worker, clean=call.goodbye))
         return inputs, payloads, places
 
     def _small_result(self, report: Done) -> Input | None:
@@ -428,6 +468,8 @@ class Floor:
         while none waits, it may be gone; the end of an idle one beside another says nothing."""
         now_ms = self._clock.mono_ms()
         for seat in self.seats.values():
+            if seat.via:
+                continue  # that node may come back, and it is the one that knows whether the worker is there
             concerned = peer in seat.calls if seat.calls else seat.peer == peer
             if concerned and not seat.closed_ms:
                 seat.closed_ms = now_ms
@@ -468,6 +510,16 @@ def _offer(seat: Seat, credit: int) -> Offer:
         profile.memory_mb,
         profile.gpu,
     )
+
+
+def _introduced(call: Call) -> tuple[str, int]:
+    """Which start of a worker it is, and how far that was when it introduced itself, here or at the node that stands
+    for it: where it introduced itself last, it is."""
+    start, _, more = call.session.partition("@")
+    if not call.via:
+        return start, call.seq
+    count = more.partition(".")[0]
+    return start, int(count) if count.isascii() and count.isdigit() and len(count) < 18 else 0
 
 
 def _broken(reply: "asyncio.Future[Reply]") -> bool:

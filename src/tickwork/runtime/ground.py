@@ -29,7 +29,7 @@ from tickwork.runtime.logs import Logs
 from tickwork.runtime.partition import Partition
 from tickwork.runtime.vault import Vault
 
-PARTITION = 0
+PARTITION = 0  # the only one where there is no cluster
 TENANT = "default"
 BACKLOG_MAX = 200_000  # inputs that wait for their tick; more are refused before they are accepted
 ALERTS_KEPT = 100
@@ -57,7 +57,11 @@ class Ground:
         zones: Zones = UTC_ONLY,
         lost_after_ms: int = LOST_AFTER_MS,  # how long a worker may be silent
         catch_up: str = "",  # for whatever is late at the start; "": as each schedule says
+        number: int = PARTITION,
+        shared: bool = False,  # the store is others' too: whoever made this engine opens and closes it
     ) -> None:
+        self.number = number
+        self._shared = shared
         self._store = store
         self._clock = clock
         self._ids = ids
@@ -121,6 +125,10 @@ class Ground:
         self._jobs.add(task)
         task.add_done_callback(self._jobs.discard)
         return task
+
+    def alarm(self, kind: str, text: str) -> None:
+        """For whoever stands above the engine."""
+        self._alarm(kind, text)
 
     def _alarm(self, kind: str, text: str) -> None:
         alarm = Alarm(self._clock.wall_ms(), kind, text)

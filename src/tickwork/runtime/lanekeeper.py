@@ -77,8 +77,8 @@ class LaneKeeper:
     def untaken(self) -> int:
         return len(self._carried)
 
-    async def start(self) -> None:
-        await self._lane.open()
+    def start(self) -> None:
+        """The lane is open, and whoever opened it closes it: keepers may share one."""
         loop = asyncio.get_running_loop()
         self._jobs = [loop.create_task(job) for job in (self._listen(), self._publish(), self._look())]
 
@@ -87,7 +87,6 @@ class LaneKeeper:
         for job in self._jobs:
             job.cancel()
         await asyncio.gather(*self._jobs, return_exceptions=True)
-        await self._lane.close()
 
     # ---- from the engine
 

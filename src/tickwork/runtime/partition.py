@@ -142,6 +142,13 @@ class Partition:
             with contextlib.suppress(asyncio.CancelledError):
                 await task
 
+    async def abandon(self, reason: str) -> None:
+        """It is another's by now, or may be: nothing more is decided or written, and whoever waits is told."""
+        self._fail(Fenced(reason))
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
     def ask(self, inputs: list[Input], payloads: list[Payload] | None = None, *, facts: bool = False) -> Letter:
         """Hand over inputs; `letter.done` is set when the tick that took the last of them is durable."""
         if self.failed is not None:
@@ -324,7 +331,7 @@ class Partition:
             return
         self.machine, self.books, self._watermark_head = await patiently(self._rebuild)
         self._in_hand = []
-        self._facts = Facts(self._store, self.books)
+        self._facts = Facts(self._store, self.books, self.number)
         count = sum(part.count for part in parts)
         if count == 0:
             raise Poisoned(f"a tick without inputs could not be decided: {reason}") from error

@@ -23,7 +23,7 @@ from tickwork.ports.store import RunFilter
 from tickwork.runtime import reads
 from tickwork.runtime.books import Attempt, attempts_decoder
 from tickwork.runtime.checks import shown
-from tickwork.runtime.ground import PARTITION, TENANT, Ground
+from tickwork.runtime.ground import TENANT, Ground
 from tickwork.runtime.partition import Decided
 from tickwork.runtime.recovery import settings_of
 from tickwork.runtime.vault import decode_value
@@ -131,7 +131,7 @@ class Questions(Ground):
         return teller.story()
 
     async def journal(self, *, after: int, limit: int) -> list[Sealed]:
-        return await self._store.journal(PARTITION, after=after, limit=limit)
+        return await self._store.journal(self.number, after=after, limit=limit)
 
     async def settings(self) -> Settings:
         return settings_of(msgspec.msgpack.encode(self.state.settings))

@@ -17,6 +17,7 @@ from tickwork.sdk import calls
 from tickwork.sdk.async_schedule_client import AsyncSchedules
 from tickwork.sdk.calls import Ask, Handle, RunLike
 from tickwork.sdk.connection import (
+    BUSY_S,
     STREAM_SILENCE_S,
     Address,
     Event,
@@ -278,11 +279,27 @@ class AsyncClient(AsyncSchedules, AsyncEndpoints):
         """How the engine is."""
         return await self._ask(calls.status())
 
+    async def alive(self) -> bool:
+        """Whether a server answers at all; asked once."""
+        try:
+            return (await self._http.get("/healthz")).status_code < 500
+        except httpx2.TransportError:
+            return False
+
+    async def cluster(self) -> wire.Cluster:
+        """Nodes, partitions and their owners."""
+        return await self._ask(calls.cluster())
+
+    async def spread(self, partitions: int) -> None:
+        """Place new runs in so many partitions of the cluster. It can only grow."""
+        await self._ask(calls.spread(partitions))
+
     # ---- the network
 
     async def _ask(self, ask: Ask[T], *, within_s: float | None = None) -> T:
+        busy_s = BUSY_S if within_s is None else 0.0
         within_s = self._deadline_s if within_s is None else min(within_s, self._deadline_s)
-        patience = Patience(now_s=self._now(), within_s=within_s)
+        patience = Patience(now_s=self._now(), within_s=within_s, busy_s=busy_s)
         headers = ask.headers()
         while True:
             try:
@@ -299,7 +316,7 @@ class AsyncClient(AsyncSchedules, AsyncEndpoints):
 
     async def _rest(self, patience: Patience, error: Exception) -> None:
         at_least_ms = error.retry_after_ms if isinstance(error, Unavailable) else 0
-        pause = patience.pause_s(self._now(), at_least_ms=at_least_ms)
+        pause = patience.pause_s(self._now(), at_least_ms=at_least_ms, answered=isinstance(error, Unavailable))
         if pause is None:
             raise unreachable(self.address, error) from error
         await asyncio.sleep(pause)

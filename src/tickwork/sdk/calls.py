@@ -288,6 +288,14 @@ def status() -> Ask[wire.Status]:
     return Ask("GET", "/v1/status", wire.Status)
 
 
+def cluster() -> Ask[wire.Cluster]:
+    return Ask("GET", "/v1/cluster", wire.Cluster)
+
+
+def spread(partitions: int) -> Ask[None]:
+    return Ask("PUT", "/v1/cluster/spread", None, body=msgspec.json.encode(wire.SpreadRequest(spread=partitions)))
+
+
 def events_path(run: RunLike) -> str:
     return _run(run, "events")
 

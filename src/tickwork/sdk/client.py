@@ -21,6 +21,7 @@ from tickwork.sdk import calls
 from tickwork.sdk.async_client import AsyncClient
 from tickwork.sdk.calls import Ask, BatchRefused, Handle, RunFailed, RunLike, StillRunning
 from tickwork.sdk.connection import (
+    BUSY_S,
     STREAM_SILENCE_S,
     Address,
     Event,
@@ -283,11 +284,27 @@ class Client(Schedules, Endpoints):
         """How the engine is."""
         return self._ask(calls.status())
 
+    def alive(self) -> bool:
+        """Whether a server answers at all; asked once."""
+        try:
+            return self._http.get("/healthz").status_code < 500
+        except httpx2.TransportError:
+            return False
+
+    def cluster(self) -> wire.Cluster:
+        """Nodes, partitions and their owners."""
+        return self._ask(calls.cluster())
+
+    def spread(self, partitions: int) -> None:
+        """Place new runs in so many partitions of the cluster. It can only grow."""
+        self._ask(calls.spread(partitions))
+
     # ---- the network
 
     def _ask(self, ask: Ask[T], *, within_s: float | None = None) -> T:
+        busy_s = BUSY_S if within_s is None else 0.0
         within_s = self._deadline_s if within_s is None else min(within_s, self._deadline_s)
-        patience = Patience(now_s=time.monotonic(), within_s=within_s)
+        patience = Patience(now_s=time.monotonic(), within_s=within_s, busy_s=busy_s)
         headers = ask.headers()
         while True:
             try:
@@ -298,7 +315,7 @@ class Client(Schedules, Endpoints):
 
     def _rest(self, patience: Patience, error: Exception) -> None:
         at_least_ms = error.retry_after_ms if isinstance(error, Unavailable) else 0
-        pause = patience.pause_s(time.monotonic(), at_least_ms=at_least_ms)
+        pause = patience.pause_s(time.monotonic(), at_least_ms=at_least_ms, answered=isinstance(error, Unavailable))
         if pause is None:
             raise unreachable(self.address, error) from error
         time.sleep(pause)

@@ -47,23 +47,33 @@ class Address:
         return told | ({"Authorization": f"Bearer {self.token}"} if self.token else {})
 
 
+BUSY_S, BUSY_PAUSE_S = 30.0, 0.5
+
+
 class Patience:
     """How long to go on trying, and how long to wait before the next try. Told the time, never asks for it."""
 
-    def __init__(self, *, now_s: float, within_s: float | None) -> None:
+    def __init__(self, *, now_s: float, within_s: float | None, busy_s: float = 0.0) -> None:
+        """`busy_s`: how long a server that answers "try again" is asked at least; it is there, and somebody may be
+        taking over from somebody."""
         self._until_s = None if within_s is None else now_s + within_s
+        self._busy_until_s = now_s + busy_s
         self._tries = 0
 
     def left_s(self, now_s: float) -> float | None:
         """None: for ever."""
         return None if self._until_s is None else max(0.0, self._until_s - now_s)
 
-    def pause_s(self, now_s: float, *, at_least_ms: int = 0, cap_s: float = 5.0) -> float | None:
-        """None: it is over."""
+    def pause_s(
+        self, now_s: float, *, at_least_ms: int = 0, cap_s: float = 5.0, answered: bool = False
+    ) -> float | None:
+        """None: it is over. `answered`: the server did, with "try again"."""
         self._tries += 1
         grown = min(cap_s, 0.05 * 2 ** min(self._tries - 1, 12))
         pause = max(grown * (0.5 + random.random() / 2), at_least_ms / 1_000)  # noqa: S311 - spreads clients, no secret
         left = self.left_s(now_s)
+        if answered and left is not None:
+            left, pause = max(left, self._busy_until_s - now_s), min(pause, BUSY_PAUSE_S)
         return None if left is not None and pause >= left else pause
 
 

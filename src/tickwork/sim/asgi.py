@@ -29,11 +29,13 @@ class Request(msgspec.Struct, array_like=True):
     path: str
     body: bytes = b""
     kind: str = JSON  # of the body
+    headers: tuple[tuple[bytes, bytes], ...] = ()  # further ones
 
 
 class Answer(msgspec.Struct, array_like=True):
     status: int
     body: bytes = b""
+    headers: tuple[tuple[bytes, bytes], ...] = ()
 
     def json(self) -> Any:
         return _json.decode(self.body) if self.body else None
@@ -73,8 +75,10 @@ class HttpService:
 async def _ask(app: ASGIApp, request: Request, peer: str, ended: "asyncio.Future[None]") -> Answer:
     path, _, query = request.path.partition("?")
     host, _, port = peer.partition("#")
-    headers = [(b"host", b"127.0.0.1"), (b"accept", request.kind.encode())]
-    if request.body:
+    headers = [(b"host", b"127.0.0.1"), *request.headers]
+    if not request.headers:
+        headers.append((b"accept", request.kind.encode()))
+    if request.body and not request.headers:
         headers.append((b"content-type", request.kind.encode()))
     scope = {
         "type": "http", "http_version": "1.1", "method": request.method, "scheme": "http", "path": path,
@@ -93,6 +97,7 @@ async def _ask(app: ASGIApp, request: Request, peer: str, ended: "asyncio.Future
     async def send(message: Message) -> None:
         if message["type"] == "http.response.start":
             answer.status = message["status"]
+            answer.headers = tuple((bytes(name), bytes(value)) for name, value in message.get("headers", ()))
         else:
             answer.body += message.get("body", b"")
 

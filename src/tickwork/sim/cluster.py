@@ -14,11 +14,16 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Self
 
+from msgspec.structs import replace as replace_settings
+
+from tickwork.cluster.placement import home_of
 from tickwork.core.errors import TickworkError
 from tickwork.core.lifecycle import Phase
 from tickwork.core.machine import Machine
 from tickwork.core.model import Settings, State
 from tickwork.journal.record import Sealed
+from tickwork.ports.store import Route
+from tickwork.runtime.ground import TENANT
 from tickwork.sim import checkers
 from tickwork.sim.chance import Chance
 from tickwork.sim.executor import EffectLedger
@@ -30,8 +35,9 @@ from tickwork.sim.net import MemoryArtifacts, Server, ServerService, SimLink
 from tickwork.sim.network import Net
 from tickwork.sim.report import Report, Violation
 from tickwork.sim.store import SimStore, StoreTroubles
-from tickwork.sim.world import Host, World
+from tickwork.sim.world import MS, Host, World
 from tickwork.stores.memory import MemoryDisk, MemoryStore
+from tickwork.stores.memory_leases import MemoryLeases
 
 SLICES = 20  # of the safety phase: so often is looked at what must always hold
 LOOK_S = 5.0  # how often the liveness phase looks whether all has ended
@@ -44,6 +50,7 @@ EVENTS = ("node_crashes", "worker_crashes", "pauses", "partitions", "store_outag
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
     nodes: int = 2
+    partitions: int = 1
     workers: int = 3
     clients: int = 1
     tasks: int = 50
@@ -57,6 +64,7 @@ class Options:
         """Small on purpose: many small runs find more than one large one."""
         return cls(
             nodes=chance.between(1, 3),
+            partitions=chance.stream("partitions").between(1, 3),
             workers=chance.between(1, 5),
             tasks=chance.between(20, 60),
             random_order=chance.happens(0.75),
@@ -169,6 +177,10 @@ class Cluster:
         self.scenario = scenario
         self.net = Net(self.world)
         self.disk = MemoryDisk()
+        self.leases = MemoryLeases(lambda: self.world.loop.now_ns // MS)
+        if self.options.partitions > 1:
+            spread = self.world.chance.stream("spread").between(1, self.options.partitions)
+            self.disk.routes[TENANT] = Route(TENANT, home_of(TENANT, self.options.partitions), spread)
         self.troubles = StoreTroubles(self.world)
         self.journals = Journals()
         self.ledger = EffectLedger()
@@ -292,8 +304,9 @@ class Cluster:
         found = [*checkers.one_journal(self.journals, kept), *checkers.fenced(self.journals)]
         found += checkers.nothing_acknowledged_is_gone(self.journals, kept)
         workers = any(host.up for host in self.workers)
-        for rows in kept.values():
-            found += checkers.nothing_is_lost(settings, rows, self._home(rows), workers=workers)
+        for number, rows in kept.items():
+            of_one = replace_settings(settings, partition=number)
+            found += checkers.nothing_is_lost(of_one, rows, self._home(rows), workers=workers)
             found += checkers.one_result(rows, self.ledger)
         found += self._known_somewhere()
         for alive in self.alive():

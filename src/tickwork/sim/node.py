@@ -1,40 +1,36 @@
-"""A node of the simulated cluster, made of the real engine and the real API.
+"""A node of the simulated cluster, made of the real node, engine and API.
 
-It owns by claiming: whoever claims fences the other. An owner looks at the head from time to time and steps back
-where another epoch stands there; a standby watches the others through the network and claims when none of them
-has said for a while that it owns.
+Leases lie in the simulated store, the other nodes are reached through the simulated network. Now and then a node
+ends cleanly and starts anew, as in a rolling deployment.
 """
 
 import asyncio
-import contextlib
-from collections.abc import Callable
 
 import msgspec
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp
 
 from tickwork.api.app import make_app
 from tickwork.api.asked import Closing
+from tickwork.api.ways import Ways
+from tickwork.cluster import node as real
 from tickwork.core.errors import Corrupt, Refused, Unavailable
 from tickwork.core.model import Clock, Settings
 from tickwork.core.snapshot import digest
 from tickwork.ports import wire
 from tickwork.ports.exchange import Call, Catalog, Reply, encoder, reply_decoder
-from tickwork.ports.store import Fenced
 from tickwork.runtime.engine import Engine
-from tickwork.runtime.ground import PARTITION, Alarm
+from tickwork.runtime.ground import Alarm
 from tickwork.runtime.recovery import recover
 from tickwork.sim.asgi import PORT, HttpService, Request
 from tickwork.sim.cluster import Alive, Cluster, NodeSeat
+from tickwork.sim.peers import MSGPACK, SimCarrier, SimLeases, SimPeers, address_of
 from tickwork.sim.report import Violation
 from tickwork.sim.store import at_once
 from tickwork.sim.world import ORIGIN_MS
 from tickwork.stores.memory import MemoryStore
 
 SETTINGS = Settings(clock=Clock(origin_ms=ORIGIN_MS - 86_400_000))
-WATCH_S, WATCH_PATIENCE_S = 2.0, 3.0
-SILENT_S, SILENT_S_MORE = 10.0, 5
-OWNER, STANDBY = b"owner", b"standby"
-MSGPACK = "application/msgpack"
+AGAIN_S = 1.0
 # What faults may bring about. Anything else is a defect.
 EXPECTED_ALARMS = frozenset(
     {
@@ -47,98 +43,96 @@ EXPECTED_ALARMS = frozenset(
         "clock_gap",
         "dead_letter",
         "run_failed",
+        "leases_unavailable",
+        "dropped",
+        "cannot_own",
     }
 )
 DEFECTS = ("BadArgument", "HandlerMissing", "UnknownHandler", "TypeError", "KeyError")  # no workflow here earns these
-EXPECTED_ENDS = (Fenced,)
 
 
 class Node:
     def __init__(self, seat: NodeSeat) -> None:
         self._seat, self._host, self._net = seat, seat.host, seat.cluster.net
         self._chance = seat.host.chance.stream(f"node/{seat.host.starts}")
-        self._engine: Engine | None = None  # while it owns
+        self._node: real.Node | None = None
         self._app: ASGIApp | None = None
+        self._for_good: asyncio.Future[None] | None = None  # held here: nobody else would
         self._http = HttpService(lambda: self._app)
         seat.show = self._show
 
     async def main(self) -> None:
         self._seat.serve(self)
         self._net.listen(self._host, self._http, port=PORT)
-        self._net.listen(self._host, Watched(lambda: self._engine is not None), port="watch")
         while True:
-            await self._stand_by()
-            await self._own()
+            node = self._new_node()
+            closing = Closing()
+            ways = Ways(node, closing, SimCarrier(self._net, self._host))
+            try:
+                await node.start()
+            except Unavailable as error:
+                self._note("cannot join", str(error))
+                await asyncio.sleep(AGAIN_S)
+                continue
+            self._node, self._app = node, make_app(node, closing=closing, ways=ways)
+            self._note("joined", f"with {sorted(node.engines)}")
+            await self._for_a_while()
+            self._app = None
+            closing.set()
+            node.release_workers()
+            await node.stop()
+            await ways.close()
+            self._node = None
+            self._note("left")
 
-    # ---- owning
+    async def _for_a_while(self) -> None:
+        """For good, or until it is time for a planned restart."""
+        if self._chance.happens(0.2):
+            await asyncio.sleep(self._chance.between(30, 1_200))
+        else:
+            self._for_good = asyncio.get_running_loop().create_future()
+            await self._for_good
 
-    async def _stand_by(self) -> None:
-        loop = asyncio.get_running_loop()
-        heard, patience_s = loop.time(), SILENT_S + self._chance.below(SILENT_S_MORE * 1000) / 1000
-        others = [node.name for node in self._seat.cluster.nodes if node is not self._host]
-        while loop.time() - heard < patience_s:
-            for other in others:
-                with contextlib.suppress(Unavailable, TimeoutError):
-                    async with asyncio.timeout(WATCH_PATIENCE_S):
-                        if await self._net.request(self._host, other, b"", port="watch") == OWNER:
-                            heard = loop.time()
-            await asyncio.sleep(WATCH_S)
+    def _new_node(self) -> real.Node:
+        host = self._host
 
-    async def _own(self) -> None:
-        engine = self._new_engine()
-        try:
-            await engine.start()
-            self._open(engine)
-            await self._until_over(engine)
-        except Unavailable as error:
-            self._note("cannot own", str(error))
-        finally:
-            self._engine = self._app = None
-        self._look_at_end(engine)
-        await engine.stop()
+        def make_engine(number: int) -> Engine:
+            return Engine(
+                store=self._seat.store,
+                artifacts=self._seat.artifacts,
+                clock=host.clock,
+                ids=host.ids,
+                owner=host.name,
+                settings=SETTINGS,
+                number=number,
+                shared=True,
+            )
 
-    def _new_engine(self) -> Engine:
-        engine = Engine(
+        node = real.Node(
             store=self._seat.store,
-            artifacts=self._seat.artifacts,
-            clock=self._host.clock,
-            ids=self._host.ids,
-            owner=self._host.name,
-            settings=SETTINGS,
+            leases=SimLeases(self._seat.store, self._seat.cluster.leases),
+            peers=SimPeers(self._net, host),
+            clock=host.clock,
+            member=real.member_of(
+                session=f"{host.name}~{host.ids.new()}",
+                node=host.name,
+                address=address_of(host.name),
+                started_ms=host.clock.wall_ms(),
+            ),
+            make_engine=make_engine,
+            cluster="sim",
+            partitions=self._seat.cluster.options.partitions,
         )
-        engine.on_alarm = self._hear_alarm
-        return engine
-
-    def _open(self, engine: Engine) -> None:
-        live = engine.partition
-        assert live is not None
-        self._note("owns", f"epoch {live.epoch}, from seq {live.durable_seq}")
-        self._engine, self._app = engine, Deeds(engine, make_app(engine, closing=Closing()))
-
-    async def _until_over(self, engine: Engine) -> None:
-        """Until the partition has stopped, another epoch is in the store, or it is time for a planned restart."""
-        live = engine.partition
-        assert live is not None
-        loop = asyncio.get_running_loop()
-        until = loop.time() + self._chance.between(30, 1_200) if self._chance.happens(0.2) else None
-        while live.failed is None and (until is None or loop.time() < until):
-            await asyncio.sleep(WATCH_S)
-            with contextlib.suppress(Unavailable):
-                if (await self._seat.store.read_head(PARTITION)).epoch != live.epoch:
-                    self._note("sees another epoch")
-                    return
-
-    def _look_at_end(self, engine: Engine) -> None:
-        failed = engine.partition.failed if engine.partition is not None else None
-        self._note("owns no longer", "" if failed is None else f"{type(failed).__name__}: {failed}")
-        if failed is not None and not isinstance(failed, EXPECTED_ENDS):
-            self._violated("ALARM", f"{self._host.name} stopped: {type(failed).__name__}: {failed}")
+        node.on_alarm = self._hear_alarm
+        return node
 
     def _show(self) -> list[Alive]:
-        engine = self._engine
-        if engine is None or engine.partition is None or engine.partition.failed is not None:
-            return []
-        return [Alive(PARTITION, engine.partition.decided_seq, SETTINGS, engine.state)]
+        found = []
+        for number, engine in sorted(self._node.engines.items()) if self._node is not None else ():
+            live = engine.partition
+            if live is not None and live.failed is None:
+                found.append(Alive(number, live.decided_seq, engine.state.settings, engine.state))
+        return found
 
     def _hear_alarm(self, alarm: Alarm) -> None:
         self._note("alarm", f"{alarm.kind}: {alarm.text}")
@@ -154,14 +148,14 @@ class Node:
 
     # ---- workers
 
-    def _owner(self) -> Engine:
-        if self._engine is None:
-            raise Unavailable("this node owns nothing now: ask another one", retry_after_ms=100)
-        return self._engine
+    def _desk(self) -> Engine:
+        if self._node is None or self._app is None:
+            raise Unavailable("this node serves nobody now: ask another one", retry_after_ms=100)
+        return self._node.desk
 
     async def exchange(self, call: Call, peer: str) -> Reply:
         """Through the route that real workers use."""
-        self._owner()
+        self._desk()
         request = Request("POST", f"/v1/workers/{call.worker}/exchange", encoder.encode(call), MSGPACK)
         answer = await self._http.answer(request, peer)
         if answer.status == 200:
@@ -174,63 +168,30 @@ class Node:
 
     def connection_closed(self, peer: str) -> None:
         self._http.closed(peer)
-        if self._engine is not None:
-            self._engine.connection_closed(peer.replace("#", ":"))
+        if self._node is not None:
+            self._node.connection_closed(peer.replace("#", ":"))
 
     async def fetch(self, digest: str) -> bytes:
-        data = await self._owner().artifacts.get(digest)
+        data = await self._desk().artifacts.get(digest)
         if data is None:
             raise Refused("unknown_artifact", f"there is no artifact {digest}")
         return data
 
     async def store(self, data: bytes) -> str:
-        return await self._owner().artifacts.put(data)
+        return await self._desk().artifacts.put(data)
 
     async def log(self, task: int, attempt: int, chunk: int, first: int, lines: bytes) -> None:
-        await self._owner().logs.append(task, attempt, chunk=chunk, first=first, data=lines)
+        await self._desk().logs.append(task, attempt, chunk=chunk, first=first, data=lines)
 
     async def publish(self, catalog: Catalog) -> str:
         documents = tuple(msgspec.json.decode(document) for document in catalog.documents)
-        await self._owner().publish(wire.Publication(documents=documents), by="worker")
+        if documents:
+            body = msgspec.json.encode(wire.Publication(documents=documents))
+            self._desk()
+            answer = await self._http.answer(Request("PUT", "/v1/workflows", body), self._host.name)
+            if answer.status != 200:
+                raise Unavailable(str(answer.json()), retry_after_ms=100)
         return catalog.version
-
-
-class Deeds:
-    """The API, and beside it what it has no routes for yet: signals, and taking a schedule away."""
-
-    def __init__(self, engine: Engine, app: ASGIApp) -> None:
-        self._engine, self._app = engine, app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if not scope["path"].startswith("/deeds/"):
-            await self._app(scope, receive, send)
-            return
-        asked = msgspec.json.decode((await receive())["body"])
-        status = 200
-        try:
-            if scope["path"] == "/deeds/signal":
-                await self._engine.signal(msgspec.convert(asked, wire.Signal), by="client")
-            else:
-                await self._engine.remove_schedule(asked["name"], by="client")
-        except Refused:
-            status = 404
-        except Unavailable:
-            status = 503
-        await send({"type": "http.response.start", "status": status, "headers": []})
-        await send({"type": "http.response.body", "body": b""})
-
-
-class Watched:
-    """What a standby asks."""
-
-    def __init__(self, owns: Callable[[], bool]) -> None:
-        self._owns = owns
-
-    async def serve(self, _request: bytes, _peer: str) -> bytes:
-        return OWNER if self._owns() else STANDBY
-
-    def closed(self, peer: str) -> None:
-        pass
 
 
 def recovers_as_it_lives(cluster: Cluster) -> list[Violation]:

@@ -16,11 +16,14 @@ from tickwork.ports.store import (
     BackfillRow,
     CacheRow,
     DefinitionRow,
+    Founded,
     Head,
+    InboxRow,
     Loaded,
     LogChunk,
     OutcomeUnknown,
     Payload,
+    Route,
     Rows,
     RunFilter,
     RunRow,
@@ -88,6 +91,26 @@ class SimStore:
 
     async def close(self) -> None:
         await self.inner.close()
+
+    async def found(self, *, cluster: str, partitions: int) -> Founded:
+        return await self._write(
+            "found", lambda: self.inner.found(cluster=cluster, partitions=partitions), lambda _: None
+        )
+
+    async def read_routes(self) -> list[Route]:
+        return await self._read("read_routes", self.inner.read_routes)
+
+    async def put_route(self, route: Route, *, over: Route | None) -> bool:
+        return await self._write("put_route", lambda: self.inner.put_route(route, over=over), lambda _: None)
+
+    async def add_inbox(self, rows: Sequence[InboxRow]) -> None:
+        await self._write("add_inbox", lambda: self.inner.add_inbox(rows), lambda _: None)
+
+    async def read_inbox(self, partition: int, *, limit: int) -> list[InboxRow]:
+        return await self._read("read_inbox", lambda: self.inner.read_inbox(partition, limit=limit))
+
+    async def drop_inbox(self, partition: int, ids: Sequence[str]) -> None:
+        await self._write("drop_inbox", lambda: self.inner.drop_inbox(partition, ids), lambda _: None)
 
     async def claim(self, partition: int, *, owner: str, settings: bytes) -> Head:
         def granted(head: Head) -> None:
@@ -189,6 +212,13 @@ class SimStore:
         if self._strikes("store_answer_lost"):
             raise OutcomeUnknown(f"the answer to {name} was lost: read the head", retry_after_ms=RETRY_AFTER_MS)
         return answer
+
+    async def look(self, name: str, deed: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Something beside the port that lies in the same store: a read of it."""
+        return await self._read(name, deed)
+
+    async def deed(self, name: str, deed: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        return await self._write(name, deed, lambda _: None)
 
     async def _may_fail(self, name: str) -> None:
         if self.troubles.down or self._strikes("store_fails"):

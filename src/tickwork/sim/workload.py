@@ -250,8 +250,11 @@ class Client:
         return {"tasks": [], **found}
 
     async def _deed(self, deed: str, **fields: Any) -> None:
-        answer = await self._http.ask("POST", f"/deeds/{deed}", fields)
-        if answer.status not in (200, 404):
+        if deed == "signal":
+            answer = await self._http.ask("POST", "/v1/events", fields)
+        else:
+            answer = await self._http.ask("DELETE", f"/v1/schedules/{fields['name']}")
+        if answer.status not in (200, 204, 404):
             self._wrong(f"{deed} is answered with {answer.status} {answer.body.decode()}")
 
     async def _compare(self) -> None:

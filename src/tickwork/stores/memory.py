@@ -32,8 +32,6 @@ from tickwork.ports.store import (
     RunRow,
 )
 
-Place = tuple[int, int]  # a run's number and partition: in this order, so that places sort by age
-
 
 class Partition(msgspec.Struct):
     """What is durable of one partition."""
@@ -61,31 +59,31 @@ class MemoryDisk:
         self.partitions: dict[int, Partition] = {}
         self.payloads: dict[str, bytes] = {}
         self.definitions: dict[tuple[str, str], DefinitionRow] = {}
-        self.runs: dict[Place, RunRow] = {}
-        self.ids: dict[tuple[str, str], Place] = {}
-        self.keys: dict[tuple[str, str], list[Place]] = defaultdict(list)
-        self.tenants: dict[str, list[Place]] = defaultdict(list)
+        self.runs: dict[int, RunRow] = {}
+        self.ids: dict[tuple[str, str], int] = {}
+        self.keys: dict[tuple[str, str], list[int]] = defaultdict(list)
+        self.tenants: dict[str, list[int]] = defaultdict(list)
         self.attempts: dict[int, list[bytes]] = defaultdict(list)
         self.children: dict[tuple[int, int], dict[int, bytes]] = defaultdict(dict)
         self.cache: dict[str, CacheRow] = {}
-        self.fates: dict[tuple[str, str], dict[tuple[int, int, int, int], Range]] = defaultdict(dict)
-        self.backfills: dict[Place, BackfillRow] = {}
+        self.fates: dict[tuple[str, str], dict[tuple[int, int, int], Range]] = defaultdict(dict)
+        self.backfills: dict[int, BackfillRow] = {}
         self.log_chunks: dict[tuple[int, int], dict[int, LogChunk]] = defaultdict(dict)
 
-    def add_run(self, place: Place, row: RunRow) -> None:
-        self.drop_run(place)
-        self.runs[place] = row
-        self.ids[row.tenant, row.id] = place
-        insort(self.tenants[row.tenant], place)
+    def add_run(self, row: RunRow) -> None:
+        self.drop_run(row.number)
+        self.runs[row.number] = row
+        self.ids[row.tenant, row.id] = row.number
+        insort(self.tenants[row.tenant], row.number)
         if row.key:
-            insort(self.keys[row.tenant, row.key], place)
+            insort(self.keys[row.tenant, row.key], row.number)
 
-    def drop_run(self, place: Place) -> RunRow | None:
-        if (row := self.runs.pop(place, None)) is not None:
+    def drop_run(self, number: int) -> RunRow | None:
+        if (row := self.runs.pop(number, None)) is not None:
             del self.ids[row.tenant, row.id]
-            self.tenants[row.tenant].remove(place)
+            self.tenants[row.tenant].remove(number)
             if row.key:
-                self.keys[row.tenant, row.key].remove(place)
+                self.keys[row.tenant, row.key].remove(number)
         return row
 
 
@@ -166,12 +164,12 @@ class MemoryStore:
         found = disk.partitions.get(partition)
         if found is None or found.head.epoch != epoch or not found.head.watermark <= through <= found.head.seq:
             raise Fenced(f"partition {partition}: epoch {epoch} may not write rows through seq {through}")
-        _require_new_ids(disk, partition, rows)
+        _require_new_ids(disk, rows)
         found.head = msgspec.structs.replace(found.head, watermark=through)
         found.watermark_hash = head
         found.header = rows.header or found.header
         _write_live(found, rows)
-        _write_ended(disk, partition, rows)
+        _write_ended(disk, rows)
 
     async def load(self, partition: int) -> Loaded:
         found = self._disk.partitions.get(partition)
@@ -201,16 +199,16 @@ class MemoryStore:
 
     async def find_runs(self, tenant: str, *, ids: Sequence[str] = (), keys: Sequence[str] = ()) -> list[RunRow]:
         disk = self._disk
-        places = [disk.ids[tenant, one] for one in ids if (tenant, one) in disk.ids]
-        places += [found[-1] for key in keys if (found := disk.keys.get((tenant, key)))]
-        return [disk.runs[place] for place in dict.fromkeys(places)]
+        numbers = [disk.ids[tenant, one] for one in ids if (tenant, one) in disk.ids]
+        numbers += [found[-1] for key in keys if (found := disk.keys.get((tenant, key)))]
+        return [disk.runs[number] for number in dict.fromkeys(numbers)]
 
     async def list_runs(self, wanted: RunFilter) -> list[RunRow]:
         return list(islice(_wanted(self._disk, wanted), max(wanted.limit, 0)))
 
     async def read_attempts(self, run: int) -> list[bytes]:
         disk = self._disk
-        last = [disk.runs[run, partition].attempts for partition in disk.partitions if (run, partition) in disk.runs]
+        last = [disk.runs[run].attempts] if run in disk.runs else []
         return [*disk.attempts.get(run, ()), *filter(None, last)]
 
     async def read_children(self, run: int, step: int) -> list[tuple[int, bytes]]:
@@ -230,7 +228,7 @@ class MemoryStore:
 
     async def list_backfills(self, tenant: str, *, limit: int) -> list[BackfillRow]:
         found = self._disk.backfills
-        own = (found[place] for place in sorted(found, reverse=True) if found[place].tenant == tenant)
+        own = (found[number] for number in sorted(found, reverse=True) if found[number].tenant == tenant)
         return list(islice(own, max(limit, 0)))
 
     async def add_log_chunks(self, chunks: Sequence[LogChunk]) -> None:
@@ -242,19 +240,18 @@ class MemoryStore:
         return [found[number] for number in sorted(found) if number > after]
 
 
-def _require_new_ids(disk: MemoryDisk, partition: int, rows: Rows) -> None:
+def _require_new_ids(disk: MemoryDisk, rows: Rows) -> None:
     """An id names one run for good. Before anything is changed, because afterwards is too late."""
-    ids: dict[tuple[str, str], Place] = {}
+    ids: dict[tuple[str, str], int] = {}
     reopened = frozenset(rows.reopened)
-    freed: set[tuple[str, str]] = set()  # by rows before, which give their place another id
+    freed: set[tuple[str, str]] = set()  # by rows before, which give their number another id
     for row in rows.runs:
-        place = (row.number, partition)
-        stored = disk.ids.get((row.tenant, row.id), place)
-        if (row.tenant, row.id) in freed or (stored[1] == partition and stored[0] in reopened):
-            stored = place
-        if (before := disk.runs.get(place)) is not None:
+        stored = disk.ids.get((row.tenant, row.id), row.number)
+        if (row.tenant, row.id) in freed or stored in reopened:
+            stored = row.number
+        if (before := disk.runs.get(row.number)) is not None:
             freed.add((before.tenant, before.id))
-        if stored != place or ids.setdefault((row.tenant, row.id), place) != place:
+        if stored != row.number or ids.setdefault((row.tenant, row.id), row.number) != row.number:
             raise Corrupt(f"run id {row.id} of {row.tenant} names two runs: two histories were mixed")
 
 
@@ -271,13 +268,13 @@ def _write_live(found: Partition, rows: Rows) -> None:
     found.documents.update((row.hash, row.document) for row in rows.definitions)
 
 
-def _write_ended(disk: MemoryDisk, partition: int, rows: Rows) -> None:
+def _write_ended(disk: MemoryDisk, rows: Rows) -> None:
     for number in rows.reopened:
-        row = disk.drop_run((number, partition))
+        row = disk.drop_run(number)
         if row is not None and row.attempts:
             disk.attempts[number].append(row.attempts)
     for row in rows.runs:
-        disk.add_run((row.number, partition), row)
+        disk.add_run(row)
     for run, data in rows.attempts:
         disk.attempts[run].append(data)
     for definition in rows.definitions:
@@ -287,16 +284,16 @@ def _write_ended(disk: MemoryDisk, partition: int, rows: Rows) -> None:
     for kept in rows.cache:
         disk.cache[kept.key] = kept
     for span in rows.fates:
-        disk.fates[span.tenant, span.name][span.from_ms, span.schedule, span.backfill, partition] = span
+        disk.fates[span.tenant, span.name][span.from_ms, span.schedule, span.backfill] = span
     for backfill in rows.backfills:
-        disk.backfills[backfill.number, partition] = backfill
+        disk.backfills[backfill.number] = backfill
 
 
 def _wanted(disk: MemoryDisk, wanted: RunFilter) -> Iterator[RunRow]:
-    places = disk.tenants.get(wanted.tenant, [])
-    end = bisect_left(places, (wanted.before, -1)) if wanted.before else len(places)
+    numbers = disk.tenants.get(wanted.tenant, [])
+    end = bisect_left(numbers, wanted.before) if wanted.before else len(numbers)
     for at in range(end - 1, -1, -1):
-        row = disk.runs[places[at]]
+        row = disk.runs[numbers[at]]
         if wanted.states and row.state not in wanted.states:
             continue
         if wanted.workflow in ("", row.workflow) and wanted.schedule in ("", row.schedule):

@@ -1,9 +1,6 @@
 """The agent: exchanges work for results with the server, and hands work to executors.
 
-It never runs user code, so nothing that user code does can stop its beats. A report is forgotten only when
-a reply says that it is durable; until then it is sent again, in the same call under the same number. One call
-waits at the server for work; when there is something to report meanwhile, the next call goes at once. At most
-one call with reports is under way, so under load reports gather by themselves.
+It never runs user code, so nothing that user code does can stop its beats. How it calls is in `caller`.
 """
 
 import asyncio
@@ -12,7 +9,7 @@ from typing import NamedTuple, TypeVar
 
 import msgspec
 
-from tickwork.core.errors import Corrupt, Refused, Unavailable
+from tickwork.core.errors import Corrupt, Unavailable
 from tickwork.core.lanes import PIN_LABEL
 from tickwork.ports.artifacts import digest_of
 from tickwork.ports.clock import Clock
@@ -34,18 +31,13 @@ from tickwork.ports.exchange import (
 )
 from tickwork.ports.executor import Executor, lacking
 from tickwork.ports.ids import Ids
+from tickwork.worker.caller import BACKOFF_S, BACKOFF_S_MAX, BEAT_MS, Caller, Key
 from tickwork.worker.credit import Credit
 from tickwork.worker.logs import Logs
 
-BEAT_MS = 10_000  # how long a call may wait for work; the next one follows at once
-GATHER_S = 0.001  # after a call that carried many reports, the next waits so long for more
-MANY = 16
-REPORTS_MAX, REPORT_BYTES_MAX = 2_000, 4 * 1024 * 1024
-BACKOFF_S, BACKOFF_S_MAX = 0.05, 1.0
 LONG_MS = 1_000  # an attempt that is reported as begun has taken so long
 HOARD_S = 1.0
 FAREWELL_S = 5.0  # how long a worker that ends tries to reach a server that is away
-Key = tuple[int, int]
 T = TypeVar("T")
 
 
@@ -63,7 +55,7 @@ class Taking(NamedTuple):
     settled: asyncio.Future[bool]
 
 
-class Agent:
+class Agent(Caller[Held]):
     """`run` ends after `drain`, or raises `Refused` where the server does not serve this worker."""
 
     def __init__(
@@ -82,38 +74,16 @@ class Agent:
         self._told_version = version
         self.application = self.version = ""
         self.latest = ""  # version of the application, as the server knows it
-        self._link, self._clock, self._beat_ms = link, clock, beat_ms
+        super().__init__(name=name, session=ids.new(), profile=profile or Profile(), beat_ms=beat_ms)
+        self._link, self._clock = link, clock
         self._executors = list(executors)
         self._by_kind: dict[str, Executor] = {}
-        self._profile = profile or Profile()
-        self.name, self.session = name, ids.new()
-        self._seq = 0
-        self._held: dict[Key, Held] = {}
-        self._specs: dict[int, Spec] = {}
-        self._pending: list[Report] = []
-        self._stopped: dict[Key, None] = {}  # stops that came before their work
+        self._credit = Credit()
+        self.logs = Logs(self._send_log)
+        self._hoard_handle: asyncio.Handle | None = None
         self._taking: dict[Key, Taking] = {}  # came by a lane; the server is asked whose they are
         self._announced = 0  # credit in the last call
         self.freed = asyncio.Event()  # something that was held is over
-        self._credit = Credit()
-        self.logs = Logs(self._send_log)
-        self._post: asyncio.Task[None] | None = None  # the call with reports
-        self._poll: asyncio.Task[None] | None = None  # the call that waits for work
-        self._pump_handle: asyncio.Handle | None = None
-        self._hoard_handle: asyncio.Handle | None = None
-        self._carried = 0  # reports in the last call
-        self._introduce = True  # the server must hear profile and everything held
-        self._doubt = False  # a reply may be lost: say what is held
-        self._told_all = 0  # number of the last call that said what is held
-        self._failures = 0
-        self._draining = False
-        self._over: asyncio.Future[None] | None = None
-        self.fenced = 0  # reports that came too late
-        self.reached = asyncio.Event()  # the server has answered at least once
-
-    @property
-    def held(self) -> tuple[Key, ...]:
-        return tuple(self._held)
 
     @property
     def slots(self) -> int:
@@ -215,24 +185,10 @@ class Agent:
         await self.logs.flush()
         await self._link.call(self._call(goodbye=True))
 
-    def _end(self, error: BaseException | None = None) -> None:
-        assert self._over is not None
-        if self._over.done():
-            return
-        if error is None:
-            self._over.set_result(None)
-        else:
-            self._over.set_exception(error)
-
     async def _close(self) -> None:
-        for handle in (self._pump_handle, self._hoard_handle):
-            if handle is not None:
-                handle.cancel()
-        calls = [task for task in (self._post, self._poll) if task is not None]
-        for task in calls:
-            task.cancel()
-        if calls:
-            await asyncio.wait(calls)
+        if self._hoard_handle is not None:
+            self._hoard_handle.cancel()
+        await self._end_calls()
         for taking in self._taking.values():
             taking.settled.cancel()
         await self.logs.close()
@@ -273,8 +229,10 @@ class Agent:
         if self._post is None and self._pump_handle is None:
             self._pump_soon()
 
+    # ---- what comes by a lane
+
     def take(self, key: Key, work: Work | None, spec: Spec | None) -> "asyncio.Future[bool]":
-        """What came by a lane. The answer is durable: True, and it runs here; False, and it is nobody's business."""
+        """Ask the server for it. The answer is durable: True, and it runs here; False, and it is not for us."""
         if key in self._taking:
             return self._taking[key].settled
         settled: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
@@ -287,20 +245,26 @@ class Agent:
             self._pump_soon()
         return settled
 
-    def _settle(self, call: Call, reply: Reply) -> None:
-        """What the server said of what this call took. Work begins only now: the taking is durable."""
-        for report in call.reports:
-            taking = self._taking.pop((report.task, report.attempt), None) if type(report) is Taken else None
-            if taking is None:
-                continue
-            mine = (report.task, report.attempt) not in reply.fenced
-            if mine and taking.work is not None and taking.spec is not None:
-                self._specs[taking.spec.id] = taking.spec
-                self._begin(taking.work)
-            elif mine:
-                self._doubt = True  # it is assigned and not held, so it is offered
-            if not taking.settled.done():
-                taking.settled.set_result(mine)
+    def _settle(self, reports: tuple[Report, ...], reply: Reply) -> None:
+        super()._settle(reports, reply)
+        if self._taking and not reply.refused:
+            for report in reports:
+                key = (report.task, report.attempt)
+                if type(report) is Taken and key in self._taking and key not in reply.later:
+                    self._settle_taking(key, mine=key not in reply.fenced)
+
+    def _settle_taking(self, key: Key, *, mine: bool) -> None:
+        """Its work begins only now: that it was taken is durable."""
+        taking = self._taking.pop(key)
+        if mine and taking.work is not None and taking.spec is not None:
+            self._specs[taking.spec.id] = taking.spec
+            self._begin(taking.work)
+        elif mine:
+            self._doubt = True  # it is assigned and not held, so it is offered
+        if not taking.settled.done():
+            taking.settled.set_result(mine)
+
+    # ---- on their behalf
 
     def log(self, task: int, attempt: int, stream: str, text: str, at_ms: int) -> None:
         self.logs.add(task, attempt, stream, text, at_ms)
@@ -328,104 +292,12 @@ class Agent:
 
     # ---- calls
 
-    def _pump_soon(self) -> None:
-        loop = asyncio.get_running_loop()
-        if self._carried >= MANY:
-            self._pump_handle = loop.call_later(GATHER_S, self._pump)
-        else:
-            self._pump_handle = loop.call_soon(self._pump)
+    async def _ask(self, call: Call) -> Reply:
+        return await self._link.call(call)
 
-    def _pump(self) -> None:
-        """Start the call that is due, if one is."""
-        if self._pump_handle is not None:
-            self._pump_handle.cancel()
-            self._pump_handle = None
-        if self._post is not None or self._over is None or self._over.done():
-            return
-        loop = asyncio.get_running_loop()
-        if self._pending:
-            self._post = loop.create_task(self._deliver(self._call(self._batch())))
-        elif self._poll is None and not self._draining:
-            self._stopped.clear()
-            wait_ms = 0 if self._introduce else self._beat_ms
-            self._poll = loop.create_task(self._wait_for_work(self._call(wait_ms=wait_ms)))
-
-    def _batch(self) -> tuple[Report, ...]:
-        size = 0
-        for count, report in enumerate(self._pending[:REPORTS_MAX]):
-            if isinstance(report, Done | Saved) and type(report.value) is bytes:
-                size += len(report.value)
-                if size > REPORT_BYTES_MAX and count:
-                    return self._take(count)
-        return self._take(REPORTS_MAX)
-
-    def _take(self, count: int) -> tuple[Report, ...]:
-        taken, self._pending = self._pending[:count], self._pending[count:]
-        return tuple(taken)
-
-    def _call(self, reports: tuple[Report, ...] = (), *, wait_ms: int = 0, goodbye: bool = False) -> Call:
-        self._seq += 1
-        credit = self._announced = 0 if self._draining else self._credit.now(slots=self.slots)
-        tell_all = self._introduce or self._doubt
-        self._doubt = False
-        if tell_all:
-            self._told_all = self._seq
-        return Call(
-            self.name,
-            self.session,
-            self._seq,
-            credit,
-            wait_ms,
-            reports,
-            tuple(self._held) if tell_all else None,
-            self._profile if self._introduce else None,
-            goodbye,
-        )
-
-    async def _deliver(self, call: Call) -> None:
-        """A call with reports, sent until it is answered."""
-        try:
-            reply = await self._asked(call)
-            while reply is None:
-                reply = await self._asked(call)
-        except Exception as error:
-            self._end(error)
-            return
-        finally:
-            self._post = None
-        if reply.resync:
-            self._pending[:0] = call.reports  # a server that does not know us has taken nothing
-        else:
-            self._taken(call.reports)
-        self._carried = len(call.reports)
-        self._follow(call, reply)
-
-    async def _wait_for_work(self, call: Call) -> None:
-        """A call without reports. Where it is lost, the next says what is held, and the server offers the rest anew."""
-        try:
-            reply = await self._asked(call)
-        except Exception as error:
-            self._end(error)
-            return
-        finally:
-            self._poll = None
-        if reply is not None:
-            self._follow(call, reply)
-        else:
-            self._pump()
-
-    async def _asked(self, call: Call) -> Reply | None:
-        """None: not reached, and some time has passed."""
-        try:
-            reply = await self._link.call(call)
-        except Unavailable:
-            self._doubt = True
-            self._failures += 1
-            await asyncio.sleep(min(BACKOFF_S * 2 ** min(self._failures - 1, 10), BACKOFF_S_MAX))
-            return None
-        self._failures = 0
-        self.reached.set()
-        return reply
+    def _room(self) -> int:
+        self._announced = self._credit.now(slots=self.slots)
+        return self._announced
 
     def _taken(self, reports: tuple[Report, ...]) -> None:
         """These are durable."""
@@ -442,24 +314,6 @@ class Agent:
                 one = held.get((report.task, report.attempt))
                 if one is not None:
                     one.executor.saved(report.task, report.attempt)
-
-    def _follow(self, call: Call, reply: Reply) -> None:
-        if reply.refused:
-            self._end(Refused("worker_refused", f"the server does not serve this worker: {reply.refused}"))
-            return
-        self._introduce = reply.resync or (self._introduce and call.profile is None)
-        self.fenced += len(reply.fenced)
-        for spec in reply.specs:
-            self._specs[spec.id] = spec
-        for key in reply.stop:
-            self._stop(key)
-        # What an older reply brings was offered again after the call that said what is held, and may be over by now.
-        if call.seq >= self._told_all:
-            for work in reply.work:
-                self._begin(work)
-        if self._taking and not reply.resync:
-            self._settle(call, reply)
-        self._pump()
 
     def _stop(self, key: Key) -> None:
         held = self._held.pop(key, None)

@@ -33,10 +33,13 @@ class HttpLink:
         latest: bool = False,
         transport: httpx2.AsyncBaseTransport | None = None,
     ) -> None:
-        """`latest`: what is published becomes the latest version, also where it was known before."""
+        """`latest`: what is published becomes the latest version, also where it was known before. `server` may name
+        several nodes of a cluster, with commas between them: after a failure the next one is asked."""
         self._latest = latest
+        self._servers = [one.strip().rstrip("/") for one in server.split(",") if one.strip()]
+        self._server = 0
         self._client = httpx2.AsyncClient(
-            base_url=server.rstrip("/"),
+            base_url=self._servers[0],
             headers={"authorization": f"Bearer {token}"} if token else {},
             timeout=httpx2.Timeout(ANSWER_S, connect=5.0),
             limits=httpx2.Limits(max_connections=16, max_keepalive_connections=8, keepalive_expiry=60.0),
@@ -44,26 +47,36 @@ class HttpLink:
             trust_env=False,
         )
         # The exchange is called so often that it has a way of its own, except where a transport is given.
-        self._poster = None if transport is not None else Poster(server.rstrip("/"), headers=self._headers(token))
+        self._posters = (
+            [] if transport is not None else [Poster(one, headers=self._headers(token)) for one in self._servers]
+        )
+
+    def _next_server(self, failed: int) -> None:
+        """Once, where several calls to one server fail together."""
+        if len(self._servers) > 1 and failed == self._server:
+            self._server = (self._server + 1) % len(self._servers)
+            self._client.base_url = self._servers[self._server]
 
     async def call(self, call: Call) -> Reply:
         path = f"/v1/workers/{quote(call.worker, safe='')}/exchange"
         data = encoder.encode(call)
-        if self._poster is None:
+        if not self._posters:
             timeout = httpx2.Timeout(ANSWER_S + call.wait_ms / 1000, connect=5.0)
             answer = (await self._ask("POST", path, content=data, headers=MSGPACK, timeout=timeout)).content
         else:
-            answer = await self._post(self._poster, path, data, ANSWER_S + call.wait_ms / 1000)
+            answer = await self._post(path, data, ANSWER_S + call.wait_ms / 1000)
         try:
             return reply_decoder.decode(answer)
         except msgspec.DecodeError as error:
             raise Unavailable(f"the server's reply cannot be read: {error}", retry_after_ms=1_000) from error
 
-    async def _post(self, poster: Poster, path: str, data: bytes, timeout_s: float) -> bytes:
+    async def _post(self, path: str, data: bytes, timeout_s: float) -> bytes:
+        server = self._server
         try:
-            status, answer = await poster.post(path, data, timeout_s=timeout_s)
+            status, answer = await self._posters[server].post(path, data, timeout_s=timeout_s)
         except (OSError, TimeoutError) as error:
-            message = f"the server at {self._client.base_url} cannot be reached: {error or type(error).__name__}"
+            message = f"the server at {self._servers[server]} cannot be reached: {error or type(error).__name__}"
+            self._next_server(server)
             raise Unavailable(message, retry_after_ms=1_000) from error
         if status >= 400:
             raise _trouble(httpx2.Response(status, content=answer))
@@ -90,8 +103,8 @@ class HttpLink:
         return msgspec.json.decode(answer.content, type=Published).latest_version if answer.content else ""
 
     async def close(self) -> None:
-        if self._poster is not None:
-            self._poster.close()
+        for poster in self._posters:
+            poster.close()
         await self._client.aclose()
 
     @staticmethod
@@ -99,10 +112,12 @@ class HttpLink:
         return MSGPACK | ({"authorization": f"Bearer {token}"} if token else {})
 
     async def _ask(self, method: str, path: str, **options: Any) -> httpx2.Response:
+        server = self._server
         try:
             answer = await self._client.request(method, path, **options)
         except (httpx2.TransportError, OSError) as error:
-            message = f"the server at {self._client.base_url} cannot be reached: {error or type(error).__name__}"
+            message = f"the server at {self._servers[server]} cannot be reached: {error or type(error).__name__}"
+            self._next_server(server)
             raise Unavailable(message, retry_after_ms=1_000) from error
         if answer.status_code >= 400:
             raise _trouble(answer)

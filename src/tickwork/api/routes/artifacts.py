@@ -46,6 +46,7 @@ ROUTES = (
     Route(
         method="GET",
         path=_PATH,
+        lives="here",
         does=get,
         says="The bytes of an artifact.",
         tag="artifacts",
@@ -55,6 +56,7 @@ ROUTES = (
     Route(
         method="PUT",
         path=_PATH,
+        lives="here",
         does=put,
         says="Store bytes under their digest. Storing them again changes nothing.",
         tag="artifacts",

@@ -15,6 +15,7 @@ ROUTES = (
     Route(
         method="POST",
         path="/v1/events",
+        lives="any",
         does=signal,
         says="Tell one run, or whoever waits for this name and key. A run that does not wait yet keeps its event.",
         tag="events",

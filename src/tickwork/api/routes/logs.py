@@ -146,6 +146,7 @@ ROUTES = (
     Route(
         method="POST",
         path="/v1/tasks/{task}/attempts/{attempt}/logs",
+        lives="here",
         does=append,
         says="One chunk of an attempt's log. Sending a chunk again changes nothing.",
         tag="tasks",
@@ -160,6 +161,7 @@ ROUTES = (
     Route(
         method="GET",
         path="/v1/tasks/{task}/logs",
+        lives="here",
         does=of_task,
         says=f"The log of a task: of one attempt, or of its first {ATTEMPTS_ASKED}.",
         tag="tasks",
@@ -170,6 +172,7 @@ ROUTES = (
     Route(
         method="GET",
         path="/v1/runs/{run}/logs",
+        lives="run",
         does=of_run,
         says="The log lines of a run, in the order of their times; followed as server-sent events while it goes on.",
         tag="runs",

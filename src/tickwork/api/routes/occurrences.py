@@ -78,6 +78,7 @@ ROUTES = (
     Route(
         method="GET",
         path="/v1/zones",
+        lives="here",
         does=zones,
         says="The time zones that a schedule may name.",
         tag="occurrences",

@@ -38,6 +38,7 @@ ROUTES = (
     Route(
         method="GET",
         path="/",
+        lives="here",
         does=show,
         says="The status page. It holds no data; its script asks for the token and then for everything else.",
         tag="server",

@@ -33,6 +33,7 @@ def _route(scope: str, deed: str, does: Callable[[Asked], Awaitable[Answer]], sa
     return Route(
         method="POST",
         path=f"/v1/{scope}s/{{{scope}}}/{deed}",
+        lives="home" if scope in ("schedule", "group", "endpoint") else "all",
         does=does,
         says=says,
         tag=f"{scope}s",

@@ -1,10 +1,13 @@
 """Queues: what nodes name and workers serve, with their limits."""
 
+import msgspec
+
 from tickwork.api.asked import Asked
 from tickwork.api.messages import Answer, as_json, nothing
 from tickwork.api.routes.pausing import pausing
 from tickwork.api.routes.runs import DONE
 from tickwork.api.table import Body, Gives, Route
+from tickwork.core.errors import Refused
 from tickwork.ports import wire
 
 _PATH = "/v1/queues/{queue}"
@@ -20,6 +23,29 @@ async def put(asked: Asked) -> Answer:
     return nothing()
 
 
+def _dealt(body: bytes, number: int, count: int) -> bytes:
+    """Its part of a limit and of a rate; the parts together are no more than the whole."""
+    try:
+        wanted = msgspec.json.decode(body, type=wire.QueueRequest)
+    except msgspec.DecodeError:
+        return body  # whoever reads it says what is wrong
+
+    def part(whole: int | None, path: str) -> int | None:
+        if whole is not None and 0 < whole < count:
+            message = f"{whole} cannot be dealt out to the {count} partitions that this tenant is spread over"
+            raise Refused("limit_too_small", message, path=path)
+        return None if whole is None else whole // count + (number < whole % count)
+
+    return msgspec.json.encode(
+        msgspec.structs.replace(
+            wanted,
+            limit=part(wanted.limit, "limit"),
+            rate=part(wanted.rate, "rate"),
+            burst=part(wanted.burst, "burst"),
+        )
+    )
+
+
 ROUTES = (
     Route(
         method="GET",
@@ -32,6 +58,8 @@ ROUTES = (
     Route(
         method="PUT",
         path=_PATH,
+        lives="all",
+        deals=_dealt,
         does=put,
         says="Declare a queue, or change its limits.",
         tag="queues",

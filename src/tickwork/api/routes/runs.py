@@ -119,6 +119,7 @@ def _deed(word: str, does: object, says: str, body: Body = REASON) -> Route:
     return Route(
         method="POST",
         path=f"/v1/runs/{{run}}/{word}",
+        lives="run",
         does=does,
         says=says,
         tag="runs",
@@ -152,6 +153,7 @@ ROUTES = (
     Route(
         method="GET",
         path="/v1/runs/{run}",
+        lives="run",
         does=show,
         says="One run with its tasks and their attempts.",
         tag="runs",
@@ -161,6 +163,7 @@ ROUTES = (
     Route(
         method="GET",
         path="/v1/runs/{run}/output",
+        lives="run",
         does=output,
         says="The whole output of a run, or the result of one of its nodes.",
         tag="runs",
@@ -181,6 +184,7 @@ ROUTES = (
     Route(
         method="POST",
         path="/v1/runs/{run}/rerun",
+        lives="run",
         does=rerun,
         says="A new run that keeps the results of an ended one, except from one node on.",
         tag="runs",
@@ -191,6 +195,7 @@ ROUTES = (
     Route(
         method="POST",
         path="/v1/runs/{run}/approvals/{node}",
+        lives="run",
         does=decide,
         says="Answer an approval that a run waits for.",
         tag="runs",

@@ -17,14 +17,16 @@ async def alive(asked: Asked) -> Answer:  # noqa: ARG001 - to answer is the answ
 
 
 async def ready(asked: Asked) -> Answer:
-    why_not = "the server is shutting down" if asked.closing else asked.engine.why_not_accepting
+    host = asked.node or asked.engine
+    why_not = "the server is shutting down" if asked.closing else host.why_not_accepting
     if why_not:
         return problem(503, "not_ready", why_not, retry_after(1_000))
     return as_json(wire.Health(status="ready"))
 
 
 async def metrics(asked: Asked) -> Answer:
-    return Answer(200, exposition(asked.engine, await asked.engine.status()), METRICS)
+    engines = [asked.engine] if asked.node is None else [one for _, one in sorted(asked.node.engines.items())]
+    return Answer(200, exposition([(one, await one.status()) for one in engines], asked.node), METRICS)
 
 
 ROUTES = (
@@ -39,6 +41,7 @@ ROUTES = (
     Route(
         method="GET",
         path="/healthz",
+        lives="here",
         does=alive,
         says="Whether the process answers.",
         tag="server",
@@ -48,6 +51,7 @@ ROUTES = (
     Route(
         method="GET",
         path="/readyz",
+        lives="here",
         does=ready,
         says="Whether new work is accepted; if not, why.",
         tag="server",
@@ -57,6 +61,7 @@ ROUTES = (
     Route(
         method="GET",
         path="/metrics",
+        lives="here",
         does=metrics,
         says="Figures for Prometheus.",
         tag="server",

@@ -1,15 +1,33 @@
 """Submitting runs: one, or up to a thousand in one call. Answered when their tick is durable."""
 
-from typing import Any
+import asyncio
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from tickwork.api.asked import Asked, decoded
-from tickwork.api.messages import JSON, MSGPACK, Answer, as_json, as_msgpack
+from tickwork.api.messages import (
+    JSON,
+    MSGPACK,
+    Answer,
+    Header,
+    Stream,
+    as_json,
+    as_msgpack,
+    json_encoder,
+    msgpack_encoder,
+)
 from tickwork.api.problems import refusal
 from tickwork.api.table import Body, Gives, Route
-from tickwork.core.errors import Refused
+from tickwork.cluster.node import Node
+from tickwork.core.errors import Refused, Unavailable
 from tickwork.ports import wire
+from tickwork.runtime.ground import TENANT
+
+if TYPE_CHECKING:
+    from tickwork.api.app import Place
+    from tickwork.api.ways import Ways
 
 BATCH_MAX = 1_000
 
@@ -30,6 +48,11 @@ async def submit(asked: Asked) -> Answer:
 
 
 async def submit_batch(asked: Asked) -> Answer:
+    answer = wire.BatchAnswer(runs=tuple(await asked.engine.submit(await _runs_of(asked), by=asked.by)))
+    return as_msgpack(answer) if asked.wants(MSGPACK) else as_json(answer)
+
+
+async def _runs_of(asked: Asked) -> tuple[wire.Submission, ...]:
     kind = asked.kind()
     batch: wire.Batch = decoded(await asked.data(), kind, _decoders[kind])
     if not 1 <= len(batch.runs) <= BATCH_MAX:
@@ -37,8 +60,7 @@ async def submit_batch(asked: Asked) -> Answer:
     runs, key = batch.runs, asked.header(b"idempotency-key")
     if key:
         runs = tuple(_in_batch(run, f"{key}.{place}") for place, run in enumerate(runs))
-    answer = wire.BatchAnswer(runs=tuple(await asked.engine.submit(runs, by=asked.by)))
-    return as_msgpack(answer) if asked.wants(MSGPACK) else as_json(answer)
+    return runs
 
 
 def _under_header(submission: wire.Submission, key: str) -> wire.Submission:
@@ -51,11 +73,88 @@ def _in_batch(submission: wire.Submission, key: str) -> wire.Submission:
     return submission if submission.id else _under_header(submission, key)
 
 
+# ---- over several partitions
+
+
+async def spread_one(ways: "Ways", place: "Place", asked: Asked) -> Answer | Stream | None:
+    given = _under_header(await asked.body(wire.Submission), asked.header(b"idempotency-key"))
+    one = _named(given, ways.node)
+    partition = _partition(ways.node, one)
+    sent = json_encoder.encode(one)
+    scope = {**asked.scope, "headers": _as(asked.scope["headers"], JSON)}
+    answer = await ways.at(partition, place, asked.route, scope, sent)
+    if answer is not None and answer.status == 503 and _may_wait(given):
+        kept = (await ways.node.to_inbox([one], by=asked.by, tenant=TENANT))[0]
+        return as_json(kept, 201, (b"location", f"/v1/runs/{kept.id}".encode()))
+    return answer
+
+
+async def spread_batch(ways: "Ways", place: "Place", asked: Asked) -> Answer | Stream | None:
+    """Each part goes to its owner; what becomes of each run is told in the order of the request."""
+    runs = await _runs_of(asked)
+    named = [_named(run, ways.node) for run in runs]
+    parts: dict[int, list[int]] = {}
+    for number, run in enumerate(named):
+        parts.setdefault(_partition(ways.node, run), []).append(number)
+    scope = {**asked.scope, "headers": _as(asked.scope["headers"], MSGPACK, accept=MSGPACK)}
+    found: dict[int, wire.Submitted | wire.Rejected] = {}
+
+    async def send(partition: int, numbers: list[int]) -> None:
+        some = [named[number] for number in numbers]
+        sent = msgpack_encoder.encode(wire.Batch(runs=tuple(some)))
+        answer = await ways.at(partition, place, asked.route, scope, sent)
+        told: Sequence[wire.Submitted | wire.Rejected]
+        if isinstance(answer, Answer) and answer.status == 200:
+            told = msgspec.msgpack.decode(answer.body, type=wire.BatchAnswer).runs
+        elif answer is not None and answer.status == 503:
+            if not all(_may_wait(runs[number]) for number in numbers):
+                raise Unavailable("the owner cannot be reached; send it again with the same key", retry_after_ms=500)
+            told = await ways.node.to_inbox(some, by=asked.by, tenant=TENANT)
+        else:
+            said = msgspec.json.decode(answer.body, type=wire.Problem) if isinstance(answer, Answer) else None
+            told = [
+                wire.Rejected(code=said.code if said else "gone", detail=said.detail if said else "") for _ in numbers
+            ]
+        found.update(zip(numbers, told, strict=True))
+
+    await asyncio.gather(*(send(partition, numbers) for partition, numbers in parts.items()))
+    whole = wire.BatchAnswer(runs=tuple(found[number] for number in range(len(named))))
+    return as_msgpack(whole) if asked.wants(MSGPACK) else as_json(whole)
+
+
+def _named(submission: wire.Submission, node: Node) -> wire.Submission:
+    """Its id says where it lives, so it has one before it goes there."""
+    if submission.id or submission.key:
+        return submission
+    return msgspec.structs.replace(submission, id=node.desk.new_id())
+
+
+def _may_wait(submission: wire.Submission) -> bool:
+    """Whether it can be accepted without its owner: where only that could know whether it is there already, or what
+    came before it, it cannot."""
+    return not (submission.id or submission.key or submission.debounce)
+
+
+def _partition(node: Node, submission: wire.Submission) -> int:
+    """Keys are known at home only."""
+    at_home = submission.key or submission.debounce or not submission.id
+    return node.home(TENANT) if at_home else node.partition_of_run(TENANT, submission.id)
+
+
+def _as(headers: list[Header], kind: str, accept: str = "") -> list[Header]:
+    left = [(name, value) for name, value in headers if name not in (b"content-type", b"idempotency-key")]
+    if accept:
+        left = [(name, value) for name, value in left if name != b"accept"] + [(b"accept", accept.encode())]
+    return [*left, (b"content-type", kind.encode())]
+
+
 _KEY = "Idempotency-Key"
 ROUTES = (
     Route(
         method="POST",
         path="/v1/runs/batch",
+        lives="runs",
+        spreads=spread_batch,
         does=submit_batch,
         says="Submit up to 1,000 runs at once. Each is accepted or refused on its own, in the order of the request.",
         tag="runs",
@@ -66,6 +165,8 @@ ROUTES = (
     Route(
         method="POST",
         path="/v1/runs",
+        lives="runs",
+        spreads=spread_one,
         does=submit,
         says="Submit one run. Answered when it is durable, so that whoever asked finds it at once.",
         tag="runs",

@@ -30,6 +30,7 @@ ROUTES = (
     Route(
         method="POST",
         path="/v1/tasks/{task}/retry",
+        lives="task",
         does=retry,
         says="Try a failed task again, and with it everything else that failed in its run.",
         tag="tasks",
@@ -40,6 +41,7 @@ ROUTES = (
     Route(
         method="POST",
         path="/v1/tasks/{task}/cancel",
+        lives="task",
         does=cancel,
         says="Cancel the run that this task belongs to.",
         tag="tasks",

@@ -93,6 +93,7 @@ ROUTES = (
     Route(
         method="GET",
         path="/v1/runs/{run}/events",
+        lives="run",
         does=events,
         says="A run as server-sent events `run`, one whenever it changed, until it has ended.",
         tag="runs",
@@ -106,6 +107,7 @@ ROUTES = (
     Route(
         method="GET",
         path="/v1/runs/{run}/why",
+        lives="run",
         does=why,
         says="The decisions about a run, from the journal, and what it waits for now.",
         tag="runs",

@@ -4,7 +4,7 @@ import asyncio
 
 from tickwork.api.asked import Asked, decoded
 from tickwork.api.messages import MSGPACK, Answer, as_json
-from tickwork.api.table import Body, Gives, Route
+from tickwork.api.table import Body, Gives, Param, Route
 from tickwork.core.errors import Refused, Unavailable
 from tickwork.ports import wire
 from tickwork.ports.exchange import Call, Reply, call_decoder, encoder
@@ -23,8 +23,13 @@ async def exchange(asked: Asked) -> Answer:
 
 
 async def _reply(asked: Asked, call: Call) -> Reply:
+    node = asked.node
     try:
-        return await asked.engine.exchange(call, asked.peer)
+        if node is None:
+            return await asked.engine.exchange(call, asked.peer)
+        if asked.query["partition"] >= 0:
+            return await node.exchange_at(asked.query["partition"], call)
+        return await node.exchange(call, asked.peer)
     except asyncio.CancelledError:
         task = asyncio.current_task()
         if task is not None and task.cancelling():
@@ -41,9 +46,11 @@ ROUTES = (
     Route(
         method="POST",
         path="/v1/workers/{worker}/exchange",
+        lives="here",
         does=exchange,
         says="A worker's call: reports in, work out. MessagePack arrays, as ports/exchange.py has them.",
         tag="workers",
+        query=(Param("partition", "Of a node that stands for a worker: which partition is meant.", int, -1, -1, 511),),
         body=Body(None, (MSGPACK,), CALL_BYTES_MAX, says="A `Call`."),
         gives={200: Gives(None, (MSGPACK,), "A `Reply`.")},
     ),

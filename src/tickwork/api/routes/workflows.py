@@ -1,5 +1,7 @@
 """Workflows: publishing an application, and what is published."""
 
+import msgspec
+
 from tickwork.api.asked import Asked
 from tickwork.api.messages import Answer, as_json, nothing
 from tickwork.api.routes.runs import DONE, REASON, said
@@ -35,6 +37,19 @@ async def resume(asked: Asked) -> Answer:
     return nothing()
 
 
+def _elsewhere(body: bytes, number: int, _count: int) -> bytes:
+    """Definitions are known wherever runs may live; schedules live at home."""
+    if number == 0:
+        return body
+    try:
+        wanted = msgspec.json.decode(body)
+    except msgspec.DecodeError:
+        return body  # whoever reads it says what is wrong
+    if isinstance(wanted, dict):
+        wanted.pop("schedules", None)
+    return msgspec.json.encode(wanted)
+
+
 ROUTES = (
     Route(
         method="GET",
@@ -47,6 +62,8 @@ ROUTES = (
     Route(
         method="PUT",
         path="/v1/workflows",
+        lives="all",
+        deals=_elsewhere,
         does=publish,
         says="Publish definitions and schedules, all or none. What is unchanged is left alone.",
         tag="workflows",
@@ -66,6 +83,7 @@ ROUTES = (
     Route(
         method="POST",
         path="/v1/workflows/{workflow}/pause",
+        lives="all",
         does=pause,
         says="Let no task of this workflow start.",
         tag="workflows",
@@ -76,6 +94,7 @@ ROUTES = (
     Route(
         method="POST",
         path="/v1/workflows/{workflow}/resume",
+        lives="all",
         does=resume,
         says="Let its tasks start again.",
         tag="workflows",

@@ -9,7 +9,7 @@ from zlib import crc32
 import msgspec
 
 from tickwork.core.errors import Corrupt
-from tickwork.ports.store import CacheRow, DefinitionRow, RunRow
+from tickwork.ports.store import CacheRow, DefinitionRow, InboxRow, RunRow
 
 _encode = msgspec.msgpack.Encoder().encode
 
@@ -18,7 +18,7 @@ def of_bytes(number: int, data: bytes) -> int:
     return crc32(data, number & 0xFFFFFFFF)
 
 
-def of_row(row: RunRow | DefinitionRow | CacheRow) -> int:
+def of_row(row: RunRow | DefinitionRow | CacheRow | InboxRow) -> int:
     return crc32(_encode(row))
 
 

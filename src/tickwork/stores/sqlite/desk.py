@@ -123,7 +123,7 @@ class Desk(asyncio.Protocol):
         if future.done():
             return  # whoever asked was cancelled
         if failed is None:
-            future.set_result(answered.head)
+            future.set_result(answered.result)
         else:
             future.set_exception(failed)
 

@@ -10,9 +10,11 @@ from tickwork.journal.record import Sealed
 from tickwork.ports.store import (
     Fenced,
     Head,
+    InboxRow,
     LogChunk,
     OutcomeUnknown,
     Payload,
+    Route,
     Rows,
     StoreFull,
     StoreInUse,
@@ -36,6 +38,25 @@ class Reopen(_Job):
 
 class PutDown(_Job):
     whole: bool
+
+
+class Found(_Job):
+    cluster: str
+    partitions: int
+
+
+class PutRoute(_Job):
+    route: Route
+    over: Route | None
+
+
+class AddInbox(_Job):
+    rows: list[InboxRow]
+
+
+class DropInbox(_Job):
+    partition: int
+    ids: list[str]
 
 
 class Claim(_Job):
@@ -63,8 +84,12 @@ class AddLogChunks(_Job):
     chunks: list[LogChunk]
 
 
-Job = BringUp | Reopen | PutDown | Claim | Commit | WriteRows | AddLogChunks
+Job = BringUp | Reopen | PutDown | Found | PutRoute | AddInbox | DropInbox | Claim | Commit | WriteRows | AddLogChunks
 WRITES: dict[str, type[Any]] = {
+    "found": Found,
+    "put_route": PutRoute,
+    "add_inbox": AddInbox,
+    "drop_inbox": DropInbox,
     "claim": Claim,
     "commit": Commit,
     "write_rows": WriteRows,
@@ -75,7 +100,7 @@ WRITES: dict[str, type[Any]] = {
 class Answered(msgspec.Struct, array_like=True):
     """`error` is the name of its class; what broke otherwise is told as `Unavailable`."""
 
-    head: Head | None = None
+    result: Head | bool | None = None
     error: str = ""
     message: str = ""
     retry_after_ms: int = 0

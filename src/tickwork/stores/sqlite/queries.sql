@@ -1,3 +1,35 @@
+-- name: found
+-- What was founded first stays.
+insert into founded (one, cluster, partitions) values (1, ?, ?) on conflict do nothing;
+
+-- name: read_founded
+-- One row, once there is one.
+select cluster, partitions from founded;
+
+-- name: read_routes
+-- Where tenants live.
+select tenant, home, spread from routes order by tenant;
+
+-- name: add_route
+-- A tenant that had none.
+insert into routes (tenant, home, spread) values (?, ?, ?) on conflict do nothing;
+
+-- name: replace_route
+-- Only in place of what the caller has read.
+update routes set home = ?, spread = ? where tenant = ? and home = ? and spread = ?;
+
+-- name: add_inbox
+-- Repeating one changes nothing.
+insert into inbox (id, partition_id, tenant, data, by, checksum) values (?, ?, ?, ?, ?, ?) on conflict do nothing;
+
+-- name: read_inbox
+-- Whatever is there.
+select id, partition_id, tenant, data, by, checksum from inbox where partition_id = ? limit ?;
+
+-- name: drop_inbox
+-- It is decided.
+delete from inbox where partition_id = ? and id = ?;
+
 -- name: claim_new
 -- A partition that nobody had before.
 insert into partitions (id, epoch, owner, seq, tick, hash, watermark, watermark_hash, checksum)
@@ -43,42 +75,42 @@ update machines set header = ?, header_checksum = ? where partition_id = ?;
 
 -- name: drop_live_run
 -- It ended, or moved to `runs`.
-delete from live_runs where place = ?;
+delete from live_runs where number = ?;
 
 -- name: put_live_run
 -- As it stands now.
-insert into live_runs (place, data, checksum) values (?, ?, ?)
-on conflict (place) do update set data = excluded.data, checksum = excluded.checksum;
+insert into live_runs (number, data, checksum) values (?, ?, ?)
+on conflict (number) do update set data = excluded.data, checksum = excluded.checksum;
 
 -- name: drop_live_task
 -- It ended.
-delete from live_tasks where place = ?;
+delete from live_tasks where number = ?;
 
 -- name: put_live_task
 -- As it stands now.
-insert into live_tasks (place, data, checksum) values (?, ?, ?)
-on conflict (place) do update set data = excluded.data, checksum = excluded.checksum;
+insert into live_tasks (number, data, checksum) values (?, ?, ?)
+on conflict (number) do update set data = excluded.data, checksum = excluded.checksum;
 
 -- name: drop_schedule
 -- It was removed.
-delete from schedules where place = ?;
+delete from schedules where number = ?;
 
 -- name: put_schedule
 -- As it stands now.
-insert into schedules (place, data, checksum) values (?, ?, ?)
-on conflict (place) do update set data = excluded.data, checksum = excluded.checksum;
+insert into schedules (number, data, checksum) values (?, ?, ?)
+on conflict (number) do update set data = excluded.data, checksum = excluded.checksum;
 
 -- name: put_fate
 -- A range that grows keeps its beginning.
-insert into fates (tenant, schedule, from_ms, number, backfill, partition_id, to_ms, data, checksum)
-values (?, ?, ?, ?, ?, ?, ?, ?, ?)
-on conflict (tenant, schedule, from_ms, number, backfill, partition_id) do update set
+insert into fates (tenant, schedule, from_ms, number, backfill, to_ms, data, checksum)
+values (?, ?, ?, ?, ?, ?, ?, ?)
+on conflict (tenant, schedule, from_ms, number, backfill) do update set
     to_ms = excluded.to_ms, data = excluded.data, checksum = excluded.checksum;
 
 -- name: put_backfill
 -- It has ended.
-insert into backfills (place, tenant, schedule, data, checksum) values (?, ?, ?, ?, ?)
-on conflict (place) do update set data = excluded.data, checksum = excluded.checksum;
+insert into backfills (number, tenant, schedule, data, checksum) values (?, ?, ?, ?, ?)
+on conflict (number) do update set data = excluded.data, checksum = excluded.checksum;
 
 -- name: put_definition
 -- A hash names its document; the name and time of the last put count.
@@ -88,20 +120,20 @@ on conflict (tenant, hash, partition_id) do update set
 
 -- name: read_run
 -- One ended run by its number.
-select place, id, tenant, workflow, definition, state, source, by, submitted_ms, started_ms, ended_ms, key, error,
+select number, id, tenant, workflow, definition, state, source, by, submitted_ms, started_ms, ended_ms, key, error,
        schedule, record, output, attempts, checksum
-  from runs where place = ?;
+  from runs where number = ?;
 
 -- name: drop_run
 -- It is live again.
-delete from runs where place = ?;
+delete from runs where number = ?;
 
 -- name: put_run
 -- Several at once. Not `insert or replace`: that would also delete another run with this id, and nobody would know.
-insert into runs (place, id, tenant, workflow, definition, state, source, by, submitted_ms, started_ms,
+insert into runs (number, id, tenant, workflow, definition, state, source, by, submitted_ms, started_ms,
                   ended_ms, key, error, schedule, record, output, attempts, checksum)
 values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
-on conflict (place) do update set
+on conflict (number) do update set
     id = excluded.id, tenant = excluded.tenant, workflow = excluded.workflow, definition = excluded.definition,
     state = excluded.state, source = excluded.source, by = excluded.by, submitted_ms = excluded.submitted_ms,
     started_ms = excluded.started_ms, ended_ms = excluded.ended_ms, key = excluded.key, error = excluded.error,
@@ -110,12 +142,12 @@ on conflict (place) do update set
 
 -- name: add_attempts
 -- Attempts of one run, behind those that are there.
-insert into attempts (partition_id, run, data, checksum) values (?, ?, ?, ?);
+insert into attempts (run, data, checksum) values (?, ?, ?);
 
 -- name: put_child
 -- The result of one child of a map.
-insert into children (run, step, child, partition_id, value, checksum) values (?, ?, ?, ?, ?, ?)
-on conflict (run, step, child, partition_id) do update set value = excluded.value, checksum = excluded.checksum;
+insert into children (run, step, child, value, checksum) values (?, ?, ?, ?, ?)
+on conflict (run, step, child) do update set value = excluded.value, checksum = excluded.checksum;
 
 -- name: put_cache
 -- The latest value under a key.
@@ -136,15 +168,15 @@ select hash, document, checksum, tenant, name, put_ms from definitions where par
 
 -- name: read_live_runs
 -- Unfinished runs at the watermark.
-select place, data, checksum from live_runs where place between ? and ? order by place;
+select number, data, checksum from live_runs where number between ? and ? order by number;
 
 -- name: read_live_tasks
 -- Unfinished tasks at the watermark.
-select place, data, checksum from live_tasks where place between ? and ? order by place;
+select number, data, checksum from live_tasks where number between ? and ? order by number;
 
 -- name: read_schedules
 -- All schedules at the watermark.
-select place, data, checksum from schedules where place between ? and ? order by place;
+select number, data, checksum from schedules where number between ? and ? order by number;
 
 -- name: read_fates
 -- Ranges of a schedule that reach into a window, oldest first.
@@ -154,7 +186,7 @@ select data, checksum from fates
 
 -- name: list_backfills
 -- Those of a tenant that ended, newest first.
-select place, tenant, schedule, data, checksum from backfills where tenant = ? order by place desc limit ?;
+select number, tenant, schedule, data, checksum from backfills where tenant = ? order by number desc limit ?;
 
 -- name: read_payload
 -- The bytes of a digest.
@@ -162,23 +194,15 @@ select data, checksum from payloads where digest = ?;
 
 -- name: find_run_by_id
 -- At most one: ids are unique in a tenant.
-select place, id, tenant, workflow, definition, state, source, by, submitted_ms, started_ms, ended_ms, key, error,
+select number, id, tenant, workflow, definition, state, source, by, submitted_ms, started_ms, ended_ms, key, error,
        schedule, record, output, attempts, checksum
   from runs where tenant = ? and id = ?;
 
 -- name: find_run_by_key
--- The latest under a submit key in each partition; the caller takes the latest of all.
-select place, id, tenant, workflow, definition, state, source, by, submitted_ms, started_ms, ended_ms, key, error,
+-- The latest under a submit key.
+select number, id, tenant, workflow, definition, state, source, by, submitted_ms, started_ms, ended_ms, key, error,
        schedule, record, output, attempts, checksum
-  from runs
- where place in (select (select max(place) from runs
-                          where tenant = :tenant and key = :key and key <> ''
-                            and place between partitions.id << 44 and (partitions.id << 44) + 17592186044415)
-                   from partitions);
-
--- name: read_partitions
--- All that there are; runs of one tenant may lie in several.
-select id from partitions order by id;
+  from runs where tenant = ? and key = ? and key <> '' order by number desc limit 1;
 
 -- name: read_states
 -- The states that a tenant's ended runs are in: one step through the index for each, however many runs there are.
@@ -190,30 +214,30 @@ with recursive found (state) as (
 select state from found where state is not null;
 
 -- name: list_runs_by_state
--- Of one state in one partition, newest first; the caller merges several. Also of one workflow or schedule where those are named.
-select place, id, tenant, workflow, definition, state, source, by, submitted_ms, started_ms, ended_ms, key, error,
+-- Of one state, newest first; the caller merges several. Also of one workflow or schedule where those are named.
+select number, id, tenant, workflow, definition, state, source, by, submitted_ms, started_ms, ended_ms, key, error,
        schedule, record, output, attempts, checksum
   from runs indexed by runs_by_state
- where tenant = :tenant and state = :state and place > :first and place < :before
+ where tenant = :tenant and state = :state and number < :before
    and (:workflow = '' or workflow = :workflow) and (:schedule = '' or schedule = :schedule)
- order by place desc limit :limit;
+ order by number desc limit :limit;
 
 -- name: list_runs_by_workflow
 -- Of one workflow, in any state.
-select place, id, tenant, workflow, definition, state, source, by, submitted_ms, started_ms, ended_ms, key, error,
+select number, id, tenant, workflow, definition, state, source, by, submitted_ms, started_ms, ended_ms, key, error,
        schedule, record, output, attempts, checksum
   from runs indexed by runs_by_workflow
- where tenant = :tenant and workflow = :workflow and place > :first and place < :before
- order by place desc limit :limit;
+ where tenant = :tenant and workflow = :workflow and number < :before
+ order by number desc limit :limit;
 
 -- name: list_runs_by_schedule
 -- Of one schedule, in any state; also of one workflow where that is named.
-select place, id, tenant, workflow, definition, state, source, by, submitted_ms, started_ms, ended_ms, key, error,
+select number, id, tenant, workflow, definition, state, source, by, submitted_ms, started_ms, ended_ms, key, error,
        schedule, record, output, attempts, checksum
   from runs indexed by runs_by_schedule
- where tenant = :tenant and schedule = :schedule and schedule <> '' and place > :first and place < :before
+ where tenant = :tenant and schedule = :schedule and schedule <> '' and number < :before
    and (:workflow = '' or workflow = :workflow)
- order by place desc limit :limit;
+ order by number desc limit :limit;
 
 -- name: read_attempts
 -- Oldest first.
@@ -221,9 +245,9 @@ select data, checksum from attempts where run = ? order by place;
 
 -- name: read_last_attempts
 -- Those that a run's own row holds: they come last.
-select place, id, tenant, workflow, definition, state, source, by, submitted_ms, started_ms, ended_ms, key, error,
+select number, id, tenant, workflow, definition, state, source, by, submitted_ms, started_ms, ended_ms, key, error,
        schedule, record, output, attempts, checksum
-  from runs where place in (select id << 44 | ? from partitions);
+  from runs where number = ?;
 
 -- name: read_children
 -- Results of a map's children, by child.

@@ -15,12 +15,25 @@ import msgspec
 from tickwork.core.errors import Corrupt
 from tickwork.core.schedule import Range
 from tickwork.journal.record import Sealed
-from tickwork.ports.store import BackfillRow, CacheRow, DefinitionRow, Head, Loaded, LogChunk, RunFilter, RunRow
+from tickwork.ports.store import (
+    BackfillRow,
+    CacheRow,
+    DefinitionRow,
+    Founded,
+    Head,
+    InboxRow,
+    Loaded,
+    LogChunk,
+    Route,
+    RunFilter,
+    RunRow,
+)
 from tickwork.stores.sqlite import checksums
 from tickwork.stores.sqlite.statements import queries
-from tickwork.stores.sqlite.writing import NUMBER_MAX, PLACE_BITS, explained, run_row
+from tickwork.stores.sqlite.writing import explained, run_row
 
 LIMIT_MAX = 2**63 - 1
+NUMBER_BITS = 44  # of a number below its partition
 _NO_PARTITION = Head(0)
 _decode_range = msgspec.msgpack.Decoder(Range).decode
 
@@ -48,6 +61,22 @@ class Reader:
 
     def _rows(self, name: str, *bindings: Any) -> list[Any]:
         return self.connection.execute(self._sql[name], bindings).fetchall()
+
+    # ---- what all nodes share
+
+    def founded(self) -> Founded:
+        return Founded(*self._rows("read_founded")[0])
+
+    def routes(self) -> list[Route]:
+        return [Route(*found) for found in self._rows("read_routes")]
+
+    def inbox(self, partition: int, limit: int) -> list[InboxRow]:
+        rows = []
+        for *fields, checksum in self._rows("read_inbox", partition, max(limit, 0)):
+            row = InboxRow(*fields)
+            checksums.require(checksum == checksums.of_row(row), f"the inbox row {row.id}")
+            rows.append(row)
+        return rows
 
     # ---- the truth
 
@@ -99,10 +128,11 @@ class Reader:
         checksums.require(whole, f"the watermark of partition {partition}")
 
     def _live(self, name: str, partition: int) -> list[bytes]:
-        base, of, found = partition << PLACE_BITS, checksums.of_bytes, []
-        for place, data, checksum in self.connection.execute(self._sql[name], (base, base + NUMBER_MAX)):
-            if of(place - base, data) != checksum:  # a message for each of millions would cost more than the check
-                checksums.require(False, f"number {place - base} of {name.removeprefix('read_')}")
+        of, found = checksums.of_bytes, []
+        bounds = (partition << NUMBER_BITS, (partition + 1 << NUMBER_BITS) - 1)
+        for number, data, checksum in self.connection.execute(self._sql[name], bounds):
+            if of(number, data) != checksum:  # a message for each of millions would cost more than the check
+                checksums.require(False, f"number {number} of {name.removeprefix('read_')}")
             found.append(data)
         return found
 
@@ -128,8 +158,7 @@ class Reader:
 
     def backfills(self, tenant: str, limit: int) -> list[BackfillRow]:
         rows = []
-        for place, owner, schedule, data, checksum in self._rows("list_backfills", tenant, max(limit, 0)):
-            number = place & NUMBER_MAX
+        for number, owner, schedule, data, checksum in self._rows("list_backfills", tenant, max(limit, 0)):
             checksums.require(checksum == checksums.of_bytes(number, data), f"the backfill {number}")
             rows.append(BackfillRow(number, owner, schedule, data))
         return rows
@@ -146,9 +175,7 @@ class Reader:
 
     def find_runs(self, tenant: str, ids: Sequence[str], keys: Sequence[str]) -> list[RunRow]:
         rows = [run_row(row) for one in ids for row in self._rows("find_run_by_id", tenant, one)]
-        for key in keys:
-            under_key = map(run_row, self._rows("find_run_by_key", tenant, key))
-            rows += sorted(under_key, key=lambda row: row.number)[-1:]
+        rows += [run_row(row) for key in keys for row in self._rows("find_run_by_key", tenant, key)]
         return list({row.id: row for row in rows}.values())
 
     def list_runs(self, wanted: RunFilter) -> list[RunRow]:
@@ -157,13 +184,9 @@ class Reader:
             "workflow": wanted.workflow,
             "schedule": wanted.schedule,
         }
-        fields["limit"] = max(wanted.limit, 0)
-        # SQLite would sort all of several states or partitions; merged here, each gives no more than is wanted.
-        each = [
-            self._listed(name, fields | which | _places(partition, wanted.before))
-            for name, which in self._ways(wanted)
-            for (partition,) in self._rows("read_partitions")
-        ]
+        fields |= {"before": wanted.before or LIMIT_MAX, "limit": max(wanted.limit, 0)}
+        # SQLite would sort all of several states; merged here, each gives no more than is wanted.
+        each = [self._listed(name, fields | which) for name, which in self._ways(wanted)]
         return list(islice(merge(*each, key=lambda row: -row.number), max(wanted.limit, 0)))
 
     def _ways(self, wanted: RunFilter) -> list[tuple[str, dict[str, int]]]:
@@ -208,9 +231,3 @@ class Reader:
 
     def log_chunks(self, task: int, attempt: int, after: int) -> list[LogChunk]:
         return [LogChunk(*found) for found in self._rows("read_log_chunks", task, attempt, after)]
-
-
-def _places(partition: int, before: int) -> dict[str, int]:
-    """Where in a partition to look: between these two, both left out."""
-    base = partition << PLACE_BITS
-    return {"first": base - 1, "before": base + (before or NUMBER_MAX)}

@@ -1,6 +1,28 @@
 -- Today's truth; migrations/ is how to get there.
 -- `checksum` is over the row's bytes as they were given: SQLite finds damage to its own structure, not to what it holds.
 
+create table founded (  -- one row, for good
+    one integer primary key check (one = 1),
+    cluster text not null,
+    partitions integer not null
+) strict;
+
+create table routes (
+    tenant text primary key,
+    home integer not null,
+    spread integer not null
+) strict, without rowid;
+
+create table inbox (
+    partition_id integer not null,
+    id text not null,
+    tenant text not null,
+    data blob not null,
+    by text not null,
+    checksum integer not null,
+    primary key (partition_id, id)
+) strict, without rowid;
+
 create table partitions (  -- one small row, because every commit writes it
     id integer primary key,
     epoch integer not null,
@@ -38,13 +60,13 @@ create table payloads (
 ) strict;
 
 create table live_runs (
-    place integer primary key,  -- partition << 44 | number: one tree, read from end to end by a load
+    number integer primary key,  -- those of a partition are neighbours: a load reads them from end to end
     data blob not null,
     checksum integer not null
 ) strict;
 
 create table live_tasks (
-    place integer primary key,  -- as above
+    number integer primary key,
     data blob not null,
     checksum integer not null
 ) strict;
@@ -61,7 +83,7 @@ create table definitions (
 ) strict;
 
 create table runs (
-    place integer primary key,  -- partition << 44 | number: the newest of a partition is last, in every index too
+    number integer primary key,  -- the newest of a partition is last, in every index too
     id text not null,
     tenant text not null,
     workflow text not null,
@@ -88,7 +110,6 @@ create index runs_by_schedule on runs (tenant, schedule) where schedule <> '';
 
 create table attempts (  -- in the order in which they were written
     place integer primary key,
-    partition_id integer not null,
     run integer not null,
     data blob not null,
     checksum integer not null
@@ -99,10 +120,9 @@ create table children (
     run integer not null,
     step integer not null,
     child integer not null,
-    partition_id integer not null,
     value blob not null,
     checksum integer not null,
-    primary key (run, step, child, partition_id)
+    primary key (run, step, child)
 ) strict;
 
 create table cache (
@@ -125,7 +145,7 @@ create table log_chunks (
 ) strict, without rowid;
 
 create table schedules (
-    place integer primary key,  -- as of live_runs
+    number integer primary key,
     data blob not null,
     checksum integer not null
 ) strict;
@@ -136,15 +156,14 @@ create table fates (  -- ranges of occurrences that share a fate; they outlive r
     from_ms integer not null,
     number integer not null,  -- of the schedule: the same name may come again
     backfill integer not null,
-    partition_id integer not null,
     to_ms integer not null,
     data blob not null,
     checksum integer not null,
-    primary key (tenant, schedule, from_ms, number, backfill, partition_id)
+    primary key (tenant, schedule, from_ms, number, backfill)
 ) strict, without rowid;
 
 create table backfills (  -- those that ended
-    place integer primary key,  -- as of live_runs
+    number integer primary key,
     tenant text not null,
     schedule text not null,
     data blob not null,

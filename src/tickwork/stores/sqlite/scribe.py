@@ -51,7 +51,7 @@ class Scribe:
         except Exception as error:
             return Answered(None, "", f"{type(error).__name__}: {error}", 1_000)
 
-    def _do(self, job: Job) -> Head | None:
+    def _do(self, job: Job) -> Head | bool | None:
         match job:
             case BringUp():
                 self._hand.bring_up()
@@ -60,7 +60,7 @@ class Scribe:
             case PutDown():
                 self._hand.put_down(job.whole)
             case _:
-                found: Head | None = self._hand.do(_NAMES[type(job)], *astuple(job))
+                found: Head | bool | None = self._hand.do(_NAMES[type(job)], *astuple(job))
                 return found
         return None
 

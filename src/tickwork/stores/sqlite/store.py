@@ -16,10 +16,13 @@ from tickwork.ports.store import (
     BackfillRow,
     CacheRow,
     DefinitionRow,
+    Founded,
     Head,
+    InboxRow,
     Loaded,
     LogChunk,
     Payload,
+    Route,
     Rows,
     RunFilter,
     RunRow,
@@ -82,6 +85,27 @@ class SqliteStore:
         if self._opened is None:
             raise Unavailable("the store is closed", retry_after_ms=RETRY_MS)
         return self._opened
+
+    # ---- what all nodes share
+
+    async def found(self, *, cluster: str, partitions: int) -> Founded:
+        await self._connections.write("found", cluster, partitions)
+        return cast("Founded", await self._connections.read("founded"))
+
+    async def read_routes(self) -> list[Route]:
+        return cast("list[Route]", await self._connections.read("routes"))
+
+    async def put_route(self, route: Route, *, over: Route | None) -> bool:
+        return cast("bool", await self._connections.write("put_route", route, over))
+
+    async def add_inbox(self, rows: Sequence[InboxRow]) -> None:
+        await self._connections.write("add_inbox", rows)
+
+    async def read_inbox(self, partition: int, *, limit: int) -> list[InboxRow]:
+        return cast("list[InboxRow]", await self._connections.read("inbox", partition, limit))
+
+    async def drop_inbox(self, partition: int, ids: Sequence[str]) -> None:
+        await self._connections.write("drop_inbox", partition, ids)
 
     # ---- the truth
 

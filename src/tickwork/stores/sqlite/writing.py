@@ -19,7 +19,18 @@ from msgspec.structs import astuple
 from tickwork.core.errors import Corrupt, TickworkError, Unavailable
 from tickwork.core.schedule import Range
 from tickwork.journal.record import GENESIS, Sealed
-from tickwork.ports.store import Fenced, Head, LogChunk, OutcomeUnknown, Payload, Rows, RunRow, StoreFull
+from tickwork.ports.store import (
+    Fenced,
+    Head,
+    InboxRow,
+    LogChunk,
+    OutcomeUnknown,
+    Payload,
+    Route,
+    Rows,
+    RunRow,
+    StoreFull,
+)
 from tickwork.stores.sqlite import checksums
 from tickwork.stores.sqlite.statements import queries
 
@@ -27,8 +38,6 @@ T = TypeVar("T")
 _encode = msgspec.msgpack.Encoder().encode
 RETRY_MS = 1_000
 _VALUES = re.compile(r"values (\([?, ]+\))")
-PLACE_BITS = 44  # of a run's number, below its partition
-NUMBER_MAX = (1 << PLACE_BITS) - 1
 RUNS_AT_ONCE = 32  # rows in one statement; more make it longer to bind than it saves
 Failpoints = Mapping[str, Callable[[], object]]
 
@@ -41,6 +50,19 @@ class Writer:
         self._failpoints = failpoints
         self._sql = queries()
         self._put_many_runs = _repeated(self._sql["put_run"], RUNS_AT_ONCE)
+
+    def found(self, cluster: str, partitions: int) -> None:
+        self._transaction(lambda: self._one("found", cluster, partitions))
+
+    def put_route(self, route: Route, over: Route | None) -> bool:
+        return self._transaction(lambda: self._put_route(route, over))
+
+    def add_inbox(self, rows: Sequence[InboxRow]) -> None:
+        bindings = [(*astuple(row), checksums.of_row(row)) for row in rows]
+        self._transaction(lambda: self._many("add_inbox", bindings))
+
+    def drop_inbox(self, partition: int, ids: Sequence[str]) -> None:
+        self._transaction(lambda: self._many("drop_inbox", [(partition, one) for one in ids]))
 
     def claim(self, partition: int, owner: str, settings: bytes) -> Head:
         def work() -> Head:
@@ -124,6 +146,13 @@ class Writer:
 
     # ---- what they do
 
+    def _put_route(self, route: Route, over: Route | None) -> bool:
+        if over is None:
+            return bool(self._one("add_route", *astuple(route)))
+        if over.tenant != route.tenant:
+            return False
+        return bool(self._one("replace_route", route.home, route.spread, route.tenant, over.home, over.spread))
+
     def _claim(self, partition: int, owner: str, settings: bytes) -> Head:
         found = self.connection.execute(self._sql["read_head"], (partition,)).fetchone()
         if found is None:
@@ -155,34 +184,34 @@ class Writer:
             raise Fenced(f"partition {partition}: epoch {epoch} may not write rows through seq {through}")
         if rows.header:
             self._one("put_header", rows.header, checksums.of_bytes(0, rows.header), partition)
-        self._write_live(partition, rows)
+        self._write_live(rows)
         self.hit("mid_rows")
         for number in rows.reopened:
-            self._reopen(partition, number)
-        self._put_runs(partition, rows.runs)
+            self._reopen(number)
+        self._put_runs(rows.runs)
         self._write_beside(partition, rows)
 
-    def _write_live(self, partition: int, rows: Rows) -> None:
-        base, of = partition << PLACE_BITS, checksums.of_bytes
-        self._many("drop_live_run", [(base + number,) for number in rows.gone_runs])
-        self._many("put_live_run", [(base + number, data, of(number, data)) for number, data in rows.live_runs])
-        self._many("drop_live_task", [(base + number,) for number in rows.gone_tasks])
-        self._many("put_live_task", [(base + number, data, of(number, data)) for number, data in rows.live_tasks])
-        self._many("drop_schedule", [(base + number,) for number in rows.gone_schedules])
-        self._many("put_schedule", [(base + number, data, of(number, data)) for number, data in rows.schedules])
+    def _write_live(self, rows: Rows) -> None:
+        of = checksums.of_bytes
+        self._many("drop_live_run", [(number,) for number in rows.gone_runs])
+        self._many("put_live_run", [(number, data, of(number, data)) for number, data in rows.live_runs])
+        self._many("drop_live_task", [(number,) for number in rows.gone_tasks])
+        self._many("put_live_task", [(number, data, of(number, data)) for number, data in rows.live_tasks])
+        self._many("drop_schedule", [(number,) for number in rows.gone_schedules])
+        self._many("put_schedule", [(number, data, of(number, data)) for number, data in rows.schedules])
 
-    def _reopen(self, partition: int, number: int) -> None:
-        found = self.connection.execute(self._sql["read_run"], (partition << PLACE_BITS | number,)).fetchone()
+    def _reopen(self, number: int) -> None:
+        found = self.connection.execute(self._sql["read_run"], (number,)).fetchone()
         if found is None:
             return
         attempts = run_row(found).attempts
         if attempts:
-            self._one("add_attempts", partition, number, attempts, checksums.of_bytes(number, attempts))
-        self._one("drop_run", partition << PLACE_BITS | number)
+            self._one("add_attempts", number, attempts, checksums.of_bytes(number, attempts))
+        self._one("drop_run", number)
 
-    def _put_runs(self, partition: int, runs: list[RunRow]) -> None:
-        base, of_row = partition << PLACE_BITS, checksums.of_row
-        bindings = [(base + row.number, *astuple(row)[1:], of_row(row)) for row in runs]
+    def _put_runs(self, runs: list[RunRow]) -> None:
+        of_row = checksums.of_row
+        bindings = [(*astuple(row), of_row(row)) for row in runs]
         full = len(bindings) - len(bindings) % RUNS_AT_ONCE
         for at in range(0, full, RUNS_AT_ONCE):
             self.connection.execute(self._put_many_runs, tuple(chain.from_iterable(bindings[at : at + RUNS_AT_ONCE])))
@@ -190,27 +219,22 @@ class Writer:
 
     def _write_beside(self, partition: int, rows: Rows) -> None:
         of, of_row = checksums.of_bytes, checksums.of_row
-        self._many("add_attempts", [(partition, run, data, of(run, data)) for run, data in rows.attempts])
+        self._many("add_attempts", [(run, data, of(run, data)) for run, data in rows.attempts])
         self._many(
             "put_definition",
             [(d.tenant, d.hash, partition, d.name, d.document, d.put_ms, of_row(d)) for d in rows.definitions],
         )
+        self._many("put_child", [(c.run, c.step, c.child, c.value, of(c.child, c.value)) for c in rows.children])
+        self._many("put_fate", map(_fate_bindings, rows.fates))
         self._many(
-            "put_child", [(c.run, c.step, c.child, partition, c.value, of(c.child, c.value)) for c in rows.children]
-        )
-        if rows.fates:
-            self._many("put_fate", [_fate_bindings(partition, span) for span in rows.fates])
-        base = partition << PLACE_BITS
-        self._many(
-            "put_backfill",
-            [(base + b.number, b.tenant, b.schedule, b.data, of(b.number, b.data)) for b in rows.backfills],
+            "put_backfill", [(b.number, b.tenant, b.schedule, b.data, of(b.number, b.data)) for b in rows.backfills]
         )
         self._many("put_cache", [(c.key, c.value, c.kept_ms, of_row(c)) for c in rows.cache])
 
 
-def _fate_bindings(partition: int, span: Range) -> tuple[Any, ...]:
+def _fate_bindings(span: Range) -> tuple[Any, ...]:
     data = _encode(span)
-    place = (span.tenant, span.name, span.from_ms, span.schedule, span.backfill, partition)
+    place = (span.tenant, span.name, span.from_ms, span.schedule, span.backfill)
     return (*place, span.to_ms, data, checksums.of_bytes(0, data))
 
 
@@ -220,7 +244,7 @@ def _repeated(insert: str, times: int) -> str:
 
 
 def run_row(found: tuple[Any, ...]) -> RunRow:
-    row = RunRow(found[0] & NUMBER_MAX, *found[1:-1])
+    row = RunRow(*found[:-1])
     checksums.require(found[-1] == checksums.of_row(row), f"the row of run {row.number}")
     return row
 

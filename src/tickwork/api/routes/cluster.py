@@ -1,0 +1,115 @@
+"""The cluster: its nodes, and who owns which partition. Any node answers, also where nobody owns anything."""
+
+import msgspec
+
+from tickwork.api.asked import Asked
+from tickwork.api.messages import Answer, as_json, nothing
+from tickwork.api.routes.runs import DONE
+from tickwork.api.table import Body, Gives, Route
+from tickwork.cluster.placement import partitions_of
+from tickwork.core.errors import Refused
+from tickwork.core.timetext import instant_text
+from tickwork.ports import store as ports
+from tickwork.ports import wire
+from tickwork.runtime.ground import TENANT
+
+
+async def show(asked: Asked) -> Answer:
+    node = asked.node
+    if node is None:
+        raise Refused("no_cluster", "this server is alone: it has a store of its own", path="")
+    await node.look_again()
+    members, holdings = node.ownership.members, node.ownership.holdings
+    partitions = []
+    for number in range(node.partitions):
+        head, holding = await node.store.read_head(number), holdings.get(number)
+        partitions.append(
+            wire.ClusterPartition(
+                partition=number,
+                node=holding.node if holding is not None else "",
+                address=holding.address if holding is not None else "",
+                epoch=head.epoch,
+                seq=head.seq,
+                rows_behind=head.seq - head.watermark,
+                here=number in node.engines,
+            )
+        )
+    nodes = [
+        wire.ClusterNode(
+            node=one.node,
+            session=one.session,
+            address=one.address,
+            version=one.version,
+            started_at=instant_text(one.started_ms),
+            draining=one.draining,
+            engine=one.engine,
+            partitions=tuple(place for place, held in sorted(holdings.items()) if held.session == one.session),
+            here=one.session == node.member.session,
+        )
+        for one in sorted(members, key=lambda one: (one.node, one.session))
+    ]
+    route = node.route(TENANT)
+    routes = (wire.ClusterRoute(tenant=TENANT, home=route.home, spread=route.spread),)
+    return as_json(wire.Cluster(cluster=node.cluster, nodes=tuple(nodes), partitions=tuple(partitions), routes=routes))
+
+
+async def wake(asked: Asked) -> Answer:
+    """A node that handed something over says so to the next owner."""
+    if asked.node is not None:
+        asked.node.ownership.wake()
+    return nothing()
+
+
+async def spread(asked: Asked) -> Answer:
+    """What runs need is brought to the new partitions first; from then on they get their share."""
+    ways = asked.ways
+    if ways is None:
+        raise Refused("no_cluster", "this server is alone: there is nothing to spread over", path="")
+    node, wanted = ways.node, await asked.body(wire.SpreadRequest)
+    route = ports.Route(TENANT, node.home(TENANT), wanted.spread)
+    node.check_route(route)
+    for partition in partitions_of(route, node.partitions)[node.route(TENANT).spread :]:
+        engine = node.engines.get(partition)
+        if engine is not None:
+            await engine.publish(asked.engine.published(), by=asked.by)
+        else:
+            await ways.ask(partition, "PUT", "/v1/workflows", msgspec.to_builtins(asked.engine.published()))
+    for queue in asked.engine.queues():
+        if queue.limit is not None:
+            message = f"queue {queue.name} has limits; put them again after spreading, to be dealt out"
+            asked.engine.alarm("limits_at_home", message)
+    await node.put_route(route)
+    return nothing()
+
+
+ROUTES = (
+    Route(
+        method="GET",
+        path="/v1/cluster",
+        lives="here",
+        does=show,
+        says="Nodes, partitions, owners, and how far rows are behind.",
+        tag="cluster",
+        gives={200: Gives(wire.Cluster)},
+        refusals=(404,),
+    ),
+    Route(
+        method="POST",
+        path="/v1/cluster/wake",
+        lives="here",
+        does=wake,
+        says="Look now whether a partition is free. Nodes say this to each other.",
+        tag="cluster",
+        gives=DONE,
+    ),
+    Route(
+        method="PUT",
+        path="/v1/cluster/spread",
+        does=spread,
+        says="Spread new runs over so many partitions. It can only grow.",
+        tag="cluster",
+        body=Body(wire.SpreadRequest),
+        gives=DONE,
+        refusals=(404, 409),
+    ),
+)

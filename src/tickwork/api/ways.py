@@ -1,0 +1,186 @@
+"""Where a request of a cluster is answered: here, at the owner of what it is about, or at several owners.
+
+The owner's answer goes back as it came, streams included. An internal request says which partition it means, and is
+answered here or nowhere, so that no request travels in a circle.
+"""
+
+from typing import TYPE_CHECKING
+
+from starlette.types import Message, Receive, Scope
+
+from tickwork.api.asked import Asked, Closing, Gone
+from tickwork.api.messages import JSON, Answer, Stream, json_encoder
+from tickwork.api.problems import problem, retry_after
+from tickwork.api.table import Route
+from tickwork.cluster.carrier import Carrier, HttpCarrier
+from tickwork.cluster.node import Node
+from tickwork.core.errors import Unavailable
+from tickwork.runtime.ground import TENANT
+
+if TYPE_CHECKING:
+    from tickwork.api.app import Place
+
+PARTITION = b"x-tickwork-partition"
+BODY_BYTES_MAX = 256 * 1024 * 1024
+RETRY_MS = 200
+_PASSED = frozenset((b"location", b"retry-after", b"etag", b"content-disposition", b"allow"))
+# Of one connection, and so not passed on.
+_HOP = frozenset((b"connection", b"keep-alive", b"transfer-encoding", b"te", b"upgrade", b"host", b"content-length"))
+
+
+class Ways:
+    def __init__(self, node: Node, closing: Closing, carrier: Carrier | None = None) -> None:
+        self.node = node
+        self._closing = closing
+        self._carrier: Carrier = carrier or HttpCarrier()
+        self.authorization = ""  # of this node's own requests to others
+
+    async def answer(
+        self, place: "Place", route: Route, scope: Scope, receive: Receive, whole: bytes | None
+    ) -> Answer | Stream | None:
+        if route.lives == "here":
+            return await place.local(route, scope, receive, whole, self.node.desk)
+        said = next((value for name, value in scope["headers"] if name == PARTITION), None)
+        if said is not None:
+            return await self._here_or_nowhere(place, route, scope, receive, whole, said)
+        partitions = self._partitions(route, scope)
+        engine = self.node.engines.get(partitions[0])
+        if len(partitions) == 1 and engine is not None:
+            return await place.local(route, scope, receive, whole, engine)
+        body = await _body(receive, whole)
+        if route.lives == "all":
+            return await self._all(place, route, scope, body, partitions)
+        if route.lives == "any":
+            return await self._any(place, route, scope, body, partitions)
+        if route.lives == "runs":
+            return await self._runs(place, route, scope, body)
+        for partition in partitions[:-1]:
+            answer = await self.at(partition, place, route, scope, body)
+            if not _unknown_run(answer):
+                return answer
+        return await self.at(partitions[-1], place, route, scope, body)
+
+    def _partitions(self, route: Route, scope: Scope) -> tuple[int, ...]:
+        """Where to ask, the likeliest first."""
+        node = self.node
+        every = node.partitions_of(TENANT)
+        match route.lives:
+            case "home":
+                return every[:1]
+            case "task":
+                text = scope["path_params"]["task"]
+                return (node.partition_of_number(int(text)),) if text.isascii() and text.isdigit() else every[:1]
+            case "run" if len(every) > 1:
+                first = node.partition_of_run(TENANT, scope["path_params"]["run"])
+                return tuple(dict.fromkeys((first, *every)))
+        return every
+
+    async def _here_or_nowhere(
+        self, place: "Place", route: Route, scope: Scope, receive: Receive, whole: bytes | None, said: bytes
+    ) -> Answer | Stream | None:
+        engine = self.node.engines.get(int(said)) if said.isdigit() and len(said) < 6 else None
+        if engine is None:
+            return problem(503, "not_owner", "this node does not own that partition", retry_after(RETRY_MS))
+        return await place.local(route, scope, receive, whole, engine)
+
+    # ---- at one owner
+
+    async def at(
+        self, partition: int, place: "Place", route: Route, scope: Scope, body: bytes
+    ) -> Answer | Stream | None:
+        engine = self.node.engines.get(partition)
+        if engine is not None:
+            return await place.local(route, scope, _nothing_more, body, engine)
+        try:
+            address = await self.node.address_of(partition)
+            return await self._forward(address, partition, scope, body)
+        except Unavailable as error:
+            await self.node.look_again()
+            return problem(503, "no_owner", str(error), retry_after(RETRY_MS))
+
+    async def _forward(self, address: str, partition: int, scope: Scope, body: bytes) -> Answer | Stream:
+        headers = [(name, value) for name, value in scope["headers"] if name not in _HOP]
+        headers.append((PARTITION, str(partition).encode()))
+        query = scope["query_string"].decode("latin-1")
+        path = scope.get("raw_path", scope["path"].encode()).decode("latin-1").partition("?")[0]
+        target = f"{path}?{query}" if query else path
+        carried = await self._carrier.carry(scope["method"], address, target, headers, body)
+        kind = next((value.decode("latin-1") for name, value in carried.headers if name == b"content-type"), JSON)
+        passed = [(name, value) for name, value in carried.headers if name in _PASSED]
+        if carried.pieces is not None:
+            stream = Stream(carried.pieces, kind, *passed)
+            stream.status = carried.status
+            return stream
+        answer = Answer(carried.status, carried.body, kind, *passed)
+        if carried.status in (204, 304):
+            answer.headers = passed
+        return answer
+
+    async def ask(self, partition: int, method: str, path: str, value: object) -> None:
+        """A request of our own to the owner of a partition that is not here."""
+        headers = [(PARTITION, str(partition).encode()), (b"content-type", JSON.encode())]
+        if self.authorization:
+            headers.append((b"authorization", self.authorization.encode()))
+        address = await self.node.address_of(partition)
+        carried = await self._carrier.carry(method, address, path, headers, json_encoder.encode(value))
+        if carried.status >= 400:
+            said = carried.body[:300].decode("utf-8", "replace")
+            raise Unavailable(f"the owner at {address} answered {said}", retry_after_ms=RETRY_MS)
+
+    async def close(self) -> None:
+        await self._carrier.close()
+
+    # ---- at several
+
+    async def _all(
+        self, place: "Place", route: Route, scope: Scope, body: bytes, partitions: tuple[int, ...]
+    ) -> Answer | Stream | None:
+        """Home last, with the answer: whoever repeats it after a failure changes nothing twice."""
+        for number, partition in enumerate(partitions[1:], 1):
+            part = route.deals(body, number, len(partitions)) if route.deals is not None else body
+            answer = await self.at(partition, place, route, scope, part)
+            if answer is None or answer.status >= 400:
+                return answer
+        part = route.deals(body, 0, len(partitions)) if route.deals is not None else body
+        return await self.at(partitions[0], place, route, scope, part)
+
+    async def _any(
+        self, place: "Place", route: Route, scope: Scope, body: bytes, partitions: tuple[int, ...]
+    ) -> Answer | Stream | None:
+        """Told to all, answered by one that knows what it is about; where one could not be told, it is told again."""
+        best: Answer | Stream | None = None
+        for partition in reversed(partitions):
+            answer = await self.at(partition, place, route, scope, body)
+            if answer is None or answer.status == 503:
+                return answer
+            if best is None or best.status >= 400 or (partition == partitions[0] and answer.status < 400):
+                best = answer
+        return best
+
+    async def _runs(self, place: "Place", route: Route, scope: Scope, body: bytes) -> Answer | Stream | None:
+        assert route.spreads is not None, "a route over runs says how"
+        asked = Asked(scope, _nothing_more, route, self.node.desk, self._closing, body)
+        return await place.guarded(route.spreads(self, place, asked))
+
+
+def _unknown_run(answer: Answer | Stream | None) -> bool:
+    return isinstance(answer, Answer) and answer.status == 404 and b'"unknown_run"' in answer.body
+
+
+async def _body(receive: Receive, whole: bytes | None) -> bytes:
+    if whole is not None:
+        return whole
+    pieces: list[bytes] = []
+    size = 0
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise Gone
+        pieces.append(message.get("body", b""))
+        size += len(pieces[-1])
+        if size > BODY_BYTES_MAX or not message.get("more_body", False):
+            return b"".join(pieces)
+
+
+async def _nothing_more() -> Message:
+    raise Gone

@@ -1,0 +1,199 @@
+"""A line: this node stands at the owner of one partition for one worker, and calls as a worker does.
+
+What the owner sends goes on to the worker; what the worker reports for this partition goes to the owner, and the
+worker is told when it is durable there. The owner may be this node itself, or move: the line finds it again and says
+what is held.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Protocol
+
+from tickwork.core.errors import TickworkError
+from tickwork.ports.exchange import Broke, Call, Done, Profile, Reply, Report, Returned, Spec, Taken, Work
+from tickwork.worker.caller import Caller, Key
+
+FAREWELL_S = 5.0
+Way = Callable[[int, Call], Awaitable[Reply]]
+_LAST = (Done, Broke, Returned)
+
+
+class Worker(Protocol):
+    """Whom a line stands for."""
+
+    def bring(self, work: Work, spec: Spec) -> None: ...
+
+    def call_off(self, key: Key) -> None: ...
+
+    def line_ended(self, error: BaseException) -> None: ...
+
+    def line_heard(self, line: "Line") -> None: ...
+
+
+class Batch:
+    """Reports of one call for one partition: `done` when all are durable."""
+
+    def __init__(self, reports: Iterable[Report]) -> None:
+        self.waiting = {id(report): report for report in reports}
+        self.fenced: list[Key] = []
+        self.done = asyncio.Event()
+        if not self.waiting:
+            self.done.set()
+
+    def settle(self, report: Report) -> None:
+        self.waiting.pop(id(report), None)
+        if not self.waiting:
+            self.done.set()
+
+
+class Line(Caller[None]):
+    def __init__(
+        self, worker: Worker, partition: int, *, way: Way, name: str, session: str, profile: Profile, via: str
+    ) -> None:
+        super().__init__(name=name, session=session, profile=profile, via=via)
+        self.partition = partition
+        self.share = 0  # of the worker's credit
+        self.told = 0  # the most of it that the owner may still believe in
+        self.wanted = 0
+        self._worker = worker
+        self._way = way
+        self._batches: dict[int, list[Batch]] = {}  # by report
+        self._terminal: dict[Key, Report] = {}  # last reports on their way
+
+    # ---- from the worker
+
+    def start(self, held: Iterable[Key]) -> None:
+        self._held = dict.fromkeys(held)
+        self._over = asyncio.get_running_loop().create_future()
+        self._over.add_done_callback(self._ended)
+        self._pump()
+
+    def _ended(self, over: "asyncio.Future[None]") -> None:
+        error = None if over.cancelled() else over.exception()
+        if error is not None:
+            self._worker.line_ended(error)
+
+    def holds_only(self, held: Iterable[Key]) -> None:
+        """What the worker says; what else was on its way is offered again."""
+        self._held = dict.fromkeys([*held, *self._terminal])
+        self._doubt = True
+        self._announce()
+
+    def introduce(self, profile: Profile) -> None:
+        self._profile = profile
+        self._introduce = True
+
+    def deliver(self, reports: Sequence[Report]) -> Batch:
+        """A last report that is on its way already is not sent twice: the worker asked again because it took long."""
+        batch = Batch(())
+        batch.done.clear()
+        for report in reports:
+            key = (report.task, report.attempt)
+            last = isinstance(report, _LAST)
+            known = self._terminal.get(key) if last else None
+            if known is None:
+                known = report
+                if type(report) is not Taken:
+                    self._held.setdefault(key)
+                self._pending.append(report)
+                if last:
+                    self._terminal[key] = report
+            batch.waiting[id(known)] = known
+            self._batches.setdefault(id(known), []).append(batch)
+        if not batch.waiting:
+            batch.done.set()
+        if self._post is None and self._pump_handle is None:
+            self._pump_soon()
+        return batch
+
+    def set_share(self, share: int) -> None:
+        if share != self.share:
+            self.share = share
+            self._announce()
+
+    def _announce(self) -> None:
+        """Say so now: the call that waits says what was."""
+        if self._post is None and self._over is not None and not self._over.done() and self.reached.is_set():
+            self._post = asyncio.get_running_loop().create_task(self._deliver(self._call()))
+
+    async def end(self, *, lost: bool) -> None:
+        """The worker is gone, with or without a word. Its owner learns it, unless it cannot be reached."""
+        self._draining = True
+        if self._over is not None and not self._over.done():
+            self._over.set_result(None)
+        await self._end_calls()
+        call = self._call(goodbye=not lost)
+        if lost:
+            call = Call(call.worker, call.session, call.seq, via=self._via, lost=True)
+        try:
+            async with asyncio.timeout(FAREWELL_S):
+                await self._way(self.partition, call)
+        except (TimeoutError, TickworkError):
+            pass  # it notices by itself
+
+    async def hang_up(self) -> None:
+        """Without a word: the worker goes on elsewhere."""
+        if self._over is not None and not self._over.done():
+            self._over.set_result(None)
+        await self._end_calls()
+
+    # ---- of a caller
+
+    async def _ask(self, call: Call) -> Reply:
+        self.told = max(self.told, call.credit)
+        reply = await self._way(self.partition, call)
+        if not reply.resync and not reply.refused:
+            self.told = call.credit
+        return reply
+
+    def _room(self) -> int:
+        return self.share
+
+    def _settle(self, reports: tuple[Report, ...], reply: Reply) -> None:
+        """Of each one the worker hears whether it came too late; what it took from a lane it holds from here on."""
+        fenced, later = frozenset(reply.fenced), frozenset(reply.later)
+        for report in reports:
+            key = (report.task, report.attempt)
+            if key in fenced:
+                for batch in self._batches.get(id(report), ()):
+                    batch.fenced.append(key)
+            elif type(report) is Taken and key not in later and not reply.refused:
+                self._held[key] = None
+        super()._settle(reports, reply)
+
+    def _taken(self, reports: tuple[Report, ...]) -> None:
+        for report in reports:
+            if isinstance(report, _LAST):
+                key = (report.task, report.attempt)
+                self._held.pop(key, None)
+                self._terminal.pop(key, None)
+            self._settle_one(report)
+
+    def _settle_one(self, report: Report) -> None:
+        for batch in self._batches.pop(id(report), ()):
+            batch.settle(report)
+
+    def _stop(self, key: Key) -> None:
+        self._held.pop(key, None)
+        self._terminal.pop(key, None)
+        for report in [one for one in self._pending if (one.task, one.attempt) == key]:
+            for batch in self._batches.get(id(report), ()):
+                batch.fenced.append(key)
+            self._settle_one(report)
+        self._pending = [one for one in self._pending if (one.task, one.attempt) != key]
+        self._worker.call_off(key)
+
+    def _begin(self, work: Work) -> None:
+        key = (work.task, work.attempt)
+        if key in self._held or key in self._stopped:
+            return
+        spec = self._specs.get(work.spec)
+        if spec is None:
+            self._doubt = self._introduce = True
+            return
+        self._held[key] = None
+        self._worker.bring(work, spec)
+
+    def _heard(self, reply: Reply) -> None:
+        self.wanted = reply.wanted
+        self._worker.line_heard(self)

@@ -1,0 +1,343 @@
+"""A node: the partitions it owns, the way to those it does not, and the workers that speak to it.
+
+All nodes are equal, and everything durable is in the store, so any of them may die. What is asked of a node about
+a partition is answered by its own engine, or by the node that owns it.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from typing import Protocol
+
+import msgspec
+
+from tickwork.cluster.ownership import RETRY_MS, TTL_MS, Duties, Ownership
+from tickwork.cluster.placement import home_of, partition_of_run, partitions_of
+from tickwork.cluster.switchboard import Switchboard
+from tickwork.core.errors import Conflict, Refused, TickworkError, Unavailable
+from tickwork.core.model import NUMBER_BITS
+from tickwork.ports import wire
+from tickwork.ports.clock import Clock
+from tickwork.ports.exchange import Call, Reply
+from tickwork.ports.leases import Leases, Member
+from tickwork.ports.store import InboxRow, Route, Store
+from tickwork.runtime.engine import Engine
+from tickwork.runtime.floor import LOST_AFTER_MS
+from tickwork.runtime.ground import Alarm
+from tickwork.version import VERSION
+
+PARTITIONS = 8
+WATCH_S = 0.2  # how often failed partitions and the inbox are looked at
+INBOX_S = 1.0
+INBOX_MAX = 500
+LOOK_AGAIN_S = 0.02  # at most so often is asked who owns what because somebody did not answer
+PROTOCOL = 1
+
+
+class Peers(Protocol):
+    """The other nodes. Raises `Unavailable` where one cannot be reached or does not own what it is asked about."""
+
+    async def exchange(self, address: str, partition: int, call: Call) -> Reply: ...
+
+    async def wake(self, address: str) -> None: ...
+
+    async def close(self) -> None: ...
+
+
+class Attendant(Protocol):
+    """Whatever goes with an engine while it ticks here, such as the keeper of a lane."""
+
+    def start(self) -> None: ...
+
+    async def close(self) -> None: ...
+
+
+class Node:
+    def __init__(
+        self,
+        *,
+        store: Store,
+        leases: Leases,
+        peers: Peers,
+        clock: Clock,
+        member: Member,
+        make_engine: Callable[[int], Engine],
+        cluster: str,
+        partitions: int = PARTITIONS,
+        ttl_ms: int = TTL_MS,
+        retry_ms: int = RETRY_MS,
+        lost_after_ms: int = LOST_AFTER_MS,
+        attend: Callable[[Engine], "Attendant"] | None = None,
+    ) -> None:
+        """`cluster` and `partitions` count where the store is new; `make_engine` gets a partition's number."""
+        self.member = member
+        self.store = store
+        self.leases = leases
+        self.engines: dict[int, Engine] = {}  # those that tick
+        self.desk = make_engine(-1)  # never started: for what needs no partition
+        self.cluster, self.partitions = cluster, partitions
+        self.routes: dict[str, Route] = {}
+        self.on_alarm: Callable[[Alarm], None] = lambda _: None
+        self.draining = False
+        self._peers = peers
+        self._clock = clock
+        self._make_engine = make_engine
+        self._ttl_ms, self._retry_ms, self._lost_after_ms = ttl_ms, retry_ms, lost_after_ms
+        self._ownership: Ownership | None = None
+        self._board: Switchboard | None = None
+        self._jobs: list[asyncio.Task[None]] = []
+        self._looked_s = 0.0
+        self._attend = attend
+        self._attendants: dict[int, Attendant] = {}
+
+    # ---- life
+
+    async def start(self) -> None:
+        """Joined, and whatever is free and its own by placement ticks."""
+        await self.store.open()
+        try:
+            await self.leases.open()
+            founded = await self.store.found(cluster=self.cluster, partitions=self.partitions)
+            self.cluster, self.partitions = founded.cluster, founded.partitions
+            await self._read_routes()
+            duties = Duties(self._own, self._finish, self._drop, self._peers.wake, self._alarm)
+            self._ownership = Ownership(
+                leases=self.leases,
+                member=self.member,
+                partitions=self.partitions,
+                clock=self._clock,
+                duties=duties,
+                ttl_ms=self._ttl_ms,
+                retry_ms=self._retry_ms,
+            )
+            self._board = Switchboard(
+                way=self._way,
+                session=self.member.session,
+                partitions=self.partitions,
+                clock=self._clock,
+                on_alarm=self._alarm,
+                lost_after_ms=self._lost_after_ms,
+            )
+            self._board.start()
+            await self._ownership.start()
+        except BaseException:
+            await self.leases.close()
+            await self.store.close()
+            raise
+        loop = asyncio.get_running_loop()
+        self._jobs = [loop.create_task(self._watch()), loop.create_task(self._read_inboxes())]
+
+    async def stop(self) -> None:
+        """Hand over what it owns; workers go on at other nodes."""
+        self.draining = True
+        for job in self._jobs:
+            job.cancel()
+        await asyncio.gather(*self._jobs, return_exceptions=True)
+        if self._board is not None:
+            await self._board.close()
+        if self._ownership is not None:
+            await self._ownership.stop()
+        for partition in list(self.engines):
+            await self._finish(partition)
+        await self._peers.close()
+        await self.leases.close()
+        await self.store.close()
+
+    @property
+    def ownership(self) -> Ownership:
+        assert self._ownership is not None, "the node is started"
+        return self._ownership
+
+    @property
+    def board(self) -> Switchboard:
+        assert self._board is not None, "the node is started"
+        return self._board
+
+    @property
+    def why_not_accepting(self) -> str:
+        if self.draining:
+            return "this node is shutting down"
+        if not self.ownership.holdings and not self.engines:
+            return "nobody owns a partition yet"
+        return next((why for why in (one.why_not_accepting for one in self.engines.values()) if why), "")
+
+    # ---- what follows from owning
+
+    async def _own(self, partition: int) -> None:
+        engine = self._make_engine(partition)
+        engine.on_alarm = lambda alarm: self.on_alarm(alarm)
+        try:
+            await engine.start()
+        except BaseException:
+            await engine.abandon("it did not start")
+            raise
+        with contextlib.suppress(TickworkError):
+            await self._read_inbox(partition, engine)  # whoever asks for what was accepted there finds it
+        self.engines[partition] = engine
+        if self._attend is not None:
+            self._attendants[partition] = self._attend(engine)
+            self._attendants[partition].start()
+
+    async def _leave(self, partition: int) -> None:
+        attendant = self._attendants.pop(partition, None)
+        if attendant is not None:
+            await attendant.close()
+
+    async def _finish(self, partition: int) -> None:
+        await self._leave(partition)
+        engine = self.engines.pop(partition, None)
+        if engine is not None:
+            await engine.stop()
+
+    async def _drop(self, partition: int, reason: str) -> None:
+        await self._leave(partition)
+        engine = self.engines.pop(partition, None)
+        if engine is not None:
+            self._alarm("dropped", f"partition {partition}: {reason}")
+            await engine.abandon(reason)
+
+    async def _watch(self) -> None:
+        """A partition that cannot go on here is let go: somebody else may, or this node after a fresh look."""
+        while True:
+            await asyncio.sleep(WATCH_S)
+            for partition, engine in list(self.engines.items()):
+                failed = engine.partition.failed if engine.partition is not None else None
+                if failed is not None:
+                    await self.ownership.lost(partition, str(failed))
+
+    def _alarm(self, kind: str, text: str) -> None:
+        alarm = Alarm(self._clock.wall_ms(), kind, text)
+        self.desk.alarms.append(alarm)
+        self.desk.alarm_counts[kind] = self.desk.alarm_counts.get(kind, 0) + 1
+        self.on_alarm(alarm)
+
+    # ---- where things live
+
+    def route(self, tenant: str) -> Route:
+        return self.routes.get(tenant) or Route(tenant, home_of(tenant, self.partitions))
+
+    async def _read_routes(self) -> None:
+        self.routes = {route.tenant: route for route in await self.store.read_routes()}
+
+    def check_route(self, route: Route) -> None:
+        """Runs that live stay where they are: a home never moves, and `spread` only grows."""
+        known = self.route(route.tenant)
+        if route.home != known.home or not known.spread <= route.spread <= self.partitions:
+            message = f"{route.tenant} is spread over {known.spread} of {self.partitions}; it can only grow"
+            raise Refused("bad_spread", message, path="spread")
+
+    async def put_route(self, route: Route) -> None:
+        self.check_route(route)
+        before = self.routes.get(route.tenant)
+        if not await self.store.put_route(route, over=before):
+            await self._read_routes()
+            raise Conflict("somebody else changed this tenant's route; look again")
+        self.routes[route.tenant] = route
+
+    def home(self, tenant: str) -> int:
+        return self.route(tenant).home
+
+    def partition_of_run(self, tenant: str, run_id: str) -> int:
+        return partition_of_run(self.route(tenant), run_id, self.partitions)
+
+    def partitions_of(self, tenant: str) -> tuple[int, ...]:
+        return partitions_of(self.route(tenant), self.partitions)
+
+    def partition_of_number(self, number: int) -> int:
+        """Of a run, a task or a schedule."""
+        return min(number >> NUMBER_BITS, self.partitions - 1)
+
+    async def address_of(self, partition: int) -> str:
+        """The node that owns a partition which this one does not."""
+        holding = self.ownership.holdings.get(partition)
+        if holding is None or holding.session == self.member.session:
+            await self.look_again()
+            holding = self.ownership.holdings.get(partition)
+        if holding is None or holding.session == self.member.session:
+            raise Unavailable(f"partition {partition} has no owner now; ask again in a moment", retry_after_ms=200)
+        return holding.address
+
+    async def look_again(self) -> None:
+        """Whoever was thought to own something did not answer."""
+        loop = asyncio.get_running_loop()
+        if loop.time() - self._looked_s >= LOOK_AGAIN_S:
+            self._looked_s = loop.time()
+            await self.ownership.look_again()
+
+    # ---- workers
+
+    async def exchange(self, call: Call, peer: str = "") -> Reply:
+        only = self.engines.get(0) if self.partitions == 1 else None
+        if only is not None:
+            return await only.exchange(call, peer)
+        return await self.board.exchange(call, peer)
+
+    async def exchange_at(self, partition: int, call: Call) -> Reply:
+        """Of a node that stands for a worker."""
+        engine = self.engines.get(partition)
+        if engine is None:
+            raise Unavailable(f"partition {partition} is not here; look again who owns it", retry_after_ms=50)
+        return await engine.exchange(call, "")
+
+    async def _way(self, partition: int, call: Call) -> Reply:
+        try:
+            if partition in self.engines:
+                return await self.exchange_at(partition, call)
+            return await self._peers.exchange(await self.address_of(partition), partition, call)
+        except Unavailable:
+            await self.look_again()
+            raise
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise
+            raise Unavailable(f"partition {partition} moved; ask again", retry_after_ms=50) from None
+
+    def connection_closed(self, peer: str) -> None:
+        for engine in self.engines.values():
+            engine.connection_closed(peer)
+        if self._board is not None:
+            self._board.connection_closed(peer)
+
+    def release_workers(self) -> None:
+        for engine in self.engines.values():
+            engine.release_workers()
+        if self._board is not None:
+            self._board.release()
+
+    # ---- the inbox: for submissions whose owner cannot be reached
+
+    async def to_inbox(self, submissions: list[wire.Submission], *, by: str, tenant: str) -> list[wire.Submitted]:
+        """Durable, and so accepted; the owner takes them up when there is one."""
+        rows = []
+        for one in submissions:
+            known = one if one.id else msgspec.structs.replace(one, id=self.desk.new_id())
+            place = self.home(tenant) if known.key else self.partition_of_run(tenant, known.id)
+            rows.append(InboxRow(known.id, place, tenant, msgspec.json.encode(known), by))
+        await self.store.add_inbox(rows)
+        return [wire.Submitted(id=row.id) for row in rows]
+
+    async def _read_inboxes(self) -> None:
+        while True:
+            await asyncio.sleep(INBOX_S)
+            with contextlib.suppress(TickworkError):
+                await self._read_routes()
+            for partition, engine in list(self.engines.items()):
+                with contextlib.suppress(TickworkError):
+                    await self._read_inbox(partition, engine)
+
+    async def _read_inbox(self, partition: int, engine: Engine) -> None:
+        """A row is taken away when it is decided; decided twice, its id makes it the same run."""
+        while rows := await self.store.read_inbox(partition, limit=INBOX_MAX):
+            for tenant, by in dict.fromkeys((row.tenant, row.by) for row in rows):
+                some = [row for row in rows if (row.tenant, row.by) == (tenant, by)]
+                asked = [msgspec.json.decode(row.data, type=wire.Submission) for row in some]
+                found = await engine.submit(asked, by=by or "inbox", tenant=tenant)
+                for row, outcome in zip(some, found, strict=True):
+                    if isinstance(outcome, wire.Rejected):
+                        self._alarm("inbox_refused", f"{tenant}/{row.id}: {outcome.detail}")
+            await self.store.drop_inbox(partition, [row.id for row in rows])
+
+
+def member_of(*, session: str, node: str, address: str, started_ms: int, engine: bool = True) -> Member:
+    return Member(session, node, address, VERSION, PROTOCOL, started_ms, engine=engine)

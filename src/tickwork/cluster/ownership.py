@@ -1,0 +1,197 @@
+"""Which partitions this node owns: lease by lease, towards the placement that every node computes by itself.
+
+Beats and leases are renewed all the time; where that fails for nearly as long as a lease lasts, by this node's own
+monotonic clock, it drops what it owned before anybody else may take it. On a clean stop and when a better place
+appears, a partition is finished, released and the next owner woken, so that there is hardly a gap. Two owners
+at once cost nothing but time: the store's epoch decides.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from typing import Any
+
+import msgspec
+
+from tickwork.cluster.placement import Node, place
+from tickwork.core.errors import TickworkError, Unavailable
+from tickwork.ports.clock import Clock
+from tickwork.ports.leases import Holding, Leases, Member
+
+TTL_MS = 10_000
+RETRY_MS = 1_000
+MARGIN = 0.2  # of a lease: so long before its end nothing is done under it any more
+FAREWELL_S = 30.0
+
+
+class Duties(msgspec.Struct):
+    """What follows from owning. `own` returns when the partition ticks, `finish` when everything is durable."""
+
+    own: Callable[[int], Awaitable[None]]
+    finish: Callable[[int], Awaitable[None]]
+    drop: Callable[[int, str], Awaitable[None]]
+    wake: Callable[[str], Awaitable[None]]  # the node at this address has something to take
+    alarm: Callable[[str, str], None]
+
+
+class Ownership:
+    def __init__(
+        self,
+        *,
+        leases: Leases,
+        member: Member,
+        partitions: int,
+        clock: Clock,
+        duties: Duties,
+        ttl_ms: int = TTL_MS,
+        retry_ms: int = RETRY_MS,
+    ) -> None:
+        self.member = member
+        self.members: list[Member] = [member]
+        self.holdings: dict[int, Holding] = {}
+        self.held: dict[int, None] = {}  # leases that are ours
+        self._leases = leases
+        self._partitions = partitions
+        self._clock = clock
+        self._duties = duties
+        self._ttl_ms, self._retry_ms = ttl_ms, min(retry_ms, ttl_ms // 3)
+        self._proved_ms = clock.mono_ms()
+        self._moving: dict[int, asyncio.Task[None]] = {}  # being taken up or finished
+        self._wake = asyncio.Event()
+        self._looked = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._leaving = False
+
+    # ---- life
+
+    async def start(self) -> None:
+        """Returns when it has looked once, and taken what is free and its own by placement."""
+        await self._look()
+        await asyncio.gather(*self._moving.values(), return_exceptions=True)
+        self._task = asyncio.get_running_loop().create_task(self._run())
+
+    async def stop(self) -> None:
+        """Hand everything over, then leave."""
+        self._leaving = True
+        self.member = msgspec.structs.replace(self.member, draining=True)
+        self._wake.set()
+        loop = asyncio.get_running_loop()
+        until = loop.time() + FAREWELL_S
+        while self._task is not None and self.held and loop.time() < until:
+            await asyncio.sleep(0.01)
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, *self._moving.values(), return_exceptions=True)
+        for partition in list(self.held):
+            await self._let_go(partition, "the node ends")
+        with contextlib.suppress(TickworkError):
+            await self._leases.leave(self.member.session)
+
+    def wake(self) -> None:
+        """Something may be free."""
+        self._wake.set()
+
+    async def look_again(self) -> None:
+        """Who owns what, as it is now: whoever was thought to own something did not answer."""
+        with contextlib.suppress(Unavailable):
+            self._heard(await self._leases.members(), await self._leases.holdings())
+
+    @property
+    def proved(self) -> bool:
+        """Whether what is held is ours beyond doubt, by our own clock."""
+        return self._clock.mono_ms() - self._proved_ms < self._ttl_ms * (1 - MARGIN)
+
+    async def _run(self) -> None:
+        while True:
+            self._wake.clear()
+            loop = asyncio.get_running_loop()
+            alarm = loop.call_later(self._retry_ms / 1000, self._wake.set)
+            await self._wake.wait()
+            alarm.cancel()
+            await self._look()
+
+    # ---- one look
+
+    async def _look(self) -> None:
+        asked_ms = self._clock.mono_ms()
+        try:
+            async with asyncio.timeout(self._ttl_ms * MARGIN / 1000):
+                await self._leases.beat(self.member, ttl_ms=self._ttl_ms)
+                kept = await self._leases.renew(tuple(self.held), self.member.session, ttl_ms=self._ttl_ms)
+                members, holdings = await self._leases.members(), await self._leases.holdings()
+        except (Unavailable, TimeoutError) as error:
+            self._duties.alarm("leases_unavailable", str(error) or "they did not answer in time")
+            if not self.proved:
+                for partition in list(self.held):
+                    await self._let_go(partition, "its lease could not be renewed in time")
+            return
+        self._proved_ms = asked_ms
+        for partition in [one for one in self.held if one not in kept]:
+            await self._let_go(partition, "its lease is another's")
+        self._heard(members, holdings)
+        await self._move()
+
+    def _heard(self, members: Sequence[Member], holdings: Sequence[Holding]) -> None:
+        self.members = list(members)
+        self.holdings = {holding.partition: holding for holding in holdings}
+
+    async def _move(self) -> None:
+        able = {_rank(member): member for member in self.members if member.engine and not member.draining}
+        wanted = place(self._partitions, list(able))
+        own = _rank(self.member)
+        for partition in [one for one in self.held if one not in self._moving]:
+            to = wanted.get(partition)
+            if to is not None and to != own:
+                self._begin(partition, self._hand_over(partition, able[to].address))
+            elif self._leaving:
+                self._begin(partition, self._hand_over(partition, ""))
+        if self._leaving or not self.member.engine:
+            return
+        for partition, node in wanted.items():
+            if node == own and partition not in self.held and partition not in self._moving:
+                holding = self.holdings.get(partition)
+                if holding is None or holding.session == self.member.session:
+                    await self._take(partition)
+
+    async def _take(self, partition: int) -> None:
+        try:
+            taken = await self._leases.take(partition, self.member, ttl_ms=self._ttl_ms)
+        except Unavailable:
+            return
+        if taken:
+            self.held[partition] = None
+            self._begin(partition, self._own(partition))
+
+    def _begin(self, partition: int, job: Coroutine[Any, Any, None]) -> None:
+        task = self._moving[partition] = asyncio.get_running_loop().create_task(job)
+        task.add_done_callback(lambda _: self._moving.pop(partition, None))
+
+    async def _own(self, partition: int) -> None:
+        try:
+            await self._duties.own(partition)
+        except TickworkError as error:
+            self._duties.alarm("cannot_own", f"partition {partition}: {error}")
+            await self._let_go(partition, str(error))
+
+    async def _hand_over(self, partition: int, address: str) -> None:
+        await self._duties.finish(partition)
+        self.held.pop(partition, None)
+        with contextlib.suppress(Unavailable):  # it runs out by itself
+            await self._leases.release(partition, self.member.session)
+        if address:
+            with contextlib.suppress(TickworkError):  # it looks again soon
+                await self._duties.wake(address)
+
+    async def lost(self, partition: int, reason: str) -> None:
+        """The store says that it is another's, or it cannot go on here."""
+        await self._let_go(partition, reason)
+
+    async def _let_go(self, partition: int, reason: str) -> None:
+        self.held.pop(partition, None)
+        await self._duties.drop(partition, reason)
+        with contextlib.suppress(Unavailable):
+            await self._leases.release(partition, self.member.session)
+
+
+def _rank(member: Member) -> Node:
+    return (member.node, member.session)

@@ -1,0 +1,44 @@
+"""Which node should own which partition, and which partition a tenant or a run lives in. Pure functions.
+
+Rendezvous hashing with room: each partition goes to the node that ranks highest for it among those that still have
+room, and room is an equal share. So every node comes to the same answer by itself, the load is even, and a node
+that comes or goes moves little more than its own share.
+"""
+
+from collections.abc import Sequence
+
+from tickwork.core.stablehash import stable_hash
+from tickwork.ports.store import Route
+
+Node = tuple[str, str]
+"""Its lasting name, by which it ranks, and its session: two that claim one name are still two."""
+
+
+def place(partitions: int, nodes: Sequence[Node]) -> dict[int, Node]:
+    """Nobody where there are no nodes."""
+    if not nodes:
+        return {}
+    most = -(-partitions // len(nodes))
+    room = dict.fromkeys(sorted(nodes), most)
+    found: dict[int, Node] = {}
+    for partition in range(partitions):
+        able = [node for node in room if room[node]]
+        best = max(able, key=lambda node: (stable_hash("place", node[0], partition), node))
+        found[partition] = best
+        room[best] -= 1
+    return found
+
+
+def home_of(tenant: str, partitions: int) -> int:
+    return stable_hash("home", tenant) % partitions
+
+
+def partitions_of(route: Route, partitions: int) -> tuple[int, ...]:
+    """Where its runs may live: its home first."""
+    return tuple((route.home + step) % partitions for step in range(min(max(route.spread, 1), partitions)))
+
+
+def partition_of_run(route: Route, run_id: str, partitions: int) -> int:
+    """For life. Runs with a key, and those of schedules, live at home instead."""
+    places = partitions_of(route, partitions)
+    return places[stable_hash("run", route.tenant, run_id) % len(places)]

@@ -1,0 +1,247 @@
+"""A node of a cluster as a process: store, leases, engines, API. And one server of several such processes."""
+
+import contextlib
+import os
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Callable, Mapping
+from typing import Protocol, runtime_checkable
+from urllib.parse import urlsplit
+
+from tickwork.api.app import make_app
+from tickwork.api.server import HttpServer, listen
+from tickwork.cluster.node import Attendant, Node, member_of
+from tickwork.cluster.peers import HttpPeers
+from tickwork.compose.children import PARENT
+from tickwork.compose.lanes import carrying
+from tickwork.compose.settings import PREFIX, BadSettings, Settings
+from tickwork.core.errors import Refused
+from tickwork.core.model import Clock as LogicalClock
+from tickwork.core.model import Settings as MachineSettings
+from tickwork.core.timetext import duration_ms
+from tickwork.ports.artifacts import Artifacts
+from tickwork.ports.leases import Leases
+from tickwork.ports.store import Store
+from tickwork.runtime.engine import Engine
+from tickwork.system import SystemClock, SystemIds
+from tickwork.zonedata import load_zones
+
+PARTITIONS_MAX = 512
+TTL_MS_MIN = 1_000
+AGAIN_S, AGAIN_S_MAX = 0.5, 10.0
+SHARED = f"{PREFIX}PARENT_PORT"
+ANYWHERE = ("0.0.0.0", "::", "")  # noqa: S104 - to find it, not to bind to it
+
+
+@runtime_checkable
+class Closing(Protocol):
+    async def close(self) -> None: ...
+
+
+def make_stores(settings: Settings) -> tuple[Store, Leases, Artifacts]:
+    scheme = urlsplit(settings.store).scheme
+    if scheme not in ("postgres", "postgresql"):
+        raise BadSettings("bad_setting", f"store: {scheme or 'that'} is no store; use postgresql://…", path="store")
+    from tickwork.stores.postgres.artifacts import PostgresArtifacts
+    from tickwork.stores.postgres.leases import PostgresLeases
+    from tickwork.stores.postgres.store import PostgresStore
+
+    store = PostgresStore(settings.store, replica_dsn=settings.replica)
+    leases: Leases
+    match urlsplit(settings.leases).scheme:
+        case "":
+            leases = PostgresLeases(settings.store)
+        case "redis" | "rediss":
+            from tickwork.stores.redis_leases import RedisLeases
+
+            leases = RedisLeases(settings.leases)
+        case "etcd" | "http" | "https":
+            from tickwork.stores.etcd_leases import EtcdLeases
+
+            leases = EtcdLeases(settings.leases)
+        case other:
+            raise BadSettings("bad_setting", f"leases: {other} is unknown; use redis:// or etcd://", path="leases")
+    return store, leases, PostgresArtifacts(settings.store)
+
+
+def make_node(settings: Settings, address: str, attend: Callable[[Engine], Attendant] | None = None) -> Node:
+    ttl_ms, retry_ms = _duration(settings.lease_ttl, "lease_ttl"), _duration(settings.lease_retry, "lease_retry")
+    if ttl_ms < TTL_MS_MIN:
+        raise BadSettings("bad_setting", "lease_ttl: at least 1s, or a busy moment loses it", path="lease_ttl")
+    if not 1 <= settings.partitions <= PARTITIONS_MAX:
+        raise BadSettings("bad_setting", f"partitions: 1 to {PARTITIONS_MAX}", path="partitions")
+    if settings.role not in ("all", "api"):
+        raise BadSettings("bad_setting", "role: all or api", path="role")
+    store, leases, artifacts = make_stores(settings)
+    clock, ids, zones = SystemClock(), SystemIds(), load_zones()
+    named = settings.node_name and f"{settings.node_name}-{urlsplit(address).port}" * (SHARED in os.environ)
+    node = named or settings.node_name or f"{socket.gethostname()}-{urlsplit(address).port}"
+
+    def make_engine(number: int) -> Engine:
+        return Engine(
+            store=store,
+            artifacts=artifacts,
+            clock=clock,
+            ids=ids,
+            owner=node,
+            settings=MachineSettings(clock=LogicalClock(clock.wall_ms(), settings.resolution_ms)),
+            own_process=True,
+            zones=zones,
+            catch_up=settings.catch_up,
+            number=number,
+            shared=True,
+        )
+
+    return Node(
+        store=store,
+        leases=leases,
+        peers=HttpPeers(token=settings.token),
+        clock=clock,
+        member=member_of(
+            session=f"{node}~{secrets.token_hex(6)}",
+            node=node,
+            address=address,
+            started_ms=clock.wall_ms(),
+            engine=settings.role == "all",
+        ),
+        make_engine=make_engine,
+        cluster=secrets.token_hex(12),
+        partitions=settings.partitions,
+        ttl_ms=ttl_ms,
+        retry_ms=retry_ms,
+        attend=attend,
+    )
+
+
+@contextlib.asynccontextmanager
+async def serving_node(settings: Settings) -> AsyncIterator[tuple[Node, HttpServer]]:
+    """A node that answers on its port, until the block ends. As one process of several it shares that port, and has
+    one of its own for the other nodes."""
+    async with carrying(settings) as keeper_of, _serving_node(settings, keeper_of) as serving:
+        yield serving
+
+
+@contextlib.asynccontextmanager
+async def _serving_node(
+    settings: Settings, attend: Callable[[Engine], Attendant] | None
+) -> AsyncIterator[tuple[Node, HttpServer]]:
+    shared = SHARED in os.environ
+    listener = listen(settings.host, settings.port, shared=shared)
+    inner = listen(settings.host, 0) if shared else None
+    try:
+        node = make_node(settings, _address(settings, inner or listener), attend)
+        app = make_app(node, token=settings.token or None)
+        server = HttpServer(app, node, host=settings.host, port=settings.port, listener=listener, inner=inner)
+        await node.start()
+    except BaseException:
+        for one in filter(None, (listener, inner)):
+            one.close()
+        raise
+    try:
+        await server.start()
+        yield node, server
+    finally:
+        await server.stop()
+        await node.stop()
+        if isinstance(node.desk.artifacts, Closing):
+            await node.desk.artifacts.close()
+
+
+def _address(settings: Settings, sock: socket.socket) -> str:
+    port = sock.getsockname()[1]
+    if settings.advertise:
+        parts = urlsplit(settings.advertise)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise BadSettings("bad_setting", "advertise: an address such as http://10.0.0.5:8440", path="advertise")
+        host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
+        own = SHARED in os.environ  # the port of several processes is not that of one of them
+        return f"{parts.scheme}://{host}:{port if own else parts.port or port}"
+    if settings.host in ANYWHERE:
+        message = "advertise: set the address at which other nodes reach this one, such as http://10.0.0.5:8440"
+        raise BadSettings("bad_setting", message, path="advertise")
+    host = f"[{settings.host}]" if ":" in settings.host else settings.host
+    return f"http://{host}:{port}"
+
+
+def _duration(text: str, path: str) -> int:
+    try:
+        return duration_ms(text, path=path)
+    except Refused as refused:
+        raise BadSettings("bad_setting", f"{path}: {refused.message}", path=path) from None
+
+
+# ---- one server of several processes
+
+
+class Processes:
+    """`count` nodes on one port. One that dies is started again; a signal goes to all."""
+
+    def __init__(self, command: list[str], count: int, *, env: Mapping[str, str], tell: Callable[[str], None]) -> None:
+        self._command, self._env, self._tell = command, dict(env), tell
+        self._children: list[subprocess.Popen[bytes] | None] = [None] * count
+        self._again_s = [AGAIN_S] * count
+        self._due_s = [0.0] * count
+        self._ending = False
+
+    def run(self) -> int:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._end)
+        while True:
+            if not self._ending:
+                self._start_due()
+            time.sleep(0.05)
+            self._look()
+            if self._ending and not any(self._children):
+                return 0
+
+    def _start_due(self) -> None:
+        for place, child in enumerate(self._children):
+            if child is None and time.monotonic() >= self._due_s[place]:
+                self._children[place] = subprocess.Popen(self._command, env=self._env, start_new_session=True)  # noqa: S603
+                self._due_s[place] = time.monotonic() + AGAIN_S_MAX
+
+    def _look(self) -> None:
+        for place, child in enumerate(self._children):
+            code = child.poll() if child is not None else None
+            if code is None:
+                continue
+            self._children[place] = None
+            if self._ending:
+                continue
+            if code == 78:  # a setting is wrong: trying again cannot help
+                self._tell("a process could not start with these settings")
+                self._end()
+                continue
+            lived = time.monotonic() - (self._due_s[place] - AGAIN_S_MAX) > AGAIN_S_MAX
+            self._again_s[place] = AGAIN_S if lived else min(2 * self._again_s[place], AGAIN_S_MAX)
+            self._due_s[place] = time.monotonic() + self._again_s[place]
+            self._tell(f"process {place + 1} ended with {code}; it is started again")
+
+    def _end(self, *_: object) -> None:
+        self._ending = True
+        for child in self._children:
+            if child is not None:
+                child.terminate()
+
+
+# What each process must hear from us, because it was a flag of ours.
+TOLD = (
+    *("data", "store", "replica", "node_name", "advertise", "role", "partitions", "leases", "lease_ttl"),
+    *("lease_retry", "host", "port", "token", "catch_up", "resolution_ms"),
+    *("lane", "lane_queues", "lane_credit", "lane_drain", "lane_untaken_s"),
+)
+
+
+def child_environment(settings: Settings, env: Mapping[str, str]) -> dict[str, str]:
+    """Settings go as variables, so that no password is an argument."""
+    told = {f"{PREFIX}{name.upper()}": str(getattr(settings, name)) for name in TOLD if getattr(settings, name) != ""}
+    left = {name: value for name, value in env.items() if not name.startswith(PREFIX) or name.lower().endswith("debug")}
+    return {**left, **told, f"{PREFIX}SERVER_PROCESSES": "1", SHARED: str(settings.port), PARENT: str(os.getpid())}
+
+
+def command_of() -> list[str]:
+    return [sys.executable, "-m", "tickwork", "server"]

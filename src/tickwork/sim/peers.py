@@ -1,0 +1,108 @@
+"""The other nodes through the simulated network, and leases in the simulated store."""
+
+import asyncio
+from collections.abc import Sequence
+from urllib.parse import urlsplit
+
+import msgspec
+
+from tickwork.cluster.carrier import Carried, Header
+from tickwork.core.errors import Refused, Unavailable
+from tickwork.ports.exchange import Call, Reply, encoder, reply_decoder
+from tickwork.ports.leases import Holding, Member
+from tickwork.sim.asgi import PORT, Answer, Request
+from tickwork.sim.network import Net
+from tickwork.sim.store import SimStore
+from tickwork.sim.world import Host
+from tickwork.stores.memory_leases import MemoryLeases
+
+MSGPACK = "application/msgpack"
+PATIENCE_S = 10.0
+_answers = msgspec.msgpack.Decoder(Answer)
+
+
+def address_of(host: str) -> str:
+    return f"http://{host}"
+
+
+class SimPeers:
+    def __init__(self, net: Net, host: Host) -> None:
+        self._net, self._host = net, host
+
+    async def exchange(self, address: str, partition: int, call: Call) -> Reply:
+        path = f"/v1/workers/{call.worker}/exchange?partition={partition}"
+        request = Request("POST", path, encoder.encode(call), MSGPACK)
+        answer = await self._ask(address, request, PATIENCE_S + call.wait_ms / 1000)
+        if answer.status == 200:
+            return reply_decoder.decode(answer.body)
+        said = answer.json()
+        if answer.status in (429, 503, 507):
+            raise Unavailable(said["detail"], retry_after_ms=100)
+        raise Refused(said["code"], said["detail"])
+
+    async def wake(self, address: str) -> None:
+        await self._ask(address, Request("POST", "/v1/cluster/wake"), PATIENCE_S)
+
+    async def close(self) -> None: ...
+
+    async def _ask(self, address: str, request: Request, patience_s: float) -> Answer:
+        try:
+            async with asyncio.timeout(patience_s):
+                host = urlsplit(address).hostname or ""
+                return _answers.decode(
+                    await self._net.request(self._host, host, msgspec.msgpack.encode(request), port=PORT)
+                )
+        except TimeoutError:
+            raise Unavailable(f"{address} does not answer", retry_after_ms=100) from None
+
+
+class SimCarrier:
+    """Requests that a node forwards."""
+
+    def __init__(self, net: Net, host: Host) -> None:
+        self._net, self._host = net, host
+
+    async def carry(self, method: str, address: str, target: str, headers: Sequence[Header], body: bytes) -> Carried:
+        asked = Request(method, target, body, headers=tuple(headers))
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                host = urlsplit(address).hostname or ""
+                data = await self._net.request(self._host, host, msgspec.msgpack.encode(asked), port=PORT)
+        except TimeoutError:
+            raise Unavailable(f"{address} does not answer", retry_after_ms=100) from None
+        answer = _answers.decode(data)
+        return Carried(answer.status, list(answer.headers), answer.body)
+
+    async def close(self) -> None: ...
+
+
+class SimLeases:
+    """Leases in the store that the nodes share: they take time and fail as it does."""
+
+    def __init__(self, store: SimStore, inner: MemoryLeases) -> None:
+        self._store, self._inner = store, inner
+
+    async def open(self) -> None: ...
+
+    async def close(self) -> None: ...
+
+    async def beat(self, member: Member, *, ttl_ms: int) -> None:
+        await self._store.deed("beat", lambda: self._inner.beat(member, ttl_ms=ttl_ms))
+
+    async def leave(self, session: str) -> None:
+        await self._store.deed("leave", lambda: self._inner.leave(session))
+
+    async def members(self) -> list[Member]:
+        return await self._store.look("members", self._inner.members)
+
+    async def take(self, partition: int, member: Member, *, ttl_ms: int) -> bool:
+        return await self._store.deed("take", lambda: self._inner.take(partition, member, ttl_ms=ttl_ms))
+
+    async def renew(self, partitions: Sequence[int], session: str, *, ttl_ms: int) -> frozenset[int]:
+        return await self._store.deed("renew", lambda: self._inner.renew(partitions, session, ttl_ms=ttl_ms))
+
+    async def release(self, partition: int, session: str) -> None:
+        await self._store.deed("release", lambda: self._inner.release(partition, session))
+
+    async def holdings(self) -> list[Holding]:
+        return await self._store.look("holdings", self._inner.holdings)

@@ -1,0 +1,35 @@
+"""Artifacts in the database that all nodes share, beside the payloads, which are bytes under their digest as well.
+
+Good for values and logs of ordinary size; a cluster with many large ones wants an object store.
+"""
+
+from tickwork.core.errors import Corrupt
+from tickwork.ports.artifacts import digest_of
+from tickwork.stores.postgres.lines import Line, Lines, address
+
+MOVE_S = 120.0
+
+
+class PostgresArtifacts:
+    """Ready when the store over the same database is open."""
+
+    def __init__(self, dsn: str, *, schema: str = "tickwork", pgbouncer: bool | None = None) -> None:
+        where = address(dsn, schema=schema, pgbouncer=pgbouncer)
+        self._lines = Lines(lambda: Line(where, changes=True, timeout_s=MOVE_S), count=2)
+
+    async def put(self, data: bytes) -> str:
+        digest = digest_of(data)
+        await self._lines.fetch("put_payload", digest, data)
+        return digest
+
+    async def get(self, digest: str) -> bytes | None:
+        found = await self._lines.fetch("read_payloads", [digest])
+        if not found:
+            return None
+        data: bytes = found[0][1]
+        if digest_of(data) != digest:
+            raise Corrupt(f"the artifact {digest} was damaged in the database")
+        return data
+
+    async def close(self) -> None:
+        await self._lines.close()

@@ -1,0 +1,109 @@
+"""From an address to a schema that may be used, or to words that say why not.
+
+One migration runner: whoever starts first brings the schema up to date, the others wait for it and find it done. A
+schema that is newer than this program, or of somebody else, is left alone.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from tickwork.core.errors import TickworkError
+from tickwork.ports.store import StoreUnusable
+from tickwork.stores.postgres.lines import CONNECT_S, Address, client
+from tickwork.stores.postgres.statements import FILES
+from tickwork.stores.postgres.troubles import explained, unreachable
+
+if TYPE_CHECKING:
+    import asyncpg
+
+VERSION_MIN = 140_000
+MIGRATE_S = 600.0  # building an index over what was kept takes as long as it takes
+_LOCK = 0x7469636B
+_SETTINGS = ["server_version_num", "server_encoding", "data_sync_retry", "fsync", "full_page_writes"]
+
+
+async def bring_up(address: Address) -> list[str]:
+    """The schema as this program knows it. The answer: what a person should know about this server."""
+    connection = await _connect(address)
+    try:
+        notes = await _check_server(connection)
+        if await _version(connection, address.schema) < len(FILES.migrations):
+            await _migrate(connection, address.schema)
+        return notes
+    except TickworkError:
+        raise
+    except Exception as error:
+        raise explained(error, "opening the store", changes=False) from error
+    finally:
+        connection.terminate()
+
+
+async def _connect(address: Address) -> "asyncpg.Connection[Any]":
+    library = client()
+    try:
+        connection: asyncpg.Connection[Any] = await library.connect(
+            address.dsn, timeout=CONNECT_S, statement_cache_size=0
+        )
+    except Exception as error:
+        raise unreachable(error, address.where) from error
+    return connection
+
+
+async def _check_server(connection: "asyncpg.Connection[Any]") -> list[str]:
+    found = await connection.fetch(
+        "select name, current_setting(name) as value from unnest($1::text[]) as name", _SETTINGS, timeout=CONNECT_S
+    )
+    told = {row["name"]: row["value"] for row in found}
+    if int(told["server_version_num"]) < VERSION_MIN:
+        raise StoreUnusable("this PostgreSQL is older than 14: use a newer one")
+    if told["server_encoding"] != "UTF8":
+        raise StoreUnusable(f"the database has the encoding {told['server_encoding']}: create one with UTF8")
+    if told["data_sync_retry"] == "on":
+        raise StoreUnusable(
+            "data_sync_retry is on: after an error of the disk this PostgreSQL would take lost data for stored. "
+            "Switch it off, and restart PostgreSQL"
+        )
+    if await connection.fetchval("select pg_is_in_recovery()", timeout=CONNECT_S):
+        raise StoreUnusable("this PostgreSQL is a standby: give the address of the primary")
+    return [
+        f"{name} is off: a crash of the machine can lose or damage what was acknowledged"
+        for name in ("fsync", "full_page_writes")
+        if told[name] == "off"
+    ]
+
+
+async def _version(connection: "asyncpg.Connection[Any]", schema: str) -> int:
+    """How many migrations made it; 0 where there is nothing yet."""
+    known = len(FILES.migrations)
+    if await connection.fetchval("select to_regclass($1)", f"{schema}.migrations", timeout=CONNECT_S) is None:
+        tables = "select count(*) from pg_tables where schemaname = $1"
+        if await connection.fetchval(tables, schema, timeout=CONNECT_S):
+            raise StoreUnusable(f"the schema {schema} holds tables of another program: name another schema")
+        return 0
+    version = await connection.fetchval(
+        f"select coalesce(max(number), 0) from {schema}.migrations",  # noqa: S608 - a checked name
+        timeout=CONNECT_S,
+    )
+    if version > known:
+        raise StoreUnusable(
+            f"the schema {schema} has version {version}, this program knows {known}: "
+            "run the newer program that wrote it"
+        )
+    return int(version)
+
+
+async def _migrate(connection: "asyncpg.Connection[Any]", schema: str) -> None:
+    await connection.execute("begin", timeout=CONNECT_S)
+    await connection.execute("set local lock_timeout = 0; set local statement_timeout = 0")
+    # One at a time: whoever waited finds the work done. It ends with the transaction, so PgBouncer may be between.
+    await connection.execute(f"select pg_advisory_xact_lock({_LOCK}, hashtext('{schema}'))", timeout=MIGRATE_S)
+    version = await _version(connection, schema)
+    await connection.execute(f"create schema if not exists {schema}; set local search_path = {schema}")
+    if version == 0:
+        await connection.execute(FILES.schema, timeout=MIGRATE_S)
+    for migration in FILES.migrations:
+        if migration.number > version:
+            if version:
+                await connection.execute(migration.sql, timeout=MIGRATE_S)
+            add = "insert into migrations (number, name) values ($1, $2)"
+            await connection.execute(add, migration.number, migration.name, timeout=CONNECT_S)
+    await connection.execute("commit", timeout=CONNECT_S)

@@ -1,0 +1,288 @@
+-- name: found
+-- What was founded first stays.
+insert into founded (cluster, partitions) values ($1, $2) on conflict (one) do nothing;
+
+-- name: read_founded
+-- One row, once there is one.
+select cluster, partitions from founded;
+
+-- name: read_routes
+-- Where tenants live.
+select tenant, home, spread from routes order by tenant;
+
+-- name: add_route
+-- A tenant that had none.
+insert into routes (tenant, home, spread) values ($1, $2, $3) on conflict (tenant) do nothing returning tenant;
+
+-- name: replace_route
+-- Only in place of what the caller has read.
+update routes set home = $2, spread = $3 where tenant = $1 and home = $4 and spread = $5 returning tenant;
+
+-- name: add_inbox
+-- Repeating one changes nothing. In the order of their keys, so that two writers never wait for each other in a ring.
+insert into inbox (partition_id, id, tenant, data, by)
+select * from unnest($1::integer[], $2::text[], $3::text[], $4::bytea[], $5::text[]) as given (partition_id, id, tenant, data, by)
+ order by given.partition_id, given.id
+on conflict do nothing;
+
+-- name: read_inbox
+-- Whatever is there.
+select id, partition_id, tenant, data, by from inbox where partition_id = $1 limit $2;
+
+-- name: drop_inbox
+-- They are decided.
+delete from inbox where partition_id = $1 and id = any($2::text[]);
+
+-- name: claim
+-- Every earlier epoch is fenced from here on. It waits for a commit that is under way.
+insert into partitions (id, epoch, owner, seq, tick, hash) values ($1, 1, $2, 0, 0, $3)
+on conflict (id) do update set epoch = partitions.epoch + 1, owner = excluded.owner
+returning epoch;
+
+-- name: claim_watermark
+-- And it waits for rows that are being written.
+insert into watermarks (partition_id, epoch, watermark, hash, writes) values ($1, $2, 0, $3, 0)
+on conflict (partition_id) do update set epoch = excluded.epoch;
+
+-- name: add_machine
+-- The settings that a partition was created with.
+insert into machines (partition_id, settings, header) values ($1, $2, '') on conflict do nothing;
+
+-- name: read_head
+-- Where a partition stands: the last row of its journal, or where that was cut off.
+select p.epoch, coalesce(j.seq, p.seq) as seq, coalesce(j.tick, p.tick) as tick, coalesce(j.hash, p.hash) as hash,
+       w.watermark, w.hash as watermark_hash, w.writes
+  from partitions p
+  join watermarks w on w.partition_id = p.id
+  left join lateral (select seq, tick, hash from journal
+                      where partition_id = p.id and seq > p.seq order by seq desc limit 1) j on true
+ where p.id = $1;
+
+-- name: settle
+-- After an outcome that nobody knows: wait for whatever of it is still under way. What comes later is fenced by its seq.
+select p.id from partitions p join watermarks w on w.partition_id = p.id where p.id = $1 for no key update;
+
+-- name: read_machine
+-- What is kept once per partition.
+select settings, header from machines where partition_id = $1;
+
+-- name: commit
+-- The whole of a commit. Its first deed is the fence: it locks the row that `claim` changes, where epoch and previous
+-- seq match. No row back: fenced, or somebody else was first.
+with head as (
+    select id from partitions p
+     where id = $1 and epoch = $2
+       and (seq = $3 - 1 or exists (select from journal j where j.partition_id = $1 and j.seq = $3 - 1))
+       for no key update
+)
+insert into journal (partition_id, seq, epoch, tick, hash, data)
+select id, $3, $2, $4, $5, $6 from head
+returning seq;
+
+-- name: commit_with_payloads
+-- The same, with values that are too large for the journal. A digest names its bytes, so the first writer wins.
+with head as (
+    select id from partitions p
+     where id = $1 and epoch = $2
+       and (seq = $3 - 1 or exists (select from journal j where j.partition_id = $1 and j.seq = $3 - 1))
+       for no key update
+), kept as (
+    insert into payloads (digest, data)
+    select given.digest, given.data from head, unnest($7::text[], $8::bytea[]) as given (digest, data)
+     order by given.digest
+    on conflict do nothing
+)
+insert into journal (partition_id, seq, epoch, tick, hash, data)
+select id, $3, $2, $4, $5, $6 from head
+returning seq;
+
+-- name: read_writes
+-- How many writes of rows there were.
+select writes from watermarks where partition_id = $1 and epoch = $2;
+
+-- name: write_rows
+-- Rows behind, fenced by epoch and watermark.
+select write_rows($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22,
+                  $23, $24, $25, $26, $27, $28, $29, $30, $31, $32, $33, $34, $35);
+
+-- name: write_all_rows
+-- The same, with what most writes have none of.
+select case when write_rows($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20,
+                            $21, $22, $23, $24, $25, $26, $27, $28, $29, $30, $31, $32, $33, $34, $35)
+            then write_rest($1, $36, $37, $38, $39, $40, $41, $42, $43, $44, $45, $46, $47, $48, $49, $50, $51, $52,
+                            $53, $54, $55, $56, $57, $58)
+            else false end;
+
+-- name: read_journal
+-- Committed rows behind a seq, in order.
+select seq, tick, hash, data from journal where partition_id = $1 and seq > $2 order by seq limit $3;
+
+-- name: read_documents
+-- Every definition that a partition has, once.
+select distinct on (hash) hash, document from definitions where partition_id = $1 order by hash, tenant;
+
+-- name: read_live_runs
+-- Unfinished runs at the watermark.
+select data from live_runs where number between $1 and $2 order by number;
+
+-- name: read_live_tasks
+-- Unfinished tasks at the watermark.
+select data from live_tasks where number between $1 and $2 order by number;
+
+-- name: read_schedules
+-- All schedules at the watermark.
+select data from schedules where number between $1 and $2 order by number;
+
+-- name: put_payload
+-- A digest names its bytes, so the first writer wins.
+insert into payloads (digest, data) values ($1, $2) on conflict do nothing;
+
+-- name: read_payloads
+-- The bytes of digests.
+select digest, data from payloads where digest = any($1::text[]);
+
+-- name: find_runs_by_id
+-- Ids are unique in a tenant.
+select number, id, tenant, workflow, definition, state, source, by, submitted_ms, started_ms, ended_ms, key, error,
+       schedule, record, output, attempts
+  from runs where tenant = $1 and id = any($2::text[]);
+
+-- name: find_runs_by_key
+-- The latest under each submit key.
+select r.number, r.id, r.tenant, r.workflow, r.definition, r.state, r.source, r.by, r.submitted_ms, r.started_ms,
+       r.ended_ms, r.key, r.error, r.schedule, r.record, r.output, r.attempts
+  from unnest($2::text[]) as wanted (key)
+ cross join lateral (select * from runs where tenant = $1 and key = wanted.key and key <> ''
+                      order by number desc limit 1) r;
+
+-- name: list_runs_by_state
+-- Newest first. Each state gives no more than is wanted; without any named, one step through the index finds the next.
+with recursive found (state) as (
+    (select state from runs where tenant = $1 order by state limit 1)
+    union all
+    select (select state from runs where tenant = $1 and state > found.state order by state limit 1)
+      from found where found.state is not null
+), wanted (state) as (
+    select state from found where state is not null and cardinality($2::integer[]) = 0
+    union
+    select unnest($2::integer[])
+)
+select r.number, r.id, r.tenant, r.workflow, r.definition, r.state, r.source, r.by, r.submitted_ms, r.started_ms,
+       r.ended_ms, r.key, r.error, r.schedule, r.record, r.output, r.attempts
+  from wanted
+ cross join lateral (select * from runs
+                      where tenant = $1 and state = wanted.state and number < $3
+                        and ($5::text = '' or workflow = $5) and ($6::text = '' or schedule = $6)
+                      order by number desc limit $4) r
+ order by r.number desc limit $4;
+
+-- name: list_runs_by_workflow
+-- Of one workflow, in any state.
+select number, id, tenant, workflow, definition, state, source, by, submitted_ms, started_ms, ended_ms, key, error,
+       schedule, record, output, attempts
+  from runs where tenant = $1 and workflow = $2 and number < $3 order by number desc limit $4;
+
+-- name: list_runs_by_schedule
+-- Of one schedule, in any state; also of one workflow where that is named.
+select number, id, tenant, workflow, definition, state, source, by, submitted_ms, started_ms, ended_ms, key, error,
+       schedule, record, output, attempts
+  from runs
+ where tenant = $1 and schedule = $2 and schedule <> '' and number < $3 and ($5::text = '' or workflow = $5)
+ order by number desc limit $4;
+
+-- name: read_attempts
+-- Oldest first; those that the run's own row holds come last.
+select data from (select data, 0 as part, place from attempts where run = $1
+                  union all
+                  select attempts, 1, 0 from runs where number = $1 and length(attempts) > 0) as found
+ order by part, place;
+
+-- name: read_children
+-- Results of a map's children, by child.
+select child, value from children where run = $1 and step = $2 order by child;
+
+-- name: read_cache
+-- The values under keys.
+select key, value, kept_ms from cache where key = any($1::text[]);
+
+-- name: read_definition
+-- A tenant's definition by its hash.
+select hash, tenant, name, document, put_ms from definitions where tenant = $1 and hash = $2
+ order by partition_id limit 1;
+
+-- name: read_fates
+-- Ranges of a schedule that reach into a window, oldest first.
+select data from fates where tenant = $1 and schedule = $2 and from_ms < $3 and to_ms >= $4
+ order by from_ms, number, backfill limit $5;
+
+-- name: list_backfills
+-- Those of a tenant that ended, newest first.
+select number, tenant, schedule, data from backfills where tenant = $1 order by number desc limit $2;
+
+-- name: add_log_chunks
+-- Repeating a chunk changes nothing.
+insert into log_chunks (task, attempt, chunk, first, lines, size, digest, written_ms)
+select * from unnest($1::bigint[], $2::integer[], $3::integer[], $4::bigint[], $5::bigint[], $6::bigint[], $7::text[],
+                     $8::bigint[])
+on conflict do nothing;
+
+-- name: read_log_chunks
+-- Where the pieces of an attempt's log lie, in order.
+select task, attempt, chunk, first, lines, size, digest, written_ms
+  from log_chunks where task = $1 and attempt = $2 and chunk > $3 order by chunk;
+
+-- name: read_horizon
+-- How long the oldest snapshot is held, in ms: nothing that died since can be cleared away.
+select coalesce(max(extract(epoch from clock_timestamp() - since) * 1000), 0)::bigint from (
+    select xact_start as since from pg_stat_activity
+     where (backend_xmin is not null or backend_xid is not null) and pid <> pg_backend_pid()
+    union all
+    select prepared from pg_prepared_xacts
+) as held;
+
+-- name: beat
+-- This node lives.
+insert into members (session, node, address, data, until)
+values ($1, $2, $3, $4, clock_timestamp() + $5 * interval '1 millisecond')
+on conflict (session) do update set
+    node = excluded.node, address = excluded.address, data = excluded.data, until = excluded.until;
+
+-- name: leave
+-- Everything of it is free.
+with gone as (delete from members where session = $1)
+delete from leases where session = $1;
+
+-- name: read_members
+-- Those that live.
+select data from members where until > clock_timestamp() order by session;
+
+-- name: forget_members
+-- Those that have been gone for long.
+delete from members where until < clock_timestamp() - interval '1 hour';
+
+-- name: take_lease
+-- Where it was free, run out, or its own.
+insert into leases (partition_id, session, node, address, until)
+values ($1, $2, $3, $4, clock_timestamp() + $5 * interval '1 millisecond')
+on conflict (partition_id) do update set
+    session = excluded.session, node = excluded.node, address = excluded.address, until = excluded.until
+ where leases.session = excluded.session or leases.until <= clock_timestamp()
+returning partition_id;
+
+-- name: renew_leases
+-- Those that are still its own, run out or not. In order, so that nobody waits for another in a ring.
+with mine as (
+    select partition_id from leases where partition_id = any($1::integer[]) and session = $2
+     order by partition_id for update
+)
+update leases set until = clock_timestamp() + $3 * interval '1 millisecond'
+  from mine where leases.partition_id = mine.partition_id and leases.session = $2
+returning leases.partition_id;
+
+-- name: release_lease
+-- Free at once.
+delete from leases where partition_id = $1 and session = $2;
+
+-- name: read_leases
+-- Those that have not run out.
+select partition_id, session, node, address from leases where until > clock_timestamp() order by partition_id;

@@ -1,0 +1,293 @@
+"""The store port over PostgreSQL.
+
+Nothing here decides anything: connections are in `lines`, what an error means in `troubles`, and the words are in
+`queries.sql` and in the functions of `schema.sql`. Each partition commits over a connection of its own, rows go over
+another, so that neither waits for the other. Whatever a decision rests on is read from the primary; only lists for
+people may come from a replica.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from msgspec.structs import astuple
+
+from tickwork.core.errors import Corrupt, Unavailable
+from tickwork.core.schedule import Range
+from tickwork.journal.record import GENESIS, Sealed
+from tickwork.ports.store import (
+    BackfillRow,
+    CacheRow,
+    DefinitionRow,
+    Fenced,
+    Founded,
+    Head,
+    InboxRow,
+    Loaded,
+    LogChunk,
+    OutcomeUnknown,
+    Payload,
+    Route,
+    Rows,
+    RunFilter,
+    RunRow,
+    StoreUnusable,
+)
+from tickwork.stores.postgres import reading, writing
+from tickwork.stores.postgres.lines import GENERIC, Address, Line, Lines, Talk, address, client
+from tickwork.stores.postgres.opening import bring_up
+from tickwork.stores.postgres.troubles import RETRY_MS, UNIQUE, sqlstate
+
+REPLICA_READS = frozenset(["list_runs", "read_fates", "list_backfills", "read_log_chunks"])
+COMMIT_S = 10.0
+ROWS_S = 30.0
+READ_S = 30.0
+
+
+class PostgresStore:
+    """`pgbouncer`: a PgBouncer in transaction mode is between (`?pgbouncer=1` in the address says the same).
+    `replica_dsn`: where lists for people are read, some moments old. `notes`, once it is open, tells what a person
+    should know about the server."""
+
+    def __init__(
+        self,
+        dsn: str,
+        *,
+        schema: str = "tickwork",
+        replica_dsn: str = "",
+        pgbouncer: bool | None = None,
+        readers: int = 3,
+        rows_lines: int = 1,
+        commit_s: float = COMMIT_S,
+    ) -> None:
+        self.address = address(dsn, schema=schema, pgbouncer=pgbouncer)
+        self._replica = address(replica_dsn, schema=schema, pgbouncer=pgbouncer) if replica_dsn else None
+        self._counts = (readers, rows_lines)
+        self._commit_s = commit_s
+        self._opened: _Connections | None = None
+        self._seen: dict[int, tuple[int, int]] = {}  # epoch and seq that were acknowledged, by partition
+        self._doubts: set[int] = set()  # partitions with an outcome that is not known
+        self._writes: dict[int, tuple[int, int, Rows | None]] = {}  # epoch, count, and what is in doubt
+        self.notes: list[str] = []
+
+    async def open(self) -> None:
+        assert self._opened is None, "a store is opened once"
+        client()
+        self.notes = await bring_up(self.address)
+        readers, rows_lines = self._counts
+        self._opened = _Connections(self.address, self._replica, readers, rows_lines, self._commit_s)
+
+    async def close(self) -> None:
+        opened, self._opened = self._opened, None
+        if opened is not None:
+            await opened.close()
+
+    @property
+    def _at(self) -> "_Connections":
+        if self._opened is None:
+            raise Unavailable("the store is closed", retry_after_ms=RETRY_MS)
+        return self._opened
+
+    # ---- what all nodes share
+
+    async def found(self, *, cluster: str, partitions: int) -> Founded:
+        await self._at.writers.fetch("found", cluster, partitions)
+        return Founded(*(await self._at.readers.fetch("read_founded"))[0])
+
+    async def read_routes(self) -> list[Route]:
+        return [Route(*row) for row in await self._at.readers.fetch("read_routes")]
+
+    async def put_route(self, route: Route, *, over: Route | None) -> bool:
+        if over is None:
+            return bool(await self._at.writers.fetch("add_route", *astuple(route)))
+        return over.tenant == route.tenant and bool(
+            await self._at.writers.fetch("replace_route", *astuple(route), over.home, over.spread)
+        )
+
+    async def add_inbox(self, rows: Sequence[InboxRow]) -> None:
+        if rows:
+            columns = zip(*[(row.partition, row.id, row.tenant, row.data, row.by) for row in rows], strict=True)
+            await self._at.writers.fetch("add_inbox", *columns)
+
+    async def read_inbox(self, partition: int, *, limit: int) -> list[InboxRow]:
+        return [InboxRow(*row) for row in await self._at.readers.fetch("read_inbox", partition, max(limit, 0))]
+
+    async def drop_inbox(self, partition: int, ids: Sequence[str]) -> None:
+        if ids:
+            await self._at.writers.fetch("drop_inbox", partition, list(ids))
+
+    # ---- the truth
+
+    async def claim(self, partition: int, *, owner: str, settings: bytes) -> Head:
+        async def work(talk: Talk) -> list[Any]:
+            ((epoch,),) = await talk.fetch("claim", partition, owner, GENESIS)
+            await talk.fetch("claim_watermark", partition, epoch, GENESIS)
+            await talk.fetch("add_machine", partition, settings)
+            return await talk.fetch("read_head", partition)  # after the locks: what was under way has ended
+
+        found = await self._at.commits(partition).together(work, "claim")
+        head = reading.head_of(found)
+        self._must_not_go_back(partition, head)
+        self._seen[partition] = (head.epoch, head.seq)
+        self._writes[partition] = (head.epoch, found[0]["writes"], None)
+        self._doubts.discard(partition)
+        return head
+
+    async def read_head(self, partition: int) -> Head:
+        if partition in self._doubts:
+            await self._at.commits(partition).fetch("settle", partition)
+            self._doubts.discard(partition)
+        head = reading.head_of(await self._at.readers.fetch("read_head", partition))
+        self._must_not_go_back(partition, head)
+        return head
+
+    def _must_not_go_back(self, partition: int, head: Head) -> None:
+        """What was acknowledged is there, or this is not the database that acknowledged it."""
+        seen = self._seen.get(partition, (0, 0))
+        if (head.epoch, head.seq) < seen or head.seq < seen[1]:
+            raise StoreUnusable(
+                f"partition {partition} stands at epoch {head.epoch}, seq {head.seq}, but epoch {seen[0]}, "
+                f"seq {seen[1]} was acknowledged: this PostgreSQL has lost commits, as after a fail-over to "
+                "a replica that lagged. "
+                "Bring back the server that has them, or restart all nodes to go on without them"
+            )
+
+    async def commit(self, partition: int, row: Sealed, payloads: Sequence[Payload], *, epoch: int) -> None:
+        line = self._at.commits(partition)
+        place = (partition, epoch, row.seq, row.tick, row.hash, row.data)
+        try:
+            if payloads:
+                digests, data = zip(*[(one.digest, one.data) for one in payloads], strict=True)
+                done = await line.fetch("commit_with_payloads", *place, digests, data)
+            else:
+                done = await line.fetch("commit", *place)
+        except OutcomeUnknown:
+            self._doubts.add(partition)
+            raise
+        except Corrupt as error:
+            if error.__cause__ is None or sqlstate(error.__cause__) != UNIQUE:
+                raise
+            done = []  # this seq is written already: by us, where an answer was lost, or by another
+        if not done:
+            raise Fenced(f"partition {partition}: epoch {epoch} may not write seq {row.seq}: another owner came first")
+        self._seen[partition] = (epoch, row.seq)
+
+    async def write_rows(self, partition: int, rows: Rows, *, epoch: int, through: int, head: bytes) -> None:
+        """Not synced by themselves: the server's log is one, so the next commit takes them to disk with it. Until
+        then a crash takes back rows and watermark together, and the journal has everything behind it."""
+        count = await self._count(partition, epoch, rows)
+        args = [partition, epoch, count, through, head, *writing.hot(rows)]
+        self._writes[partition] = (epoch, count, rows)
+        try:
+            if writing.has_rest(rows):
+                found = await self._at.rows.fetch("write_all_rows", *args, *writing.rest(rows))
+            else:
+                found = await self._at.rows.fetch("write_rows", *args)
+        except OutcomeUnknown:
+            self._doubts.add(partition)
+            raise
+        except BaseException:
+            self._writes.pop(partition, None)
+            raise
+        if not found[0][0]:
+            self._writes.pop(partition, None)
+            raise Fenced(f"partition {partition}: epoch {epoch} may not write rows through seq {through}")
+        self._writes[partition] = (epoch, count + 1, None)
+
+    async def _count(self, partition: int, epoch: int, rows: Rows) -> int:
+        """How many writes of rows there were. One whose answer was lost is tried under the same count, so that it
+        happens once."""
+        kept = self._writes.get(partition)
+        if kept is not None and kept[0] == epoch and (kept[2] is None or kept[2] is rows):
+            return kept[1]
+        found = await self._at.rows.fetch("read_writes", partition, epoch)
+        return int(found[0][0]) if found else 0
+
+    async def load(self, partition: int) -> Loaded:
+        return await self._at.readers.together(
+            lambda talk: reading.load(talk, partition), "load", mode="isolation level repeatable read read only"
+        )
+
+    async def journal(self, partition: int, *, after: int, limit: int) -> list[Sealed]:
+        found = await self._at.readers.fetch("read_journal", partition, after, limit)
+        return reading.journal_of(partition, after, found)
+
+    async def read_payloads(self, digests: Sequence[str]) -> dict[str, bytes]:
+        return dict(await self._at.readers.fetch("read_payloads", list(digests)))
+
+    # ---- what people ask for
+
+    async def find_runs(self, tenant: str, *, ids: Sequence[str] = (), keys: Sequence[str] = ()) -> list[RunRow]:
+        found: list[Any] = []
+        if ids:
+            found += await self._at.readers.fetch("find_runs_by_id", tenant, list(ids))
+        if keys:
+            found += await self._at.readers.fetch("find_runs_by_key", tenant, list(keys))
+        return reading.runs_of(found)
+
+    async def list_runs(self, wanted: RunFilter) -> list[RunRow]:
+        name, args = reading.listing(wanted)
+        return reading.runs_of(await self._at.lists.fetch(name, *args))
+
+    async def read_attempts(self, run: int) -> list[bytes]:
+        return [data for (data,) in await self._at.readers.fetch("read_attempts", run)]
+
+    async def read_children(self, run: int, step: int) -> list[tuple[int, bytes]]:
+        return [(child, value) for child, value in await self._at.readers.fetch("read_children", run, step)]
+
+    async def read_cache(self, keys: Sequence[str]) -> dict[str, CacheRow]:
+        found = {row["key"]: CacheRow(*row) for row in await self._at.readers.fetch("read_cache", list(keys))}
+        return {key: found[key] for key in keys if key in found}
+
+    async def read_definition(self, tenant: str, digest: str) -> DefinitionRow | None:
+        found = await self._at.readers.fetch("read_definition", tenant, digest)
+        return DefinitionRow(*found[0]) if found else None
+
+    async def read_fates(self, tenant: str, schedule: str, *, from_ms: int, to_ms: int, limit: int) -> list[Range]:
+        found = await self._at.lists.fetch("read_fates", tenant, schedule, to_ms, from_ms, max(limit, 0))
+        return [reading.decode_range(data) for (data,) in found]
+
+    async def list_backfills(self, tenant: str, *, limit: int) -> list[BackfillRow]:
+        return [BackfillRow(*row) for row in await self._at.lists.fetch("list_backfills", tenant, max(limit, 0))]
+
+    async def add_log_chunks(self, chunks: Sequence[LogChunk]) -> None:
+        if chunks:
+            await self._at.writers.fetch("add_log_chunks", *zip(*map(astuple, chunks), strict=True))
+
+    async def read_log_chunks(self, task: int, attempt: int, *, after: int = -1) -> list[LogChunk]:
+        return [LogChunk(*row) for row in await self._at.lists.fetch("read_log_chunks", task, attempt, after)]
+
+    # ---- for operators
+
+    async def horizon_age_ms(self) -> int:
+        """How long somebody has held the oldest snapshot: what dies meanwhile cannot be cleared away."""
+        return int((await self._at.readers.fetch("read_horizon"))[0][0])
+
+
+class _Connections:
+    """Which statement goes where."""
+
+    def __init__(
+        self, primary: Address, replica: Address | None, readers: int, rows_lines: int, commit_s: float
+    ) -> None:
+        self._primary = primary
+        self._commit_s = commit_s
+        self._commits: dict[int, Line] = {}
+        self.rows = Lines(lambda: Line(primary, changes=True, timeout_s=ROWS_S, settings=GENERIC), count=rows_lines)
+        self.writers = Lines(lambda: Line(primary, changes=True, timeout_s=commit_s), count=1)
+        self.readers = Lines(lambda: Line(primary, changes=False, timeout_s=READ_S), count=readers)
+        self.lists = self.readers
+        if replica is not None:
+            self.lists = Lines(lambda: Line(replica, changes=False, timeout_s=READ_S), count=readers)
+
+    def commits(self, partition: int) -> Line:
+        line = self._commits.get(partition)
+        if line is None:
+            line = Line(self._primary, changes=True, timeout_s=self._commit_s, settings=GENERIC)
+            self._commits[partition] = line
+        return line
+
+    async def close(self) -> None:
+        for lines in {id(one): one for one in (self.rows, self.writers, self.readers, self.lists)}.values():
+            await lines.close()
+        for line in self._commits.values():
+            await line.close()

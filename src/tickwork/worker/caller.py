@@ -1,0 +1,225 @@
+"""One side of the exchange: calls out, replies in, and nothing forgotten between.
+
+Whoever holds attempts of a server speaks to it through this: a worker's agent, and a node that stands for a worker at
+the owner of a partition. A report is forgotten only when a reply says that it is durable; until then it is sent
+again. One call waits at the server for work; when there is something to report meanwhile, the next call goes at
+once. At most one call with reports is under way, so under load reports gather by themselves.
+"""
+
+import asyncio
+from typing import Generic, TypeVar
+
+from tickwork.core.errors import Refused, Unavailable
+from tickwork.ports.exchange import Call, Done, Profile, Reply, Report, Saved, Spec, Work
+
+BEAT_MS = 10_000  # how long a call may wait for work; the next one follows at once
+GATHER_S = 0.001  # after a call that carried many reports, the next waits so long for more
+MANY = 16
+REPORTS_MAX, REPORT_BYTES_MAX = 2_000, 4 * 1024 * 1024
+BACKOFF_S, BACKOFF_S_MAX = 0.05, 1.0
+LATER_S = 0.1  # what could not be delivered is tried again after so long
+Key = tuple[int, int]
+H = TypeVar("H")
+
+
+class Caller(Generic[H]):
+    """`_held` has what was taken on, by task and attempt. Those who inherit say what happens with it."""
+
+    def __init__(self, *, name: str, session: str, profile: Profile, beat_ms: int = BEAT_MS, via: str = "") -> None:
+        self.name, self.session = name, session
+        self._via = via
+        self._profile = profile
+        self._beat_ms = beat_ms
+        self._seq = 0
+        self._held: dict[Key, H] = {}
+        self._specs: dict[int, Spec] = {}
+        self._pending: list[Report] = []
+        self._stopped: dict[Key, None] = {}  # stops that came before their work
+        self._post: asyncio.Task[None] | None = None  # the call with reports
+        self._poll: asyncio.Task[None] | None = None  # the call that waits for work
+        self._pump_handle: asyncio.Handle | None = None
+        self._carried = 0  # reports in the last call
+        self._introduce = True  # the server must hear profile and everything held
+        self._doubt = False  # a reply may be lost: say what is held
+        self._told_all = 0  # number of the last call that said what is held
+        self._failures = 0
+        self._draining = False
+        self._over: asyncio.Future[None] | None = None
+        self.fenced = 0  # reports that came too late
+        self.reached = asyncio.Event()  # the server has answered at least once
+
+    @property
+    def held(self) -> tuple[Key, ...]:
+        return tuple(self._held)
+
+    # ---- of those who inherit
+
+    async def _ask(self, call: Call) -> Reply:
+        """The way to the server. Raises `Unavailable` where it cannot be reached."""
+        raise NotImplementedError
+
+    def _room(self) -> int:
+        """How many attempts may be held in all."""
+        raise NotImplementedError
+
+    def _taken(self, reports: tuple[Report, ...]) -> None:
+        """These are durable."""
+        raise NotImplementedError
+
+    def _stop(self, key: Key) -> None:
+        """Its result no longer counts."""
+        raise NotImplementedError
+
+    def _begin(self, work: Work) -> None:
+        raise NotImplementedError
+
+    def _heard(self, reply: Reply) -> None:
+        """Whatever else a reply says."""
+
+    # ---- calls
+
+    def _pump_soon(self) -> None:
+        loop = asyncio.get_running_loop()
+        if self._carried >= MANY:
+            self._pump_handle = loop.call_later(GATHER_S, self._pump)
+        else:
+            self._pump_handle = loop.call_soon(self._pump)
+
+    def _pump(self) -> None:
+        """Start the call that is due, if one is."""
+        if self._pump_handle is not None:
+            self._pump_handle.cancel()
+            self._pump_handle = None
+        if self._post is not None or self._over is None or self._over.done():
+            return
+        loop = asyncio.get_running_loop()
+        if self._pending:
+            self._post = loop.create_task(self._deliver(self._call(self._batch())))
+        elif self._poll is None and not self._draining:
+            self._stopped.clear()
+            wait_ms = 0 if self._introduce else self._beat_ms
+            self._poll = loop.create_task(self._wait_for_work(self._call(wait_ms=wait_ms)))
+
+    def _batch(self) -> tuple[Report, ...]:
+        size = 0
+        for count, report in enumerate(self._pending[:REPORTS_MAX]):
+            if isinstance(report, Done | Saved) and type(report.value) is bytes:
+                size += len(report.value)
+                if size > REPORT_BYTES_MAX and count:
+                    return self._take(count)
+        return self._take(REPORTS_MAX)
+
+    def _take(self, count: int) -> tuple[Report, ...]:
+        taken, self._pending = self._pending[:count], self._pending[count:]
+        return tuple(taken)
+
+    def _call(self, reports: tuple[Report, ...] = (), *, wait_ms: int = 0, goodbye: bool = False) -> Call:
+        self._seq += 1
+        credit = 0 if self._draining else self._room()
+        tell_all = self._introduce or self._doubt
+        self._doubt = False
+        if tell_all:
+            self._told_all = self._seq
+        return Call(
+            self.name,
+            self.session,
+            self._seq,
+            credit,
+            wait_ms,
+            reports,
+            tuple(self._held) if tell_all else None,
+            self._profile if self._introduce else None,
+            goodbye,
+            self._via,
+        )
+
+    async def _deliver(self, call: Call) -> None:
+        """A call with reports, sent until it is answered."""
+        try:
+            reply = await self._asked(call)
+            while reply is None:
+                reply = await self._asked(call)
+        except Exception as error:
+            self._end(error)
+            return
+        finally:
+            self._post = None
+        if reply.resync:
+            self._pending[:0] = call.reports  # a server that does not know us has taken nothing
+        else:
+            self._settle(call.reports, reply)
+        self._carried = len(call.reports)
+        self._follow(call, reply)
+
+    def _settle(self, reports: tuple[Report, ...], reply: Reply) -> None:
+        """Those that the server could not bring to their owner are sent again."""
+        if reply.later:
+            later = frozenset(reply.later)
+            self._pending[:0] = [one for one in reports if (one.task, one.attempt) in later]
+            reports = tuple(one for one in reports if (one.task, one.attempt) not in later)
+        self._taken(reports)
+
+    async def _wait_for_work(self, call: Call) -> None:
+        """A call without reports. Where it is lost, the next says what is held, and the server offers the rest anew."""
+        try:
+            reply = await self._asked(call)
+        except Exception as error:
+            self._end(error)
+            return
+        finally:
+            self._poll = None
+        if reply is not None:
+            self._follow(call, reply)
+        else:
+            self._pump()
+
+    async def _asked(self, call: Call) -> Reply | None:
+        """None: not reached, and some time has passed."""
+        try:
+            reply = await self._ask(call)
+        except Unavailable:
+            self._doubt = True
+            self._failures += 1
+            await asyncio.sleep(min(BACKOFF_S * 2 ** min(self._failures - 1, 10), BACKOFF_S_MAX))
+            return None
+        self._failures = 0
+        self.reached.set()
+        return reply
+
+    def _follow(self, call: Call, reply: Reply) -> None:
+        if reply.refused:
+            self._end(Refused("worker_refused", f"the server does not serve this worker: {reply.refused}"))
+            return
+        self._introduce = reply.resync or (self._introduce and call.profile is None)
+        self.fenced += len(reply.fenced)
+        for spec in reply.specs:
+            self._specs[spec.id] = spec
+        for key in reply.stop:
+            self._stop(key)
+        # What an older reply brings was offered again after the call that said what is held, and may be over by now.
+        if call.seq >= self._told_all:
+            for work in reply.work:
+                self._begin(work)
+        self._heard(reply)
+        if reply.later:
+            self._pump_handle = asyncio.get_running_loop().call_later(LATER_S, self._pump)
+        else:
+            self._pump()
+
+    def _end(self, error: BaseException | None = None) -> None:
+        assert self._over is not None
+        if self._over.done():
+            return
+        if error is None:
+            self._over.set_result(None)
+        else:
+            self._over.set_exception(error)
+
+    async def _end_calls(self) -> None:
+        if self._pump_handle is not None:
+            self._pump_handle.cancel()
+        calls = [task for task in (self._post, self._poll) if task is not None]
+        for task in calls:
+            task.cancel()
+        if calls:
+            await asyncio.wait(calls)

@@ -1,0 +1,143 @@
+"""Nodes together: who owns what, how requests and workers reach the owner, and what happens when one goes."""
+
+import asyncio
+
+import pytest
+import pytest_asyncio
+
+from cluster.clusterhouse import Doing, TestCluster
+
+
+@pytest_asyncio.fixture
+async def cluster():
+    made = TestCluster()
+    yield made
+    await made.close()
+
+
+async def test_partitions_are_shared_evenly_and_every_node_answers(cluster):
+    houses = [await cluster.add() for _ in range(2)]
+    await cluster.until(lambda: len(cluster.owners()) == 4 and len(set(cluster.owners().values())) == 2)
+    doing = Doing()
+    await cluster.work(houses[0], "w1", doing)
+
+    ids = await cluster.submit(houses[1], 20)
+    runs = await cluster.ended(houses[0], ids)
+
+    assert {run["state"] for run in runs} == {"completed"}
+    assert sorted(doing.begun.values()) == [1] * 20
+    seen = (await cluster.get(houses[1], "/v1/cluster")).json()
+    assert [one["node"] for one in seen["nodes"]] == ["n1", "n2"]
+    assert {one["partition"]: one["node"] for one in seen["partitions"]} == cluster.owners()
+
+
+async def test_a_spread_tenant_runs_in_all_its_partitions(cluster):
+    houses = [await cluster.add() for _ in range(2)]
+    await cluster.until(lambda: len(set(cluster.owners().values())) == 2)
+    answer = await cluster.client.put(f"{houses[0].server.address}/v1/cluster/spread", json={"spread": 4})
+    assert answer.status_code == 204, answer.text
+    await cluster.until(lambda: all(house.node.route("default").spread == 4 for house in houses))
+    workers = [Doing(), Doing()]
+    for house, doing in zip(houses, workers, strict=True):
+        await cluster.work(house, f"w-{house.name}", doing)
+
+    ids = await cluster.submit(houses[1], 60)
+    runs = await cluster.ended(houses[0], ids)
+
+    assert {run["state"] for run in runs} == {"completed"}
+    begun = workers[0].begun + workers[1].begun
+    assert sorted(begun.values()) == [1] * 60
+    assert {task >> 44 for task, _ in begun} == {0, 1, 2, 3}
+    assert (await cluster.submit(houses[0], 1, key="k")) == (await cluster.submit(houses[1], 1, key="k"))
+
+
+async def test_a_clean_stop_hands_over_without_losing_or_repeating_anything(cluster):
+    houses = [await cluster.add() for _ in range(3)]
+    await cluster.until(lambda: len(set(cluster.owners().values())) == 3)
+    workers = [Doing(seconds=0.05), Doing(seconds=0.05)]
+    for house, doing in zip(houses, workers, strict=False):
+        await cluster.work(house, f"w-{house.name}", doing)
+    await cluster.submit(houses[0], 1)
+    home = houses[0].node.home("default")
+    ids: list[str] = []
+    for turn in range(12):
+        ids += await cluster.submit(houses[turn % 2], 10)
+        if turn == 4:
+            owner = next(house for house in houses if house.name == cluster.owners()[home])
+            leaving = owner if owner is houses[2] else houses[2]
+            await leaving.stop()
+        await asyncio.sleep(0.02)
+    runs = await cluster.ended(houses[0], ids)
+
+    assert {run["state"] for run in runs} == {"completed"}
+    begun = workers[0].begun + workers[1].begun
+    assert set(begun.values()) == {1}
+    assert all(attempt == 1 for _, attempt in begun)
+
+
+@pytest.mark.proves("I25")
+async def test_a_node_that_dies_is_replaced_and_nothing_accepted_is_lost(cluster):
+    houses = [await cluster.add() for _ in range(3)]
+    await cluster.until(lambda: len(set(cluster.owners().values())) == 3)
+    home = houses[0].node.home("default")
+    owner = next(house for house in houses if house.name == cluster.owners()[home])
+    others = [house for house in houses if house is not owner]
+    doing = Doing(seconds=0.02)
+    await cluster.work(others[0], "w1", doing)
+    ids = await cluster.submit(others[1], 40)
+    await owner.crash()
+    runs = await cluster.ended(others[1], ids, seconds=30)
+
+    assert {run["state"] for run in runs} == {"completed"}
+    assert cluster.owners()[home] != owner.name
+    assert max(doing.begun.values()) == 1
+
+
+async def test_what_cannot_reach_its_owner_waits_in_the_inbox_and_is_accepted(cluster):
+    houses = [await cluster.add() for _ in range(2)]
+    await cluster.until(lambda: len(set(cluster.owners().values())) == 2)
+    home = houses[0].node.home("default")
+    owner = next(house for house in houses if house.name == cluster.owners()[home])
+    other = next(house for house in houses if house is not owner)
+    await cluster.work(other, "w1", Doing())
+    await owner.crash()
+
+    ids = await cluster.submit(other, 5)
+    single = await cluster.client.post(f"{other.server.address}/v1/runs", json={"workflow": "flow"})
+
+    assert single.status_code == 201
+    assert len(cluster.disk.inbox[home]) == 6
+    runs = await cluster.ended(other, [*ids, single.json()["id"]], seconds=30)
+    assert {run["state"] for run in runs} == {"completed"}
+    await cluster.until(lambda: not cluster.disk.inbox[home])
+
+
+async def test_a_node_without_an_engine_answers_and_serves_workers(cluster):
+    first = await cluster.add()
+    front = await cluster.add(engine=False)
+    await cluster.work(front, "w1", Doing())
+
+    runs = await cluster.ended(front, await cluster.submit(front, 5))
+
+    assert {run["state"] for run in runs} == {"completed"}
+    assert set(cluster.owners().values()) == {first.name}
+
+
+async def test_a_lost_worker_is_noticed_where_it_was_heard_and_its_work_goes_elsewhere(cluster):
+    houses = [await cluster.add() for _ in range(2)]
+    await cluster.until(lambda: len(set(cluster.owners().values())) == 2)
+    stuck, able = Doing(seconds=60), Doing()
+    await cluster.work(houses[0], "stuck", stuck)
+    ids = await cluster.submit(houses[1], 3)
+    await cluster.until(lambda: len(stuck.begun) == 3)
+    await cluster.work(houses[1], "able", able)
+    _, task, link = cluster.agents.pop(0)
+    task.cancel()
+    await link.close()
+    await asyncio.gather(task, return_exceptions=True)
+    for handle in stuck._running.values():
+        handle.cancel()
+
+    runs = await cluster.ended(houses[1], ids, seconds=20)
+    assert {run["state"] for run in runs} == {"completed"}
+    assert sorted(attempt for _, attempt in able.begun) == [2, 2, 2]

