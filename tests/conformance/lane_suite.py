@@ -10,7 +10,6 @@ from tickwork.ports.lanes import DELIVERIES_MAX, Envelope, Seal, labels_token
 
 KEY = "a token that server and workers share"
 WAIT_MS = 5_000
-REDELIVER_MS = 400
 
 
 def envelope(task: int, *, queue="default", labels=(), priority=5, attempt=1, tenant="acme") -> Envelope:
@@ -57,16 +56,17 @@ class LaneSuite:
 
     exact_priority = False  # within a band
     redelivers_to_others = True
+    redeliver_ms = 400
     keeps_over_a_kill = True  # what it confirmed
 
     @pytest.fixture
     async def lane(self, make):
-        async with opened(make(seal=Seal(KEY), redeliver_ms=REDELIVER_MS)) as lane:
+        async with opened(make(seal=Seal(KEY), redeliver_ms=self.redeliver_ms)) as lane:
             yield lane
 
     @pytest.fixture
     async def other(self, make):
-        async with opened(make(seal=Seal(KEY), redeliver_ms=REDELIVER_MS)) as lane:
+        async with opened(make(seal=Seal(KEY), redeliver_ms=self.redeliver_ms)) as lane:
             yield lane
 
     async def test_what_is_published_is_received_whole_and_gone_once_accepted(self, lane):

@@ -6,10 +6,11 @@ import pytest
 
 from conformance.lane_suite import LaneSuite
 from servers import postgres_server  # noqa: F401
-from servers_brokers import nats_server  # noqa: F401
+from servers_brokers import Cable, nats_server, rabbit_server  # noqa: F401
 from tickwork.lanes.memory import MemoryBroker, MemoryLane
 from tickwork.lanes.nats import NatsLane
 from tickwork.lanes.postgres import PostgresLane
+from tickwork.lanes.rabbitmq import RabbitLane
 
 NAMES = itertools.count(1)
 
@@ -118,3 +119,45 @@ class TestPostgres(LaneSuite):
             postgres_server.start()
 
         return up
+
+
+@pytest.mark.slow
+@pytest.mark.proves("P15")
+class TestRabbit(LaneSuite):
+    """Debian's RabbitMQ, where it is installed. It is cut off rather than killed: it takes many seconds to start."""
+
+    redeliver_ms = 2_000  # making a quorum queue takes a while
+
+    @pytest.fixture
+    async def cable(self, rabbit_server):  # noqa: F811
+        cable = Cable(rabbit_server.port)
+        await cable.join()
+        yield cable
+        await cable.cut()
+
+    @pytest.fixture
+    def name(self):
+        return f"lane{next(NAMES)}"
+
+    @pytest.fixture
+    def make(self, rabbit_server, cable, name):  # noqa: F811
+        return lambda **options: RabbitLane(rabbit_server.url(name, cable.port), **options)
+
+    @pytest.fixture
+    def garbage(self, lane):
+        from aio_pika import Message
+
+        async def put(data, queue, labels):
+            async with lane._broker():
+                await lane._queue((queue, labels, 1))
+                await lane._exchange.publish(Message(data), f"mallory.{queue}.{labels}.1")
+
+        return put
+
+    @pytest.fixture
+    def down(self, cable):
+        return cable.cut
+
+    @pytest.fixture
+    def up(self, cable):
+        return cable.join

@@ -1,8 +1,8 @@
 """Lanes over PostgreSQL: one small table, claimed with `for update skip locked` and kept small by deleting.
 
-For companies whose broker is their database. Priorities are exact and everything is as durable as the store. A claim is a
-lease of some seconds: who does not accept in time loses it to the next. Waiting is a poll, so that no notification is
-sent inside a write transaction.
+For companies whose broker is their database. Priorities are exact and everything is as durable as the store. A claim
+is a lease of some seconds: who does not accept in time loses it to the next. Waiting is a poll, so that no
+notification is sent inside a write transaction.
 """
 
 import asyncio
