@@ -184,3 +184,47 @@ class Cable:
         finally:
             sink.transport.abort()
             self._wires.discard(sink)
+
+
+MOCK = """
+import sys
+from confluent_kafka import Producer
+brokers = Producer({"bootstrap.servers": "none", "test.mock.num.brokers": 1, "log_level": 0})
+[one] = brokers.list_topics(timeout=20).brokers.values()
+print(f"{one.host}:{one.port}", flush=True)
+sys.stdin.read()
+"""
+
+
+class MockKafka:
+    """The brokers that Kafka's C client brings for tests, in a process of their own: they speak the protocol, keep all
+    in memory, and can be frozen."""
+
+    def __init__(self) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", MOCK], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        assert self.process.stdout is not None
+        self.address = self.process.stdout.readline().strip()
+        assert self.address, "the mock brokers did not start"
+
+    def url(self, name: str) -> str:
+        return f"kafka://{self.address}/{name}"
+
+    def freeze(self) -> None:
+        self.process.send_signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        self.process.send_signal(signal.SIGCONT)
+
+    def end(self) -> None:
+        self.thaw()
+        self.process.kill()
+        self.process.communicate()
+
+
+@pytest.fixture(scope="session")
+def kafka_server():
+    server = MockKafka()
+    yield server
+    server.end()

@@ -412,4 +412,4 @@ async def _silent(_error: Exception) -> None:
 
 
 def _away(error: BaseException) -> Unavailable:
-    return Unavailable(f"NATS cannot be reached: {error or type(error).__name__}", retry_after_ms=1_000)
+    return Unavailable(f"NATS cannot be reached: {str(error) or type(error).__name__}", retry_after_ms=1_000)

@@ -230,4 +230,4 @@ class PostgresLane:
 
 
 def _away(error: BaseException) -> Unavailable:
-    return Unavailable(f"PostgreSQL cannot be reached: {error or type(error).__name__}", retry_after_ms=1_000)
+    return Unavailable(f"PostgreSQL cannot be reached: {str(error) or type(error).__name__}", retry_after_ms=1_000)

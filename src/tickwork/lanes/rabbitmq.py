@@ -112,7 +112,7 @@ class RabbitLane:
         except (AMQPError, ChannelInvalidStateError, ConnectionError, OSError, TimeoutError, RuntimeError) as error:
             await self.close()
             raise Unavailable(
-                f"RabbitMQ cannot be reached: {error or type(error).__name__}", retry_after_ms=1_000
+                f"RabbitMQ cannot be reached: {str(error) or type(error).__name__}", retry_after_ms=1_000
             ) from None
 
     async def _connect(self) -> None:
