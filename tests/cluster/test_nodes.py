@@ -48,6 +48,17 @@ async def test_a_spread_tenant_runs_in_all_its_partitions(cluster):
     begun = workers[0].begun + workers[1].begun
     assert sorted(begun.values()) == [1] * 60
     assert {task >> 44 for task, _ in begun} == {0, 1, 2, 3}
+    seen, cursor = [], ""
+    while True:
+        page = (await cluster.get(houses[0], f"/v1/runs?limit=7&cursor={cursor}")).json()
+        seen += page["runs"]
+        cursor = page.get("next", "")
+        if not cursor:
+            break
+    assert sorted(run["id"] for run in seen) == sorted(ids)
+    assert [run["submitted_at"] for run in seen] == sorted((run["submitted_at"] for run in seen), reverse=True)
+    status = (await cluster.get(houses[1], "/v1/status")).json()
+    assert status["runs"] == {"completed": 60}
     assert (await cluster.submit(houses[0], 1, key="k")) == (await cluster.submit(houses[1], 1, key="k"))
 
 

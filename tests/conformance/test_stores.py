@@ -55,6 +55,7 @@ class TestSqlite(_Reopening, StoreSuite, UpkeepSuite):
         return SqliteStore(make().path.with_name("other.db"))
 
 
+@pytest.mark.slow
 class TestSqliteApart(_Reopening, StoreSuite, UpkeepSuite):
     @pytest.fixture
     def make(self, tmp_path):
@@ -72,3 +73,15 @@ class TestPostgres(_Reopening, StoreSuite, UpkeepSuite):
     def elsewhere(self, make):
         address = make().address
         return PostgresStore(address.dsn, schema=f"{address.schema}_other")
+
+
+class TestPostgresBehindPgBouncer(_Reopening, StoreSuite, UpkeepSuite):
+    """As it talks through a pooler: nothing outlives a transaction."""
+
+    @pytest.fixture
+    def make(self, postgres, schema):  # noqa: F811
+        return lambda: PostgresStore(f"{postgres}?pgbouncer=1", schema=schema)
+
+    def elsewhere(self, make):
+        address = make().address
+        return PostgresStore(address.dsn, schema=f"{address.schema}_other", pgbouncer=True)

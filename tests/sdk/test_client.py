@@ -101,7 +101,9 @@ def test_inputs_are_checked_before_anything_is_sent(ask, server):
 def test_a_workflow_by_name_takes_any_plain_inputs(ask, server):
     ask.submit("other", x=[1], start_at="2026-01-02T03:04:05Z")
 
-    assert server.submission == {"workflow": "other", "inputs": {"x": [1]}, "start_at": "2026-01-02T03:04:05Z"}
+    submission = server.submission
+    assert len(submission.pop("id")) == 36
+    assert submission == {"workflow": "other", "inputs": {"x": [1]}, "start_at": "2026-01-02T03:04:05Z"}
     with pytest.raises(Refused, match="not both"):
         ask.submit("other", delay="1s", start_at="2026-01-02T03:04:05Z")
     with pytest.raises(Refused, match="no zone"):

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from tickwork.cluster.placement import Node, place
-from tickwork.core.errors import TickworkError, Unavailable
+from tickwork.core.errors import Newer, TickworkError, Unavailable
 from tickwork.ports.clock import Clock
 from tickwork.ports.leases import Holding, Leases, Member
 
@@ -22,6 +22,7 @@ TTL_MS = 10_000
 RETRY_MS = 1_000
 MARGIN = 0.2  # of a lease: so long before its end nothing is done under it any more
 FAREWELL_S = 30.0
+RELEASE_S = 1.0
 
 
 class Duties(msgspec.Struct):
@@ -60,6 +61,7 @@ class Ownership:
         self._wake = asyncio.Event()
         self._looked = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
+        self._guard: asyncio.Task[None] | None = None
         self._leaving = False
 
     # ---- life
@@ -68,7 +70,8 @@ class Ownership:
         """Returns when it has looked once, and taken what is free and its own by placement."""
         await self._look()
         await asyncio.gather(*self._moving.values(), return_exceptions=True)
-        self._task = asyncio.get_running_loop().create_task(self._run())
+        loop = asyncio.get_running_loop()
+        self._task, self._guard = loop.create_task(self._run()), loop.create_task(self._drop_in_time())
 
     async def stop(self) -> None:
         """Hand everything over, then leave."""
@@ -79,13 +82,15 @@ class Ownership:
         until = loop.time() + FAREWELL_S
         while self._task is not None and self.held and loop.time() < until:
             await asyncio.sleep(0.01)
-        if self._task is not None:
+        if self._task is not None and self._guard is not None:
             self._task.cancel()
-            await asyncio.gather(self._task, *self._moving.values(), return_exceptions=True)
+            self._guard.cancel()
+            await asyncio.gather(self._task, self._guard, *self._moving.values(), return_exceptions=True)
         for partition in list(self.held):
             await self._let_go(partition, "the node ends")
-        with contextlib.suppress(TickworkError):
-            await self._leases.leave(self.member.session)
+        with contextlib.suppress(TickworkError, TimeoutError):
+            async with asyncio.timeout(RELEASE_S):
+                await self._leases.leave(self.member.session)
 
     def wake(self) -> None:
         """Something may be free."""
@@ -110,6 +115,18 @@ class Ownership:
             alarm.cancel()
             await self._look()
 
+    async def _drop_in_time(self) -> None:
+        """Beside the looks, one of which may hang: what can no longer be proved is dropped before its lease ends."""
+        while True:
+            left_ms = self._proved_ms + self._ttl_ms * (1 - MARGIN) - self._clock.mono_ms()
+            if left_ms > 0:
+                await asyncio.sleep(left_ms / 1000)
+                continue
+            await asyncio.gather(
+                *(self._let_go(partition, "its lease could not be renewed in time") for partition in list(self.held))
+            )
+            await asyncio.sleep(self._retry_ms / 1000)
+
     # ---- one look
 
     async def _look(self) -> None:
@@ -121,9 +138,6 @@ class Ownership:
                 members, holdings = await self._leases.members(), await self._leases.holdings()
         except (Unavailable, TimeoutError) as error:
             self._duties.alarm("leases_unavailable", str(error) or "they did not answer in time")
-            if not self.proved:
-                for partition in list(self.held):
-                    await self._let_go(partition, "its lease could not be renewed in time")
             return
         self._proved_ms = asked_ms
         for partition in [one for one in self.held if one not in kept]:
@@ -137,7 +151,7 @@ class Ownership:
 
     async def _move(self) -> None:
         able = {_rank(member): member for member in self.members if member.engine and not member.draining}
-        wanted = place(self._partitions, list(able))
+        wanted = place(self._partitions, list(able), self._unable(list(able.values())))
         own = _rank(self.member)
         for partition in [one for one in self.held if one not in self._moving]:
             to = wanted.get(partition)
@@ -152,6 +166,16 @@ class Ownership:
                 holding = self.holdings.get(partition)
                 if holding is None or holding.session == self.member.session:
                     await self._take(partition)
+
+    def _unable(self, members: Sequence[Member]) -> dict[Node, frozenset[int]]:
+        """What each of them cannot own, because later rules than it knows decide there: as it said itself, or as the
+        present owner knows later ones."""
+        rules = {member.session: member.machine for member in self.members}
+        decided = {partition: rules.get(held.session, 0) for partition, held in self.holdings.items()}
+        return {
+            _rank(member): frozenset((*member.unable, *(one for one in decided if decided[one] > member.machine)))
+            for member in members
+        }
 
     async def _take(self, partition: int) -> None:
         try:
@@ -170,6 +194,9 @@ class Ownership:
         try:
             await self._duties.own(partition)
         except TickworkError as error:
+            if isinstance(error, Newer):  # for good: the others hear it and place it elsewhere
+                self.member = msgspec.structs.replace(self.member, unable=(*self.member.unable, partition))
+                self._wake.set()
             self._duties.alarm("cannot_own", f"partition {partition}: {error}")
             await self._let_go(partition, str(error))
 
@@ -189,8 +216,9 @@ class Ownership:
     async def _let_go(self, partition: int, reason: str) -> None:
         self.held.pop(partition, None)
         await self._duties.drop(partition, reason)
-        with contextlib.suppress(Unavailable):
-            await self._leases.release(partition, self.member.session)
+        with contextlib.suppress(Unavailable, TimeoutError):
+            async with asyncio.timeout(RELEASE_S):
+                await self._leases.release(partition, self.member.session)
 
 
 def _rank(member: Member) -> Node:

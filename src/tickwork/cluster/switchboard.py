@@ -14,7 +14,7 @@ from tickwork.cluster.line import Line, Way
 from tickwork.core.errors import Refused, Unavailable
 from tickwork.core.model import NUMBER_BITS
 from tickwork.ports.clock import Clock
-from tickwork.ports.exchange import Call, Profile, Reply, Report, Spec, Work
+from tickwork.ports.exchange import Call, Profile, Reply, Report, Spec, Work, unspoken
 from tickwork.runtime.floor import CLOSED_AFTER_MS, LOST_AFTER_MS, MOVED, WAIT_MS_MAX
 from tickwork.worker.caller import Key
 
@@ -174,6 +174,8 @@ class Switchboard:
             return guest if not guest.refused else Reply(call.seq, refused=guest.refused)
         if call.profile is None or call.held is None:
             return Reply(call.seq, resync=True)
+        if why := unspoken(call.profile.protocol):
+            return Reply(call.seq, refused=why)
         if self._closing:
             raise Unavailable("the server is shutting down; ask again in a moment", retry_after_ms=1_000)
         if guest is not None and not guest.closed_ms and not guest.refused:

@@ -1,6 +1,7 @@
 """A node of a cluster as a process: store, leases, engines, API. And one server of several such processes."""
 
 import contextlib
+import logging
 import os
 import secrets
 import signal
@@ -14,6 +15,7 @@ from urllib.parse import urlsplit
 
 from tickwork.api.app import make_app
 from tickwork.api.server import HttpServer, listen
+from tickwork.cluster.doubled import DoubledLeases
 from tickwork.cluster.node import Node, member_of
 from tickwork.cluster.peers import HttpPeers
 from tickwork.compose.children import PARENT
@@ -30,6 +32,7 @@ from tickwork.runtime.engine import Engine
 from tickwork.system import SystemClock, SystemIds
 from tickwork.zonedata import load_zones
 
+log = logging.getLogger("tickwork.cluster")
 PARTITIONS_MAX = 512
 TTL_MS_MIN = 1_000
 AGAIN_S, AGAIN_S_MAX = 0.5, 10.0
@@ -51,21 +54,23 @@ def make_stores(settings: Settings) -> tuple[Store, Leases, Artifacts]:
     from tickwork.stores.postgres.store import PostgresStore
 
     store = PostgresStore(settings.store, replica_dsn=settings.replica)
-    leases: Leases
+    stored = PostgresLeases(settings.store)
+    chosen: Leases
     match urlsplit(settings.leases).scheme:
         case "":
-            leases = PostgresLeases(settings.store)
+            return store, stored, PostgresArtifacts(settings.store)
         case "redis" | "rediss":
             from tickwork.stores.redis_leases import RedisLeases
 
-            leases = RedisLeases(settings.leases)
+            chosen = RedisLeases(settings.leases)
         case "etcd" | "http" | "https":
             from tickwork.stores.etcd_leases import EtcdLeases
 
-            leases = EtcdLeases(settings.leases)
+            chosen = EtcdLeases(settings.leases.replace("etcd://", "http://"))
         case other:
             raise BadSettings("bad_setting", f"leases: {other} is unknown; use redis:// or etcd://", path="leases")
-    return store, leases, PostgresArtifacts(settings.store)
+    doubled = DoubledLeases(chosen, stored, on_alarm=lambda kind, text: log.warning("%s: %s", kind, text))
+    return store, doubled, PostgresArtifacts(settings.store)
 
 
 def make_node(settings: Settings, address: str) -> Node:

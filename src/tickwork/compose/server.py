@@ -5,6 +5,7 @@ import contextlib
 import os
 import signal
 import socket
+import sys
 import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -12,6 +13,7 @@ from pathlib import Path
 from tickwork.api.app import make_app
 from tickwork.api.server import HttpServer
 from tickwork.cluster.node import Node
+from tickwork.compose.alarms import AlarmLog
 from tickwork.compose.cluster import serving_node
 from tickwork.compose.retaining import how_long
 from tickwork.compose.settings import BadSettings, Settings
@@ -97,6 +99,7 @@ async def serve(settings: Settings, *, ready: Callable[[Engine, str], None]) -> 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     async with serving(settings) as (engine, server):
+        engine.on_alarm = AlarmLog(_tell)
         ready(engine, server.address)
         await until(stop, engine)
 
@@ -108,8 +111,13 @@ async def serve_node(settings: Settings, *, ready: Callable[[Node, str], None]) 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     async with serving_node(settings) as (node, server):
+        node.on_alarm = AlarmLog(_tell)
         ready(node, server.address)
         await stop.wait()
+
+
+def _tell(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
 
 
 async def until(stop: asyncio.Event, engine: Engine) -> None:

@@ -74,6 +74,11 @@ def unseal(sealed: Sealed, before: bytes) -> Row:
     return row
 
 
+def rules_in(sealed: Sealed) -> str:
+    """What decided a row, without its place in the chain."""
+    return _decode(sealed.data[0], _body(sealed), sealed.seq).rules
+
+
 FORMAT_BYTE = bytes([FORMAT])
 
 

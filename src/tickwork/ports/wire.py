@@ -69,6 +69,7 @@ class Task(_Model, frozen=True, kw_only=True):
 
 class Run(_Model, frozen=True, kw_only=True):
     id: str
+    number: str = ""  # counts runs and tasks of its partition
     workflow: str
     definition: str
     state: str  # pending, active, waiting, paused, completed, failed, cancelled

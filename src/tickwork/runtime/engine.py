@@ -17,6 +17,7 @@ from tickwork.core.effects import Alert, FindRuns, Keep, LookUp, Stop
 from tickwork.core.errors import TickworkError
 from tickwork.core.events import RunSpawned, WorkerGone
 from tickwork.core.lifecycle import Phase
+from tickwork.core.machine import MACHINE
 from tickwork.core.model import Clock as LogicalClock
 from tickwork.core.model import Settings
 from tickwork.core.values import Ref
@@ -29,7 +30,7 @@ from tickwork.runtime.floor import Floor
 from tickwork.runtime.ground import TENANT
 from tickwork.runtime.partition import Decided, Partition
 from tickwork.runtime.patience import patiently
-from tickwork.runtime.recovery import recover
+from tickwork.runtime.recovery import Recovered, check_rules, recover
 from tickwork.runtime.retention import Keep as HowLong
 from tickwork.runtime.retention import Retention
 from tickwork.runtime.timekeeper import Timekeeper
@@ -40,6 +41,7 @@ TIDY_S = 5.0
 
 
 class Engine(Commands):
+    rules_known = MACHINE  # a partition that later rules decided is not for this engine
     _stranded: frozenset[str] = frozenset()
 
     async def start(self) -> None:
@@ -48,8 +50,9 @@ class Engine(Commands):
             await self._store.open()
         wanted = self._settings or Settings(clock=LogicalClock(origin_ms=self._clock.wall_ms()))
         settings = msgspec.msgpack.encode(msgspec.structs.replace(wanted, partition=self.number))
+        await check_rules(self._store, self.number, known=self.rules_known)
         head = await self._store.claim(self.number, owner=self._owner, settings=settings)
-        machine, books, watermark_head = await recover(self._store, self.number, self._zones)
+        machine, books, watermark_head = await self._recover()
         logical = machine.state.settings.clock
         self._assigner = Assigner(self.vault, logical)
         self.partition = Partition(
@@ -64,7 +67,7 @@ class Engine(Commands):
             facts=Facts(self.archives, books, self.number),
             on_durable=self._on_durable,
             on_alarm=self._alarm,
-            rebuild=lambda: recover(self._store, self.number, self._zones),
+            rebuild=self._recover,
             own_process=self._own_process,
         )
         self.vault.unwritten_children = lambda run, step: self._live.books.children_of(run, step)
@@ -109,6 +112,9 @@ class Engine(Commands):
             on_alarm=self._alarm,
         )
         self._beside.append(asyncio.get_running_loop().create_task(self.retention.run()))
+
+    async def _recover(self) -> Recovered:
+        return await recover(self._store, self.number, self._zones, known=self.rules_known)
 
     async def _tidy(self) -> None:
         """Where the process is ours, garbage is collected when we say so: what allocates is short-lived or stays."""

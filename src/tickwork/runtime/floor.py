@@ -42,6 +42,7 @@ from tickwork.ports.exchange import (
     Saved,
     Spec,
     Work,
+    unspoken,
 )
 from tickwork.ports.store import Payload
 from tickwork.runtime.assign import Assigner, BadArgument, Order, Ready
@@ -189,6 +190,8 @@ class Floor:
             return seat
         if call.profile is None or call.held is None:
             return Reply(call.seq, resync=True)
+        if not call.via and (why := unspoken(call.profile.protocol)):  # nodes looked at each other when they joined
+            return Reply(call.seq, refused=why)
         start, count = _introduced(call)
         if seat is not None and seat.start == start:
             if count < seat.introduced:

@@ -14,7 +14,7 @@ from tickwork.core.errors import Refused
 from tickwork.core.explain import WhyNot, why_not
 from tickwork.core.lanes import PIN_LABEL
 from tickwork.core.machine import Machine
-from tickwork.core.model import Run, Settings
+from tickwork.core.model import NUMBER_BITS, Run, Settings
 from tickwork.core.story import Story, Teller
 from tickwork.core.values import Value
 from tickwork.journal.record import GENESIS, Sealed, unseal
@@ -101,8 +101,12 @@ class Questions(Ground):
     async def runs(self, wanted: RunFilter) -> tuple[list[wire.Run], int]:
         """One page, newest first, and the number before which the next one begins (0: none)."""
         self._tenant(wanted.tenant)
+        if self._shared:
+            end = self.number + 1 << NUMBER_BITS
+            wanted = msgspec.structs.replace(wanted, before=min(wanted.before or end, end))
         left = self._live.books.recently_left()  # before the store is asked: what is written meanwhile is in neither
         stored = await self._store.list_runs(msgspec.structs.replace(wanted, limit=wanted.limit + 1))
+        stored = [row for row in stored if row.number >> NUMBER_BITS == self.number]  # others are further down
         found = reads.page(self.state, self._live.books, wanted, stored, left)
         await self._durable()
         return found

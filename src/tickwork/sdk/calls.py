@@ -22,6 +22,7 @@ from tickwork.sdk.connection import error_of
 from tickwork.sdk.options import duration
 from tickwork.sdk.plain import plain
 from tickwork.sdk.workflows import SCHEDULED_TIME, Workflow
+from tickwork.uuids import SharedUuids
 
 if TYPE_CHECKING:
     from tickwork.sdk.registry import App
@@ -115,6 +116,9 @@ class Ask(Generic[T_co]):
             raise Unavailable(f"the server's answer to {self.path} cannot be read: {error}", retry_after_ms=0) from None
 
 
+_ids = SharedUuids()
+
+
 def id_of(run: RunLike) -> str:
     return run if isinstance(run, str) else run.id
 
@@ -141,7 +145,7 @@ def submission(
     return wire.Submission(
         workflow=workflow if isinstance(workflow, str) else workflow.name,
         inputs=plain(given, what="inputs") if isinstance(workflow, str) else _checked(workflow, given),
-        id=id,
+        id=id or ("" if key else _ids.new()),  # chosen here, so that asking again makes no second run
         key=key,
         start_at=start,
         delay_ms=None if delay is None else duration(delay, path="delay"),
