@@ -8,6 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from tickwork.cli.menu import entries
 from tickwork.compose.private import PrivateServer
 from tickwork.compose.settings import Settings
 from tickwork.core.governor import Source
@@ -117,3 +118,37 @@ def test_every_metric_is_explained():
 
     assert names
     assert sorted(name for name in names if name not in text) == []
+
+
+@pytest.mark.parametrize("name", ["guarantees.md", "upgrade.md"])
+def test_every_test_that_a_page_names_exists(name):
+    named = set(re.findall(r"`(test_\w+)`", (ROOT / "docs" / name).read_text()))
+    written = {
+        found for path in (ROOT / "tests").rglob("*.py") for found in re.findall(r"def (test_\w+)", path.read_text())
+    }
+
+    assert named
+    assert sorted(named - written) == []
+
+
+def test_the_settings_of_a_cluster_are_told_with_their_defaults():
+    rows = re.findall(r"^\| `(\w+)` \| (.+?) \|", (ROOT / "docs" / "cluster.md").read_text(), re.MULTILINE)
+    fields = {one.name: one.default for one in msgspec.structs.fields(Settings)}
+
+    assert {"lease_ttl", "lease_retry", "partitions", "node_name"} <= dict(rows).keys() <= fields.keys()
+    for name, default in rows:
+        if default.startswith("`"):
+            assert default == f"`{fields[name]}`"
+        else:
+            assert fields[name] == ""
+
+
+@pytest.mark.parametrize("path", DOCS, ids=lambda path: path.name)
+def test_every_command_that_a_page_shows_exists(path):
+    known = {entry.name for entry in entries()}
+    text = path.read_text()
+    fenced = "\n".join(re.findall(r"^```\w*\n(.*?)^```", text, re.MULTILINE | re.DOTALL))
+    shown = re.findall(r"`tickwork ([a-z][a-z-]*)", text)
+    shown += re.findall(r"^(?:\$ )?tickwork ([a-z][a-z-]*)", fenced, re.MULTILINE)
+
+    assert sorted(set(shown) - known) == []
