@@ -229,7 +229,7 @@ class Resume(_Input, frozen=True, tag=9):
 
 
 class Known(_Input, frozen=True):
-    """A fact beside a submission: this id or key belongs to a run that has left memory."""
+    """A fact beside a submission: this id or key belongs to a run that has left memory, or may in this tick."""
 
     run_id: str
     body: str

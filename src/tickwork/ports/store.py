@@ -14,6 +14,8 @@ from tickwork.core.errors import Conflict, TickworkError, Unavailable
 from tickwork.core.schedule import Range
 from tickwork.journal.record import GENESIS, Sealed
 
+PORTION = 128  # where rows and commits take turns
+
 
 class Fenced(Conflict):
     """Another owner has taken the partition. Whoever gets this drops its machine and writes nothing more."""
@@ -200,6 +202,8 @@ class InboxRow(msgspec.Struct, frozen=True, gc=False):
 class Store(Protocol):
     """Each method is one transaction. Numbers of runs, tasks and schedules are unique over all partitions: those of
     partition p are above `p << 44` and below the next."""
+
+    portion: int  # ended runs that a call of `write_rows` should have at most, so that no commit waits long for it
 
     async def open(self) -> None:
         """Ready for use, its schema up to date. Raises `StoreInUse` or `StoreUnusable`, which say what to do."""

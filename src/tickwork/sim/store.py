@@ -13,6 +13,7 @@ from tickwork.core.errors import Unavailable
 from tickwork.core.schedule import Range
 from tickwork.journal.record import Sealed
 from tickwork.ports.store import (
+    PORTION,
     BackfillRow,
     CacheRow,
     DefinitionRow,
@@ -72,6 +73,8 @@ class StoreTroubles:
 
 class SimStore:
     """`ports.store.Store` for one process of a host: a restarted process makes a new one over the same disk."""
+
+    portion = PORTION
 
     def __init__(self, host: Host, inner: Store, journals: Journals, troubles: StoreTroubles) -> None:
         self.world = host.world

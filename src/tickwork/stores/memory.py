@@ -16,6 +16,7 @@ from tickwork.core.errors import Corrupt, Unavailable
 from tickwork.core.schedule import Range
 from tickwork.journal.record import GENESIS, Sealed
 from tickwork.ports.store import (
+    PORTION,
     BackfillRow,
     CacheRow,
     DefinitionRow,
@@ -88,6 +89,8 @@ class MemoryDisk:
 
 
 class MemoryStore:
+    portion = PORTION
+
     def __init__(self, disk: MemoryDisk) -> None:
         self._held = disk
         self._open = False

@@ -13,6 +13,7 @@ from tickwork.core.errors import Unavailable
 from tickwork.core.schedule import Range
 from tickwork.journal.record import Sealed
 from tickwork.ports.store import (
+    PORTION,
     BackfillRow,
     CacheRow,
     DefinitionRow,
@@ -39,6 +40,8 @@ class SqliteStore:
     commits when the power goes: OFF is for tests, NORMAL only where somebody chose it knowing that.
     `failpoints` are called at named steps; crash tests end the process in them. `apart` writes in a process of its
     own, which pays where this one is busy; failpoints need the thread."""
+
+    portion = PORTION
 
     def __init__(
         self,
