@@ -55,6 +55,7 @@ class TestSqliteApart(_Reopening, StoreSuite):
         return lambda: SqliteStore(tmp_path / "store.db", apart=True)
 
 
+@pytest.mark.proves("S001-71")
 class TestPostgres(_Reopening, StoreSuite):
     @pytest.fixture
     def make(self, postgres, schema):  # noqa: F811
