@@ -19,6 +19,7 @@ from tickwork.cluster.doubled import DoubledLeases
 from tickwork.cluster.node import Node, member_of
 from tickwork.cluster.peers import HttpPeers
 from tickwork.compose.children import PARENT
+from tickwork.compose.retaining import how_long
 from tickwork.compose.settings import PREFIX, BadSettings, Settings
 from tickwork.core.errors import Refused
 from tickwork.core.model import Clock as LogicalClock
@@ -81,6 +82,7 @@ def make_node(settings: Settings, address: str) -> Node:
     if settings.role not in ("all", "api"):
         raise BadSettings("bad_setting", "role: all or api", path="role")
     store, leases, artifacts = make_stores(settings)
+    keep = how_long(settings)
     clock, ids, zones = SystemClock(), SystemIds(), load_zones()
     which = f"-{os.environ[SHARED]}" if SHARED in os.environ else ""
     node = (settings.node_name or f"{socket.gethostname()}-{settings.port or urlsplit(address).port}") + which
@@ -96,6 +98,7 @@ def make_node(settings: Settings, address: str) -> Node:
             own_process=True,
             zones=zones,
             catch_up=settings.catch_up,
+            keep=keep,
             number=number,
             shared=True,
         )

@@ -206,7 +206,8 @@ class SetLatestVersion(_Input, frozen=True, tag=51):
 
 
 class Pause(_Input, frozen=True, tag=8):
-    """Scope is run, queue, workflow, tenant, schedule or group (of schedules); a queue has no tenant."""
+    """Scope is run, queue, workflow, tenant, schedule, group (of schedules) or partition; a queue has no tenant, and
+    neither has a partition, whose name is its number: while it is paused, nothing of it is given to a worker."""
 
     by: str
     scope: str

@@ -7,7 +7,7 @@ given in each one and statements have no names.
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
@@ -226,8 +226,21 @@ class Talk:
         found: list[Any] = await self._connection.fetch(self._sql[name], *args, timeout=self._timeout_s)
         return found
 
-    async def copy(self, table: str, columns: Sequence[str], records: Sequence[tuple[Any, ...]]) -> None:
-        await self._connection.copy_records_to_table(table, records=records, columns=columns, timeout=self._timeout_s)
+    async def plain(self, sql: str, *args: Any) -> list[Any]:
+        """A statement without a name: for what is done once."""
+        found: list[Any] = await self._connection.fetch(sql, *args, timeout=self._timeout_s)
+        return found
+
+    async def stream(self, sql: str, rows: int) -> AsyncIterator[list[Any]]:
+        """So many at a time."""
+        cursor = await self._connection.cursor(sql, timeout=self._timeout_s)
+        while found := await cursor.fetch(rows, timeout=self._timeout_s):
+            yield found
+
+    async def copy(self, table: str, columns: Sequence[str], rows: Iterable[tuple[Any, ...]], schema: str = "") -> None:
+        await self._connection.copy_records_to_table(
+            table, records=rows, columns=list(columns), schema_name=schema or None, timeout=self._timeout_s
+        )
 
 
 class Lines:
