@@ -545,6 +545,14 @@ class Ledger:
         if worker in self.workers:
             self.workers[worker].held[task.number] = None
 
+    def _taken(self, event: ev.TaskTaken, _asked: list[Any]) -> None:
+        task = self.tasks.get(event.task)
+        if task is not None:
+            self._release(task)
+            task.worker, task.dispatched, task.heard = event.worker, self.tick, self.tick
+            if event.worker in self.workers:
+                self.workers[event.worker].held[task.number] = None
+
     def _child_dispatched(self, event: ev.ChildDispatched, _asked: list[Any]) -> None:
         parent = self.tasks.get(event.parent)
         if parent is None or parent.step.body is None:
@@ -709,6 +717,7 @@ _HANDLERS: dict[type, Any] = {
     ev.TaskDispatched: Ledger._dispatched,
     ev.ChildDispatched: Ledger._child_dispatched,
     ev.ChildBegun: Ledger._child_begun,
+    ev.TaskTaken: Ledger._taken,
     ev.AttemptStarted: Ledger._heard,
     ev.Checkpoint: Ledger._heard,
     ev.TaskRetrying: Ledger._again,

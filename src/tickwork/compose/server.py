@@ -15,6 +15,7 @@ from tickwork.api.server import HttpServer
 from tickwork.cluster.node import Node
 from tickwork.compose.alarms import AlarmLog
 from tickwork.compose.cluster import serving_node
+from tickwork.compose.lanes import carrying
 from tickwork.compose.retaining import how_long
 from tickwork.compose.settings import BadSettings, Settings
 from tickwork.core.errors import Refused
@@ -81,15 +82,21 @@ async def serving(
     """An engine that answers on its port, until the block ends."""
     engine = make_engine(settings, own_process=own_process, failpoints=failpoints)
     server = HttpServer(make_app(engine, token=settings.token or None), engine, host=settings.host, port=settings.port)
-    await engine.start()
-    try:
-        if settings.audit:
-            await engine.audit(keeping(settings.folder))
-        await server.start()
-        yield engine, server
-    finally:
-        await server.stop()
-        await engine.stop()
+    async with carrying(settings) as keeper_of:
+        await engine.start()
+        keeper = keeper_of(engine) if keeper_of is not None else None
+        try:
+            if settings.audit:
+                await engine.audit(keeping(settings.folder))
+            await server.start()
+            if keeper is not None:
+                keeper.start()
+            yield engine, server
+        finally:
+            if keeper is not None:
+                await keeper.close()
+            await server.stop()
+            await engine.stop()
 
 
 async def serve(settings: Settings, *, ready: Callable[[Engine, str], None]) -> None:

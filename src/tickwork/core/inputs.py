@@ -400,6 +400,15 @@ class Checkpointed(_Input, frozen=True, tag=25):
 class HandedBack(_Input, frozen=True, tag=26):
     task: int
     attempt: int
+    worker: str = ""  # only where it is still this one's: a lane may not know yet that somebody took it
+
+
+class Taken(_Input, frozen=True, tag=29):
+    """A worker got this attempt from a lane, and asks to have it."""
+
+    task: int
+    attempt: int
+    worker: str
 
 
 class CacheAnswered(_Input, frozen=True, tag=27):
@@ -456,4 +465,5 @@ Input = (
     | HandedBack
     | CacheAnswered
     | ClockGap
+    | Taken
 )

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from tickwork.core import inputs as ask
-from tickwork.core.effects import Alert, FindRuns, Keep, LookUp, Stop
+from tickwork.core.effects import Alert, FindRuns, Keep, LookUp, Release, Stop
 from tickwork.core.errors import TickworkError
 from tickwork.core.events import RunSpawned, WorkerGone
 from tickwork.core.lifecycle import Phase
@@ -188,7 +188,7 @@ class Engine(Commands):
             self.floor.look_for_room()
         for effect in decided.effects:
             match effect:
-                case Stop():
+                case Stop() | Release():
                     self.floor.stop(effect)
                 case LookUp():
                     self._spawn(self._look_up(effect))
