@@ -86,7 +86,7 @@ async def test_a_clean_stop_hands_over_without_losing_or_repeating_anything(clus
     assert all(attempt == 1 for _, attempt in begun)
 
 
-@pytest.mark.proves("I25")
+@pytest.mark.proves("I25", "S001-162")
 async def test_a_node_that_dies_is_replaced_and_nothing_accepted_is_lost(cluster):
     houses = [await cluster.add() for _ in range(3)]
     await cluster.until(lambda: len(set(cluster.owners().values())) == 3)

@@ -65,6 +65,7 @@ class TestSqliteApart(_Reopening, StoreSuite, UpkeepSuite):
         return SqliteStore(make().path.with_name("other.db"), apart=True)
 
 
+@pytest.mark.proves("S001-71")
 class TestPostgres(_Reopening, StoreSuite, UpkeepSuite):
     @pytest.fixture
     def make(self, postgres, schema):  # noqa: F811
