@@ -2,7 +2,10 @@
 PY := .venv/bin/python
 # The machine's own certificates, so that set-up also works behind a company's proxy.
 UV := .tools/bin/uv --system-certs
-.PHONY: setup lock check test demo bench requirements clean
+# Compiled modules are kept, also where the machine says otherwise: without them each process of a test compiles for a second.
+export PYTHONDONTWRITEBYTECODE :=
+PYTEST := .venv/bin/pytest -n 2 --dist worksteal
+.PHONY: setup lock check test long demo bench requirements clean
 
 setup: .venv/.ready
 
@@ -25,14 +28,17 @@ check: setup  ## lint, types, layers, fast tests; under two minutes
 	.venv/bin/ruff format --check .
 	.venv/bin/mypy
 	.venv/bin/lint-imports
-	.venv/bin/pytest -n 2 -m "not slow"
+	$(PYTEST) -m "not slow"
 
 test: setup  ## everything
 	.venv/bin/ruff check .
 	.venv/bin/ruff format --check .
 	.venv/bin/mypy
 	.venv/bin/lint-imports
-	.venv/bin/pytest -n 2
+	$(PYTEST)
+
+long: setup  ## the tests with all the seeds and examples that nobody waits for; half an hour
+	TICKWORK_LONG=1 $(PYTEST)
 
 demo: setup  ## schedules, a fan-out, retries, a wait and an approval, on a page; DEMO_SECONDS=15 ends by itself
 	$(PY) tools/demo.py

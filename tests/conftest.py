@@ -1,19 +1,42 @@
 """Fixed seeds for every run; `HYPOTHESIS_PROFILE=fresh` draws new ones."""
 
+import gc
 import os
 import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
+
+from tickwork.core.model import State
+
+# A failed comparison shows its sides: a whole state takes minutes and gigabytes to write out.
+State.__repr__ = lambda self: f"<State at tick {self.tick}>"
 
 settings.register_profile("fixed", deadline=None, derandomize=True)
 settings.register_profile("fresh", deadline=None, max_examples=1_000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fixed"))
 
+# Folders of tests lie in memory where there is room: a sync to disk takes milliseconds, and what is proved here is
+# the order of writes and syncs, not the disk. `PYTEST_DEBUG_TEMPROOT` names another place.
+MEMORY, MEMORY_FREE_MIN = Path("/dev/shm"), 4 * 1024**3
+
+
+def has_room(place: Path) -> bool:
+    if not os.access(place, os.W_OK):
+        return False
+    found = os.statvfs(place)
+    return found.f_bavail * found.f_frsize > MEMORY_FREE_MIN and not found.f_flag & os.ST_NOEXEC
+
+
+if has_room(MEMORY):
+    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
+
 # Real processes, servers and terminals: left to `make test`, so that `make check` stays short.
 SLOW_PLACES = (
     "tests/api/test_schema.py",
+    "tests/cluster/",
     "tests/conformance/test_store_sequences.py",
     "tests/core/test_determinism.py",
     "tests/core/test_wheel.py",
@@ -27,9 +50,22 @@ SLOW_PLACES = (
     "tests/test_docs.py",
     "tests/testing/test_kit_docs.py",
 )
+SERVERS = frozenset(["etcd", "kafka_server", "nats_server", "postgres_server", "rabbitmq_server", "valkey"])  # fixtures
 
-
-SEEDS_IN_CHECK = 5  # of each test over random histories; all of them in `make test`
+# Begun first, in this order, so that no core waits for the other at the end.
+LONGEST_PLACES = (
+    "tests/sim/test_schedulecheck.py",
+    "tests/e2e/test_kills.py",
+    "tests/core/test_validation.py",
+    "tests/conformance/test_store_sequences.py",
+    "tests/e2e/",
+    "tests/test_examples.py",
+    "tests/executors/",
+    "tests/integration/",
+    "tests/sdk/test_surface.py",
+    "tests/api/test_schema.py",
+)
+SEEDS_IN_CHECK = 3  # of each test over random histories; all of them in `make test`
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -42,13 +78,33 @@ def scratch(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         yield
 
 
+@pytest.fixture(autouse=True, scope="module")
+def swept() -> Iterator[None]:
+    """Whatever a module leaves is found here, and what cannot be freed is not looked at again: values of the core are
+    outside the collector's reach, and each machine of a test stays."""
+    yield
+    gc.collect()
+    gc.freeze()
+
+
+def pytest_collection_finish() -> None:
+    gc.collect()
+    gc.freeze()
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     seeds: dict[str, int] = {}
+    places = {path: path.relative_to(config.rootpath).as_posix() for path in {item.path for item in items}}
     for item in items:
         if isinstance(item, pytest.Function) and "seed" in getattr(getattr(item, "callspec", None), "params", {}):
             test = item.nodeid.partition("[")[0]
             seeds[test] = seeds.get(test, 0) + 1
             if seeds[test] > SEEDS_IN_CHECK:
                 item.add_marker(pytest.mark.slow)
-        if item.path.relative_to(config.rootpath).as_posix().startswith(SLOW_PLACES):
+        if places[item.path].startswith(SLOW_PLACES) or SERVERS.intersection(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.slow)
+    items.sort(key=lambda item: turn(places[item.path]))
+
+
+def turn(place: str) -> int:
+    return next((n for n, start in enumerate(LONGEST_PLACES) if place.startswith(start)), len(LONGEST_PLACES))

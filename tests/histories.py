@@ -317,12 +317,16 @@ class History:
         tenant, run_id = self.some_run()
         scope = rng.choice(["run", "run", "run", "queue", "workflow", "tenant", "schedule"])
         name = {"run": run_id, "queue": "gpu", "workflow": "fan", "tenant": tenant, "schedule": "s0"}[scope]
+        if scope == "queue" and self.driver.state.tick % 4 == 0:
+            scope, tenant, name = "partition", "", str(self.driver.settings.partition)
         until = self.driver.now_ms + 2_000 if scope == "run" and rng.random() < 0.5 else None
         return [inp.Pause(BY, scope, tenant, name, "because", until)]
 
     def resume(self) -> list[inp.Input]:
         [paused] = self.pause()
         assert isinstance(paused, inp.Pause)
+        if self.driver.state.gauge.paused:  # not for long: nothing else would happen
+            return [inp.Resume(BY, "partition", "", str(self.driver.settings.partition))]
         if paused.scope == "run":
             runs = [run for run in self.driver.state.runs.values() if run.state == RunState.PAUSED]
             if runs:

@@ -239,7 +239,7 @@ class Ledger:
     def scopes(self, task: Task) -> list[tuple[str, ...]]:
         queue, _, labels, _, _ = self.requirement(task)
         tenant = task.run.tenant
-        own = [("tenant", tenant), ("workflow", tenant, task.run.plan.name), ("queue", queue)]
+        own = [("partition",), ("tenant", tenant), ("workflow", tenant, task.run.plan.name), ("queue", queue)]
         return [*own, *(("label", *label) for label in labels)]
 
     # ---- set up
@@ -283,6 +283,7 @@ class Ledger:
     def _paused(self, event: ev.ScopePaused | ev.ScopeResumed, asked: list[Any]) -> None:
         put = asked[event.input]
         scope = {
+            "partition": ("partition",),
             "queue": ("queue", put.name),
             "tenant": ("tenant", put.tenant),
             "workflow": ("workflow", put.tenant, put.name),

@@ -179,7 +179,7 @@ def test_the_tests_of_the_example_pass():
 
 @pytest.mark.slow
 def test_the_demo_shows_everything(tmp_path):
-    env = environment(DEMO_SECONDS="12", DEMO_PORT=str(free_port()), DEMO_DATA=str(tmp_path / "demo"))
+    env = environment(DEMO_SECONDS="60", DEMO_PORT=str(free_port()), DEMO_DATA=str(tmp_path / "demo"))
     done = subprocess.run(
         [sys.executable, ROOT / "tools" / "demo.py"], env=env, capture_output=True, text=True, timeout=90, check=False
     )

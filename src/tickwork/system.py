@@ -12,11 +12,9 @@ from tickwork.core.errors import Corrupt, Unavailable
 from tickwork.ports.artifacts import digest_of
 from tickwork.ports.places import private_file, private_folder
 from tickwork.ports.store import StoreFull
+from tickwork.uuids import Uuids
 
 _SCARCE = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)  # gone when something else ends, without anybody's doing
-_COUNTER_MAX = 0xFFF
-_COUNTERS = tuple(f"{number:03x}" for number in range(_COUNTER_MAX + 1))
-_VARIANTS = {digit: "89ab"[int(digit, 16) & 3] for digit in "0123456789abcdef"}
 
 
 class SystemClock:
@@ -27,30 +25,7 @@ class SystemClock:
         return time.monotonic_ns() // 1_000_000
 
 
-class SystemIds:
-    """UUID version 7: 48 bits of time, a counter of 12 bits within the millisecond, and 62 bits of chance for each
-    millisecond. So no process gives an id twice, and no two processes meet."""
-
-    def __init__(self) -> None:
-        self._last_ms = 0
-        self._counter = 0
-        self._head = self._tail = ""
-
-    def new(self) -> str:
-        now_ms = time.time_ns() // 1_000_000
-        if now_ms > self._last_ms:
-            self._begin(now_ms)
-        elif self._counter == _COUNTER_MAX:
-            self._begin(self._last_ms + 1)
-        else:
-            self._counter += 1
-        return self._head + _COUNTERS[self._counter] + self._tail
-
-    def _begin(self, ms: int) -> None:
-        text, chance = f"{ms:012x}", os.urandom(8).hex()
-        self._last_ms, self._counter, self._head = ms, 0, f"{text[:8]}-{text[8:]}-7"
-        self._tail = f"-{_VARIANTS[chance[0]]}{chance[1:4]}-{chance[4:]}"
-
+class SystemIds(Uuids):
     def token(self) -> str:
         return secrets.token_urlsafe(32)
 
@@ -71,6 +46,9 @@ class FolderArtifacts:
         if data is not None and digest_of(data) != digest:
             raise Corrupt(f"artifact {digest} is damaged: its bytes do not match its name")
         return data
+
+    async def delete(self, digest: str) -> None:
+        await asyncio.to_thread(self._path(digest).unlink, missing_ok=True)
 
     def _path(self, digest: str) -> Path:
         return self._folder / digest[:2] / digest[2:]

@@ -1,7 +1,4 @@
-"""The API against its own document: whatever is sent, the answer is one that the document names.
-
-A short form runs always; the long one, marked slow, draws more.
-"""
+"""The API against its own document: whatever is sent, the answer is one that the document names."""
 
 import contextlib
 from collections.abc import AsyncIterator
@@ -17,6 +14,7 @@ from schemathesis.specs.openapi import checks as openapi_checks
 from starlette.applications import Starlette
 
 from api.helpers import flow, task
+from campaign import examples
 from tickwork.api.app import TABLE, make_app
 from tickwork.api.openapi import document
 from tickwork.ports import wire
@@ -100,17 +98,18 @@ def schema(tmp_path_factory):
     asgi.shutdown_lifespans()
 
 
+@pytest.fixture(scope="module")
 def operations(schema):
     return {(found.ok().method.upper(), found.ok().path): found.ok() for found in schema.get_all_operations()}
 
 
-def drive(operation, examples: int) -> int:
+def drive(operation, count: int) -> int:
     """How many answers were checked."""
     seen = 0
     modes = list(schemathesis.GenerationMode)
 
     @settings(
-        max_examples=examples,
+        max_examples=count,
         deadline=None,
         derandomize=True,
         database=None,
@@ -136,14 +135,8 @@ DRIVEN = [pair for pair in ROUTES if pair[1] != "/openapi.json"]  # which schema
 
 
 @pytest.mark.parametrize(("method", "path"), DRIVEN, ids=[f"{method} {path}" for method, path in DRIVEN])
-def test_a_few_requests_to_each_route_find_nothing_undocumented(schema, method, path):
-    assert drive(operations(schema)[method, path], examples=6) >= 1
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("method", "path"), DRIVEN, ids=[f"{method} {path}" for method, path in DRIVEN])
-def test_many_requests_to_each_route_find_nothing_undocumented(schema, method, path):
-    assert drive(operations(schema)[method, path], examples=40) >= 1
+def test_many_requests_to_each_route_find_nothing_undocumented(operations, method, path):
+    assert drive(operations[method, path], examples(few=12, many=40)) >= 1
 
 
 def test_the_document_has_every_route_and_every_route_an_id_of_its_own():

@@ -12,6 +12,7 @@ from terminal import ROOT, Terminal
 from tickwork.cli.exits import MEANINGS, Exit, code_of, tell
 from tickwork.cli.main import main, make_app
 from tickwork.cli.menu import commands, entries
+from tickwork.cli.shared import To
 from tickwork.compose.settings import BadSettings
 from tickwork.core.errors import Conflict, Corrupt, Refused, ReplayDiffers, Unavailable
 from tickwork.ports.store import StoreFull, StoreInUse, StoreUnusable
@@ -20,7 +21,8 @@ from tickwork.system import SystemClock
 
 @pytest.fixture(autouse=True)
 def alone(monkeypatch, tmp_path):
-    """No setting of whoever runs the tests, and no server at the address."""
+    """No setting of whoever runs the tests, and no server at the address, which is not waited for here."""
+    monkeypatch.setitem(To.client.__kwdefaults__, "deadline_s", 0.1)
     for name in [name for name in os.environ if name.startswith("TICKWORK_")]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("TICKWORK_PORT", "1")  # nobody listens there, whatever runs beside this

@@ -7,6 +7,7 @@ import time
 from collections import Counter
 
 import httpx2
+import msgspec
 
 from tickwork.api.app import make_app
 from tickwork.api.server import HttpServer, listen
@@ -72,7 +73,17 @@ class Doing:
 class House:
     """One node with its server."""
 
-    def __init__(self, cluster: "TestCluster", name: str, *, engine: bool = True, partitions: int = 4) -> None:
+    def __init__(
+        self,
+        cluster: "TestCluster",
+        name: str,
+        *,
+        engine: bool = True,
+        partitions: int = 4,
+        made_of: type[Engine] = Engine,
+        port: int = 0,
+        **member,
+    ) -> None:
         self.cluster, self.name = cluster, name
         self.inner = listen("127.0.0.1", 0)
         address = f"http://127.0.0.1:{self.inner.getsockname()[1]}"
@@ -80,7 +91,7 @@ class House:
         self.alarms: list = []
 
         def make_engine(number: int) -> Engine:
-            return Engine(
+            return made_of(
                 store=store, artifacts=cluster.artifacts, clock=clock, ids=ids, owner=name, number=number, shared=True
             )
 
@@ -89,12 +100,16 @@ class House:
             leases=cluster.new_leases(),
             peers=HttpPeers(),
             clock=clock,
-            member=member_of(
-                session=f"{name}~{ids.new()}",
-                node=name,
-                address=address,
-                started_ms=clock.wall_ms(),
-                engine=engine,
+            member=msgspec.structs.replace(
+                member_of(
+                    session=f"{name}~{ids.new()}",
+                    node=name,
+                    address=address,
+                    started_ms=clock.wall_ms(),
+                    engine=engine,
+                ),
+                machine=made_of.rules_known,
+                **member,
             ),
             make_engine=make_engine,
             cluster="test",
@@ -104,7 +119,7 @@ class House:
             lost_after_ms=5_000,
         )
         self.node.on_alarm = self.alarms.append
-        self.server = HttpServer(make_app(self.node), self.node, port=0, inner=self.inner)
+        self.server = HttpServer(make_app(self.node), self.node, port=port, inner=self.inner)
         self.up = False
 
     async def start(self) -> "House":
@@ -124,6 +139,7 @@ class House:
         node = self.node
         ownership = node.ownership
         ownership._task.cancel()
+        ownership._guard.cancel()
         for job in node._jobs:
             job.cancel()
         self.server._server.force_exit = True

@@ -33,7 +33,7 @@ async def test_partitions_are_shared_evenly_and_every_node_answers(cluster):
 
 async def test_a_spread_tenant_runs_in_all_its_partitions(cluster):
     houses = [await cluster.add() for _ in range(2)]
-    await cluster.until(lambda: len(set(cluster.owners().values())) == 2)
+    await cluster.until(lambda: len(cluster.owners()) == 4 and len(set(cluster.owners().values())) == 2)
     answer = await cluster.client.put(f"{houses[0].server.address}/v1/cluster/spread", json={"spread": 4})
     assert answer.status_code == 204, answer.text
     await cluster.until(lambda: all(house.node.route("default").spread == 4 for house in houses))
@@ -48,6 +48,17 @@ async def test_a_spread_tenant_runs_in_all_its_partitions(cluster):
     begun = workers[0].begun + workers[1].begun
     assert sorted(begun.values()) == [1] * 60
     assert {task >> 44 for task, _ in begun} == {0, 1, 2, 3}
+    seen, cursor = [], ""
+    while True:
+        page = (await cluster.get(houses[0], f"/v1/runs?limit=7&cursor={cursor}")).json()
+        seen += page["runs"]
+        cursor = page.get("next", "")
+        if not cursor:
+            break
+    assert sorted(run["id"] for run in seen) == sorted(ids)
+    assert [run["submitted_at"] for run in seen] == sorted((run["submitted_at"] for run in seen), reverse=True)
+    status = (await cluster.get(houses[1], "/v1/status")).json()
+    assert status["runs"] == {"completed": 60}
     assert (await cluster.submit(houses[0], 1, key="k")) == (await cluster.submit(houses[1], 1, key="k"))
 
 
@@ -141,3 +152,27 @@ async def test_a_lost_worker_is_noticed_where_it_was_heard_and_its_work_goes_els
     runs = await cluster.ended(houses[1], ids, seconds=20)
     assert {run["state"] for run in runs} == {"completed"}
     assert sorted(attempt for _, attempt in able.begun) == [2, 2, 2]
+
+
+async def test_a_partition_without_an_owner_holds_up_no_other(cluster):
+    houses = [await cluster.add() for _ in range(3)]
+    await cluster.until(lambda: len(set(cluster.owners().values())) == 3)
+    await cluster.client.put(f"{houses[0].server.address}/v1/cluster/spread", json={"spread": 4})
+    await cluster.until(lambda: all(house.node.route("default").spread == 4 for house in houses))
+    home = houses[0].node.home("default")
+    victim = next(house for house in houses if cluster.owners()[home] != house.name)
+    front = next(house for house in houses if house is not victim)
+    doing = Doing(seconds=0.3, slots=100)
+    await cluster.work(front, "w1", doing)
+    lost = {number for number, name in cluster.owners().items() if name == victim.name}
+    ids = await cluster.submit(front, 60)
+    await cluster.until(lambda: len(doing.begun) > 40)
+    await victim.crash()
+    begin = asyncio.get_running_loop().time()
+    numbers = {one: front.node.partition_of_run("default", one) for one in ids}
+    await cluster.ended(front, [one for one in ids if numbers[one] not in lost], seconds=10)
+    assert asyncio.get_running_loop().time() - begin < 1.4, "before the lease of the others has run out"
+    runs = await cluster.ended(front, ids, seconds=20)
+
+    assert {run["state"] for run in runs} == {"completed"}
+    assert max(doing.begun.values()) == 1

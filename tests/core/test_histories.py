@@ -2,13 +2,14 @@
 
 import pytest
 
+from campaign import seeds
 from histories import History
 from tickwork.core.machine import Machine
 from tickwork.core.snapshot import capture, digest, restore
 from tickwork.journal.record import Sealed
 from tickwork.journal.replay import Recorder, fold, replay
 
-SEEDS = range(60)
+SEEDS = seeds(0, few=30, many=60)
 
 
 def journal_of(history: History) -> list[Sealed]:

@@ -5,6 +5,7 @@ from typing import Any, get_args
 import msgspec
 import pytest
 
+from campaign import seeds
 from driver import BY, Driver, T, task
 from histories import History
 from tickwork.core import inputs as inp
@@ -15,8 +16,8 @@ from tickwork.core.model import State
 from tickwork.core.snapshot import Snapshot, capture, digest, encode_header, restore
 from tickwork.core.touched import ENDINGS, HEADER_ONLY, RULES, Touched
 
-SEEDS = range(70)
-MORE_SEEDS = range(1_000, 1_300)
+SEEDS = seeds(0, few=30, many=70)
+MORE_SEEDS = seeds(1_000, few=10, many=300)
 
 
 class Pieces:

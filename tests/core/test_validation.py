@@ -347,7 +347,7 @@ def test_the_largest_graphs_are_checked_in_seconds(nodes):
     spent_s = time.process_time() - started
 
     assert problems == []
-    assert spent_s < 10
+    assert spent_s < 30  # a search per node would take an hour
     assert parse(canonical(definition)) == definition
 
 

@@ -29,6 +29,8 @@ FAILPOINTS = (
     "before_commit", "after_head", "after_journal", "before_commit_statement", "after_commit", "before_rows",
     "mid_rows", "after_rows", "before_checkpoint", "after_checkpoint", "claim", "none",
 )  # fmt: skip
+# Rows follow once a second under load, and a checkpoint after some megabytes; a life without one is killed anyway.
+HITS_MAX = {"claim": 1, "before_checkpoint": 1, "after_checkpoint": 1, "before_rows": 3, "mid_rows": 3, "after_rows": 3}
 DOCUMENTS = [
     {"name": "one", "format": 1, "nodes": [{"kind": "task", "id": "a", "handler": "noop"}]},
     {
@@ -134,7 +136,7 @@ class Client:
             for key, run in zip(keys, answer["runs"], strict=True):
                 known = self.accepted.setdefault(key, run["id"])
                 assert known == run["id"], "one key, one run"
-            await asyncio.sleep(0.002)
+            await asyncio.sleep(0.01)  # a longer history makes every start longer, and proves no more
 
     async def _until(self, method: str, path: str, body: dict) -> dict:
         while True:
@@ -167,7 +169,7 @@ async def kill_and_go_on(folder: Path, kills: int, seed: int) -> None:
                 os.kill(family, signal.SIGKILL)
                 await servers.word("dead")
             failpoint = FAILPOINTS[kill % len(FAILPOINTS)]
-            hits = 1 if failpoint in ("claim", "before_checkpoint", "after_checkpoint") else rng.randint(1, 30)
+            hits = rng.randint(1, HITS_MAX.get(failpoint, 12))
             pid = await servers.live(failpoint, hits)
             await servers.word("ready")
             if failpoint in ("none", "before_checkpoint", "after_checkpoint"):
@@ -257,12 +259,8 @@ async def check_journal(folder: Path, client: Client) -> None:
         await store.close()
 
 
-@pytest.mark.proves("F1", "I1", "I12", "I25", "I27", "I29")
-async def test_a_server_killed_at_each_durable_step_loses_nothing(tmp_path):
-    await kill_and_go_on(tmp_path, kills=24, seed=1)
-
-
 @pytest.mark.slow
-@pytest.mark.proves("F1", "I12", "I25", "I29", "S001-36", "S001-38")
-async def test_two_hundred_kills_lose_nothing_and_double_nothing(tmp_path):
-    await kill_and_go_on(tmp_path, kills=204, seed=2)
+@pytest.mark.proves("F1", "I1", "I12", "I25", "I27", "I29", "S001-36", "S001-38")
+@pytest.mark.parametrize("half", [1, 2])
+async def test_two_hundred_kills_at_each_durable_step_lose_nothing_and_double_nothing(tmp_path, half):
+    await kill_and_go_on(tmp_path, kills=108, seed=half)

@@ -498,6 +498,8 @@ async def test_the_log_stays_short_under_steady_load_and_is_gone_after_closing(t
         for seq in range(1, 1_001):
             await store.commit(0, Sealed(seq, seq, b"h" * 32, bytes(100_000)), [], epoch=1)
             longest = max(longest, (tmp_path / "s.db-wal").stat().st_size)
+            if not seq % 20:  # on a busy machine the thread that copies may wait long for its turn
+                await asyncio.sleep(0.005)
         total = (tmp_path / "s.db").stat().st_size
 
     assert total > 80_000_000 and longest < 60_000_000

@@ -3,6 +3,7 @@
 import msgspec
 import pytest
 
+from campaign import seeds
 from driver import Driver
 from histories import History
 from tickwork.core import inputs as inp
@@ -82,7 +83,7 @@ async def stored(seed: int, steps: int) -> tuple[Storing, MemoryStore]:
 
 
 @pytest.mark.proves("I7", "I9", "I12")
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", seeds(0, few=20, many=40))
 async def test_recovery_gives_back_the_machine_that_never_died(seed):
     history, store = await stored(seed, 60)
 

@@ -2,6 +2,7 @@
 
 import pytest
 
+from campaign import seeds
 from tickwork.sim import scenario
 from tickwork.sim.checkers import lives_of
 from tickwork.sim.report import Violated
@@ -23,15 +24,8 @@ def check(seed, **words):
 
 
 @pytest.mark.proves("I1", "I2", "I7", "I12", "I25", "I29")
-@pytest.mark.parametrize("seed", range(1_000, 1_060))
+@pytest.mark.parametrize("seed", seeds(2_000, few=100, many=400))
 def test_nothing_is_violated(seed):
-    check(seed)
-
-
-@pytest.mark.slow
-@pytest.mark.proves("I1", "I2", "I7", "I12", "I25", "I29")
-@pytest.mark.parametrize("seed", range(2_000, 2_300))
-def test_nothing_is_violated_in_many_seeds(seed):
     check(seed)
 
 

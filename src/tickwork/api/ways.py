@@ -44,7 +44,7 @@ class Ways:
         if said is not None:
             return await self._here_or_nowhere(place, route, scope, receive, whole, said)
         partitions = self._partitions(route, scope)
-        engine = self.node.engines.get(partitions[0])
+        engine = self.node.owned(partitions[0])
         if len(partitions) == 1 and engine is not None:
             return await place.local(route, scope, receive, whole, engine)
         body = await _body(receive, whole)
@@ -78,7 +78,7 @@ class Ways:
     async def _here_or_nowhere(
         self, place: "Place", route: Route, scope: Scope, receive: Receive, whole: bytes | None, said: bytes
     ) -> Answer | Stream | None:
-        engine = self.node.engines.get(int(said)) if said.isdigit() and len(said) < 6 else None
+        engine = self.node.owned(int(said)) if said.isdigit() and len(said) < 6 else None
         if engine is None:
             return problem(503, "not_owner", "this node does not own that partition", retry_after(RETRY_MS))
         return await place.local(route, scope, receive, whole, engine)
@@ -88,7 +88,7 @@ class Ways:
     async def at(
         self, partition: int, place: "Place", route: Route, scope: Scope, body: bytes
     ) -> Answer | Stream | None:
-        engine = self.node.engines.get(partition)
+        engine = self.node.owned(partition)
         if engine is not None:
             return await place.local(route, scope, _nothing_more, body, engine)
         try:

@@ -60,6 +60,11 @@ class Line(Caller[None]):
         self._batches: dict[int, list[Batch]] = {}  # by report
         self._terminal: dict[Key, Report] = {}  # last reports on their way
 
+    @property
+    def away(self) -> bool:
+        """Its owner did not answer last time."""
+        return self._failures > 0
+
     # ---- from the worker
 
     def start(self, held: Iterable[Key]) -> None:

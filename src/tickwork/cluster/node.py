@@ -6,7 +6,7 @@ a partition is answered by its own engine, or by the node that owns it.
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import msgspec
@@ -15,10 +15,11 @@ from tickwork.cluster.ownership import RETRY_MS, TTL_MS, Duties, Ownership
 from tickwork.cluster.placement import home_of, partition_of_run, partitions_of
 from tickwork.cluster.switchboard import Switchboard
 from tickwork.core.errors import Conflict, Refused, TickworkError, Unavailable
+from tickwork.core.machine import MACHINE
 from tickwork.core.model import NUMBER_BITS
 from tickwork.ports import wire
 from tickwork.ports.clock import Clock
-from tickwork.ports.exchange import Call, Reply
+from tickwork.ports.exchange import OLDEST, PROTOCOL, Call, Reply
 from tickwork.ports.leases import Leases, Member
 from tickwork.ports.store import InboxRow, Route, Store
 from tickwork.runtime.engine import Engine
@@ -31,7 +32,6 @@ WATCH_S = 0.2  # how often failed partitions and the inbox are looked at
 INBOX_S = 1.0
 INBOX_MAX = 500
 LOOK_AGAIN_S = 0.02  # at most so often is asked who owns what because somebody did not answer
-PROTOCOL = 1
 
 
 class Peers(Protocol):
@@ -99,6 +99,7 @@ class Node:
             await self.leases.open()
             founded = await self.store.found(cluster=self.cluster, partitions=self.partitions)
             self.cluster, self.partitions = founded.cluster, founded.partitions
+            self._check_company(await self.leases.members())
             await self._read_routes()
             duties = Duties(self._own, self._finish, self._drop, self._peers.wake, self._alarm)
             self._ownership = Ownership(
@@ -126,6 +127,17 @@ class Node:
             raise
         loop = asyncio.get_running_loop()
         self._jobs = [loop.create_task(self._watch()), loop.create_task(self._read_inboxes())]
+
+    def _check_company(self, members: Sequence[Member]) -> None:
+        """A node that the others cannot talk to would only take partitions out of their reach."""
+        own = self.member
+        for one in members:
+            if one.protocol < own.oldest or own.protocol < one.oldest:
+                raise Refused(
+                    "protocol",
+                    f"node {one.node} ({one.version}) speaks protocols {one.oldest} to {one.protocol}, this one "
+                    f"({own.version}) {own.oldest} to {own.protocol}: go by way of a version between them",
+                )
 
     async def stop(self) -> None:
         """Hand over what it owns; workers go on at other nodes."""
@@ -210,6 +222,10 @@ class Node:
         self.desk.alarms.append(alarm)
         self.desk.alarm_counts[kind] = self.desk.alarm_counts.get(kind, 0) + 1
         self.on_alarm(alarm)
+
+    def owned(self, partition: int) -> Engine | None:
+        """The engine of a partition that is ours beyond doubt: another owner may know more than one that is not."""
+        return self.engines.get(partition) if self.ownership.proved else None
 
     # ---- where things live
 
@@ -340,4 +356,4 @@ class Node:
 
 
 def member_of(*, session: str, node: str, address: str, started_ms: int, engine: bool = True) -> Member:
-    return Member(session, node, address, VERSION, PROTOCOL, started_ms, engine=engine)
+    return Member(session, node, address, VERSION, PROTOCOL, started_ms, engine=engine, oldest=OLDEST, machine=MACHINE)

@@ -14,14 +14,16 @@ from typing import Any
 import msgspec
 
 from tickwork.cluster.placement import Node, place
-from tickwork.core.errors import TickworkError, Unavailable
+from tickwork.core.errors import Newer, TickworkError, Unavailable
 from tickwork.ports.clock import Clock
 from tickwork.ports.leases import Holding, Leases, Member
 
 TTL_MS = 10_000
 RETRY_MS = 1_000
 MARGIN = 0.2  # of a lease: so long before its end nothing is done under it any more
+PAUSE_S = 0.05  # between two looks, at least
 FAREWELL_S = 30.0
+RELEASE_S = 1.0
 
 
 class Duties(msgspec.Struct):
@@ -60,6 +62,7 @@ class Ownership:
         self._wake = asyncio.Event()
         self._looked = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
+        self._guard: asyncio.Task[None] | None = None
         self._leaving = False
 
     # ---- life
@@ -68,7 +71,8 @@ class Ownership:
         """Returns when it has looked once, and taken what is free and its own by placement."""
         await self._look()
         await asyncio.gather(*self._moving.values(), return_exceptions=True)
-        self._task = asyncio.get_running_loop().create_task(self._run())
+        loop = asyncio.get_running_loop()
+        self._task, self._guard = loop.create_task(self._run()), loop.create_task(self._drop_in_time())
 
     async def stop(self) -> None:
         """Hand everything over, then leave."""
@@ -79,13 +83,15 @@ class Ownership:
         until = loop.time() + FAREWELL_S
         while self._task is not None and self.held and loop.time() < until:
             await asyncio.sleep(0.01)
-        if self._task is not None:
+        if self._task is not None and self._guard is not None:
             self._task.cancel()
-            await asyncio.gather(self._task, *self._moving.values(), return_exceptions=True)
+            self._guard.cancel()
+            await asyncio.gather(self._task, self._guard, *self._moving.values(), return_exceptions=True)
         for partition in list(self.held):
             await self._let_go(partition, "the node ends")
-        with contextlib.suppress(TickworkError):
-            await self._leases.leave(self.member.session)
+        with contextlib.suppress(TickworkError, TimeoutError):
+            async with asyncio.timeout(RELEASE_S):
+                await self._leases.leave(self.member.session)
 
     def wake(self) -> None:
         """Something may be free."""
@@ -99,31 +105,47 @@ class Ownership:
     @property
     def proved(self) -> bool:
         """Whether what is held is ours beyond doubt, by our own clock."""
-        return self._clock.mono_ms() - self._proved_ms < self._ttl_ms * (1 - MARGIN)
+        return self._proof_left_ms() > 0
+
+    def _proof_left_ms(self) -> float:
+        """So long a slow answer may take: whoever drops what it still owns makes a busy database busier."""
+        return self._proved_ms + self._ttl_ms * (1 - MARGIN) - self._clock.mono_ms()
 
     async def _run(self) -> None:
+        loop = asyncio.get_running_loop()
+        looked = loop.time()
         while True:
             self._wake.clear()
-            loop = asyncio.get_running_loop()
-            alarm = loop.call_later(self._retry_ms / 1000, self._wake.set)
+            # Counted from when the last look began: a slow one must not make the next one late as well.
+            alarm = loop.call_at(max(looked + self._retry_ms / 1000, loop.time() + PAUSE_S), self._wake.set)
             await self._wake.wait()
             alarm.cancel()
+            looked = loop.time()
             await self._look()
+
+    async def _drop_in_time(self) -> None:
+        """Beside the looks, one of which may hang: what can no longer be proved is dropped before its lease ends."""
+        while True:
+            left_ms = self._proof_left_ms()
+            if left_ms > 0:
+                await asyncio.sleep(left_ms / 1000)
+                continue
+            await asyncio.gather(
+                *(self._let_go(partition, "its lease could not be renewed in time") for partition in list(self.held))
+            )
+            await asyncio.sleep(self._retry_ms / 1000)
 
     # ---- one look
 
     async def _look(self) -> None:
         asked_ms = self._clock.mono_ms()
         try:
-            async with asyncio.timeout(self._ttl_ms * MARGIN / 1000):
+            async with asyncio.timeout(max(self._ttl_ms * MARGIN, self._proof_left_ms()) / 1000):
                 await self._leases.beat(self.member, ttl_ms=self._ttl_ms)
                 kept = await self._leases.renew(tuple(self.held), self.member.session, ttl_ms=self._ttl_ms)
                 members, holdings = await self._leases.members(), await self._leases.holdings()
-        except (Unavailable, TimeoutError) as error:
+        except (TickworkError, TimeoutError) as error:
             self._duties.alarm("leases_unavailable", str(error) or "they did not answer in time")
-            if not self.proved:
-                for partition in list(self.held):
-                    await self._let_go(partition, "its lease could not be renewed in time")
             return
         self._proved_ms = asked_ms
         for partition in [one for one in self.held if one not in kept]:
@@ -137,7 +159,7 @@ class Ownership:
 
     async def _move(self) -> None:
         able = {_rank(member): member for member in self.members if member.engine and not member.draining}
-        wanted = place(self._partitions, list(able))
+        wanted = place(self._partitions, list(able), self._unable(list(able.values())))
         own = _rank(self.member)
         for partition in [one for one in self.held if one not in self._moving]:
             to = wanted.get(partition)
@@ -152,6 +174,16 @@ class Ownership:
                 holding = self.holdings.get(partition)
                 if holding is None or holding.session == self.member.session:
                     await self._take(partition)
+
+    def _unable(self, members: Sequence[Member]) -> dict[Node, frozenset[int]]:
+        """What each of them cannot own, because later rules than it knows decide there: as it said itself, or as the
+        present owner knows later ones."""
+        rules = {member.session: member.machine for member in self.members}
+        decided = {partition: rules.get(held.session, 0) for partition, held in self.holdings.items()}
+        return {
+            _rank(member): frozenset((*member.unable, *(one for one in decided if decided[one] > member.machine)))
+            for member in members
+        }
 
     async def _take(self, partition: int) -> None:
         try:
@@ -170,6 +202,9 @@ class Ownership:
         try:
             await self._duties.own(partition)
         except TickworkError as error:
+            if isinstance(error, Newer):  # for good: the others hear it and place it elsewhere
+                self.member = msgspec.structs.replace(self.member, unable=(*self.member.unable, partition))
+                self._wake.set()
             self._duties.alarm("cannot_own", f"partition {partition}: {error}")
             await self._let_go(partition, str(error))
 
@@ -189,8 +224,9 @@ class Ownership:
     async def _let_go(self, partition: int, reason: str) -> None:
         self.held.pop(partition, None)
         await self._duties.drop(partition, reason)
-        with contextlib.suppress(Unavailable):
-            await self._leases.release(partition, self.member.session)
+        with contextlib.suppress(Unavailable, TimeoutError):
+            async with asyncio.timeout(RELEASE_S):
+                await self._leases.release(partition, self.member.session)
 
 
 def _rank(member: Member) -> Node:

@@ -2,10 +2,12 @@
 
 Rendezvous hashing with room: each partition goes to the node that ranks highest for it among those that still have
 room, and room is an equal share. So every node comes to the same answer by itself, the load is even, and a node
-that comes or goes moves little more than its own share.
+that comes or goes moves little more than its own share. While versions are mixed, a partition goes only to nodes that
+are able to own it, with or without room.
 """
 
-from collections.abc import Sequence
+from collections.abc import Container, Mapping, Sequence
+from types import MappingProxyType
 
 from tickwork.core.stablehash import stable_hash
 from tickwork.ports.store import Route
@@ -14,18 +16,24 @@ Node = tuple[str, str]
 """Its lasting name, by which it ranks, and its session: two that claim one name are still two."""
 
 
-def place(partitions: int, nodes: Sequence[Node]) -> dict[int, Node]:
-    """Nobody where there are no nodes."""
+def place(
+    partitions: int, nodes: Sequence[Node], unable: Mapping[Node, Container[int]] = MappingProxyType({})
+) -> dict[int, Node]:
+    """Nobody where there are no nodes, or none that is able."""
     if not nodes:
         return {}
     most = -(-partitions // len(nodes))
     room = dict.fromkeys(sorted(nodes), most)
+    able = {
+        partition: [node for node in room if partition not in unable.get(node, ())] for partition in range(partitions)
+    }
     found: dict[int, Node] = {}
-    for partition in range(partitions):
-        able = [node for node in room if room[node]]
-        best = max(able, key=lambda node: (stable_hash("place", node[0], partition), node))
-        found[partition] = best
-        room[best] -= 1
+    for partition in sorted(able, key=lambda one: (len(able[one]), one)):  # who has little choice chooses first
+        some = [node for node in able[partition] if room[node] > 0] or able[partition]
+        if some:
+            best = max(some, key=lambda node: (stable_hash("place", node[0], partition), node))
+            found[partition] = best
+            room[best] -= 1
     return found
 
 

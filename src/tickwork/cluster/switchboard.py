@@ -10,11 +10,11 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from tickwork.cluster.dealing import deal
-from tickwork.cluster.line import Line, Way
+from tickwork.cluster.line import Batch, Line, Way
 from tickwork.core.errors import Refused, Unavailable
 from tickwork.core.model import NUMBER_BITS
 from tickwork.ports.clock import Clock
-from tickwork.ports.exchange import Call, Profile, Reply, Report, Spec, Work
+from tickwork.ports.exchange import Call, Profile, Reply, Report, Spec, Work, unspoken
 from tickwork.runtime.floor import CLOSED_AFTER_MS, LOST_AFTER_MS, MOVED, WAIT_MS_MAX
 from tickwork.worker.caller import Key
 
@@ -174,6 +174,8 @@ class Switchboard:
             return guest if not guest.refused else Reply(call.seq, refused=guest.refused)
         if call.profile is None or call.held is None:
             return Reply(call.seq, resync=True)
+        if why := unspoken(call.profile.protocol):
+            return Reply(call.seq, refused=why)
         if self._closing:
             raise Unavailable("the server is shutting down; ask again in a moment", retry_after_ms=1_000)
         if guest is not None and not guest.closed_ms and not guest.refused:
@@ -258,14 +260,19 @@ class Switchboard:
                 parts.setdefault(partition, []).append(report)
             else:
                 fenced.append((report.task, report.attempt))
-        batches = [guest.lines[partition].deliver(reports) for partition, reports in parts.items()]
+        batches: list[Batch] = []
         later: list[Key] = []
+        for partition, reports in parts.items():
+            if guest.lines[partition].away:  # nobody waits for those that are not there
+                later += [(one.task, one.attempt) for one in reports]
+            else:
+                batches.append(guest.lines[partition].deliver(reports))
         try:
             async with asyncio.timeout(DELIVER_S):
                 for batch in batches:
                     await batch.done.wait()
         except TimeoutError:
-            later = [(one.task, one.attempt) for batch in batches for one in batch.waiting.values()]
+            later += [(one.task, one.attempt) for batch in batches for one in batch.waiting.values()]
         fenced += [key for batch in batches for key in batch.fenced]
         return tuple(fenced), tuple(later)
 

@@ -1,6 +1,7 @@
 """A node of a cluster as a process: store, leases, engines, API. And one server of several such processes."""
 
 import contextlib
+import logging
 import os
 import secrets
 import signal
@@ -12,12 +13,16 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Protocol, runtime_checkable
 from urllib.parse import urlsplit
 
+import msgspec
+
 from tickwork.api.app import make_app
 from tickwork.api.server import HttpServer, listen
+from tickwork.cluster.doubled import DoubledLeases
 from tickwork.cluster.node import Attendant, Node, member_of
 from tickwork.cluster.peers import HttpPeers
 from tickwork.compose.children import PARENT
 from tickwork.compose.lanes import carrying
+from tickwork.compose.retaining import how_long
 from tickwork.compose.settings import PREFIX, BadSettings, Settings
 from tickwork.core.errors import Refused
 from tickwork.core.model import Clock as LogicalClock
@@ -30,10 +35,11 @@ from tickwork.runtime.engine import Engine
 from tickwork.system import SystemClock, SystemIds
 from tickwork.zonedata import load_zones
 
+log = logging.getLogger("tickwork.cluster")
 PARTITIONS_MAX = 512
 TTL_MS_MIN = 1_000
 AGAIN_S, AGAIN_S_MAX = 0.5, 10.0
-SHARED = f"{PREFIX}PARENT_PORT"
+SHARED = f"{PREFIX}PROCESS"  # of one of several processes: which one it is
 ANYWHERE = ("0.0.0.0", "::", "")  # noqa: S104 - to find it, not to bind to it
 
 
@@ -51,21 +57,23 @@ def make_stores(settings: Settings) -> tuple[Store, Leases, Artifacts]:
     from tickwork.stores.postgres.store import PostgresStore
 
     store = PostgresStore(settings.store, replica_dsn=settings.replica)
-    leases: Leases
+    stored = PostgresLeases(settings.store)
+    chosen: Leases
     match urlsplit(settings.leases).scheme:
         case "":
-            leases = PostgresLeases(settings.store)
+            return store, stored, PostgresArtifacts(settings.store)
         case "redis" | "rediss":
             from tickwork.stores.redis_leases import RedisLeases
 
-            leases = RedisLeases(settings.leases)
+            chosen = RedisLeases(settings.leases)
         case "etcd" | "http" | "https":
             from tickwork.stores.etcd_leases import EtcdLeases
 
-            leases = EtcdLeases(settings.leases)
+            chosen = EtcdLeases(settings.leases.replace("etcd://", "http://"))
         case other:
             raise BadSettings("bad_setting", f"leases: {other} is unknown; use redis:// or etcd://", path="leases")
-    return store, leases, PostgresArtifacts(settings.store)
+    doubled = DoubledLeases(chosen, stored, on_alarm=lambda kind, text: log.warning("%s: %s", kind, text))
+    return store, doubled, PostgresArtifacts(settings.store)
 
 
 def make_node(settings: Settings, address: str, attend: Callable[[Engine], Attendant] | None = None) -> Node:
@@ -77,9 +85,10 @@ def make_node(settings: Settings, address: str, attend: Callable[[Engine], Atten
     if settings.role not in ("all", "api"):
         raise BadSettings("bad_setting", "role: all or api", path="role")
     store, leases, artifacts = make_stores(settings)
+    keep = how_long(settings)
     clock, ids, zones = SystemClock(), SystemIds(), load_zones()
-    named = settings.node_name and f"{settings.node_name}-{urlsplit(address).port}" * (SHARED in os.environ)
-    node = named or settings.node_name or f"{socket.gethostname()}-{urlsplit(address).port}"
+    which = f"-{os.environ[SHARED]}" if SHARED in os.environ else ""
+    node = (settings.node_name or f"{socket.gethostname()}-{settings.port or urlsplit(address).port}") + which
 
     def make_engine(number: int) -> Engine:
         return Engine(
@@ -92,6 +101,7 @@ def make_node(settings: Settings, address: str, attend: Callable[[Engine], Atten
             own_process=True,
             zones=zones,
             catch_up=settings.catch_up,
+            keep=keep,
             number=number,
             shared=True,
         )
@@ -201,7 +211,8 @@ class Processes:
     def _start_due(self) -> None:
         for place, child in enumerate(self._children):
             if child is None and time.monotonic() >= self._due_s[place]:
-                self._children[place] = subprocess.Popen(self._command, env=self._env, start_new_session=True)  # noqa: S603
+                env = self._env | {SHARED: str(place + 1)}
+                self._children[place] = subprocess.Popen(self._command, env=env, start_new_session=True)  # noqa: S603
                 self._due_s[place] = time.monotonic() + AGAIN_S_MAX
 
     def _look(self) -> None:
@@ -228,19 +239,17 @@ class Processes:
                 child.terminate()
 
 
-# What each process must hear from us, because it was a flag of ours.
-TOLD = (
-    *("data", "store", "replica", "node_name", "advertise", "role", "partitions", "leases", "lease_ttl"),
-    *("lease_retry", "host", "port", "token", "catch_up", "resolution_ms"),
-    *("lane", "lane_queues", "lane_credit", "lane_drain", "lane_untaken_s"),
-)
-
-
 def child_environment(settings: Settings, env: Mapping[str, str]) -> dict[str, str]:
-    """Settings go as variables, so that no password is an argument."""
-    told = {f"{PREFIX}{name.upper()}": str(getattr(settings, name)) for name in TOLD if getattr(settings, name) != ""}
-    left = {name: value for name, value in env.items() if not name.startswith(PREFIX) or name.lower().endswith("debug")}
-    return {**left, **told, f"{PREFIX}SERVER_PROCESSES": "1", SHARED: str(settings.port), PARENT: str(os.getpid())}
+    """Settings go as variables, so that no password is an argument; the default of one is what a process has anyway."""
+    plain = Settings()
+    names = [field.name for field in msgspec.structs.fields(Settings) if field.name != "server_processes"]
+    told = {
+        f"{PREFIX}{name.upper()}": str(getattr(settings, name))
+        for name in names
+        if getattr(settings, name) != getattr(plain, name)
+    }
+    left = {name: value for name, value in env.items() if not name.startswith(PREFIX) or name == f"{PREFIX}DEBUG"}
+    return {**left, **told, f"{PREFIX}SERVER_PROCESSES": "1", PARENT: str(os.getpid())}
 
 
 def command_of() -> list[str]:

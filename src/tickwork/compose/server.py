@@ -5,19 +5,25 @@ import contextlib
 import os
 import signal
 import socket
+import sys
 import time
 from collections.abc import AsyncIterator, Callable
+from pathlib import Path
 
 from tickwork.api.app import make_app
 from tickwork.api.server import HttpServer
 from tickwork.cluster.node import Node
+from tickwork.compose.alarms import AlarmLog
 from tickwork.compose.cluster import serving_node
 from tickwork.compose.lanes import carrying
+from tickwork.compose.retaining import how_long
 from tickwork.compose.settings import BadSettings, Settings
 from tickwork.core.errors import Refused
 from tickwork.core.lateness import read_policy
 from tickwork.core.model import Clock as LogicalClock
 from tickwork.core.model import Settings as MachineSettings
+from tickwork.ports.places import private_file
+from tickwork.runtime.auditor import Leave
 from tickwork.runtime.engine import Engine
 from tickwork.stores.sqlite.store import SqliteStore
 from tickwork.stores.sqlite.writing import Failpoints
@@ -48,7 +54,18 @@ def make_engine(settings: Settings, *, own_process: bool, failpoints: Failpoints
         own_process=own_process,
         zones=load_zones(),
         catch_up=settings.catch_up,
+        keep=how_long(settings),
     )
+
+
+def keeping(folder: Path) -> Leave:
+    """Reproductions that an auditor leaves go here. The first one of a name stays."""
+
+    async def keep(name: str, data: bytes) -> None:
+        with contextlib.suppress(FileExistsError), os.fdopen(private_file(folder / name), "wb") as file:
+            file.write(data)
+
+    return keep
 
 
 def check_catch_up(policy: str) -> None:
@@ -69,6 +86,8 @@ async def serving(
         await engine.start()
         keeper = keeper_of(engine) if keeper_of is not None else None
         try:
+            if settings.audit:
+                await engine.audit(keeping(settings.folder))
             await server.start()
             if keeper is not None:
                 keeper.start()
@@ -87,6 +106,7 @@ async def serve(settings: Settings, *, ready: Callable[[Engine, str], None]) -> 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     async with serving(settings) as (engine, server):
+        engine.on_alarm = AlarmLog(_tell)
         ready(engine, server.address)
         await until(stop, engine)
 
@@ -98,8 +118,13 @@ async def serve_node(settings: Settings, *, ready: Callable[[Node, str], None]) 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     async with serving_node(settings) as (node, server):
+        node.on_alarm = AlarmLog(_tell)
         ready(node, server.address)
         await stop.wait()
+
+
+def _tell(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
 
 
 async def until(stop: asyncio.Event, engine: Engine) -> None:

@@ -55,7 +55,7 @@ def http_executor_of(settings: Settings) -> HttpExecutor:
     """Reaches public addresses, and what the settings allow beside them."""
     allowed, open_ports = names(settings.allow_networks), ports(settings.allow_ports, path="allow_ports")
     try:
-        guard = Guard(networks=allowed, ports=open_ports, own=(settings.address,))
+        guard = Guard(networks=allowed, ports=open_ports, own=names(settings.address))
     except Refused as refused:
         raise BadSettings("bad_setting", str(refused), path="allow_networks") from None
     folder = Path(settings.secrets) if settings.secrets else None

@@ -7,6 +7,7 @@
       Unavailable        try again later; says when
       Corrupt            a stored record does not verify; nobody may go on with it
         ReplayDiffers    deciding again gave another answer than the journal
+        Newer            a later version of the program wrote it: that one may go on
 
 API and CLI map the second level, never every class. `code` is stable and for programs,
 the message is for people and says what to change.
@@ -64,6 +65,10 @@ class Unavailable(TickworkError):
 
 class Corrupt(TickworkError):
     code = "corrupt"
+
+
+class Newer(Corrupt):
+    code = "newer"
 
 
 class ReplayDiffers(Corrupt):

@@ -206,7 +206,8 @@ class SetLatestVersion(_Input, frozen=True, tag=51):
 
 
 class Pause(_Input, frozen=True, tag=8):
-    """Scope is run, queue, workflow, tenant, schedule or group (of schedules); a queue has no tenant."""
+    """Scope is run, queue, workflow, tenant, schedule, group (of schedules) or partition; a queue has no tenant, and
+    neither has a partition, whose name is its number: while it is paused, nothing of it is given to a worker."""
 
     by: str
     scope: str
@@ -229,7 +230,7 @@ class Resume(_Input, frozen=True, tag=9):
 
 
 class Known(_Input, frozen=True):
-    """A fact beside a submission: this id or key belongs to a run that has left memory."""
+    """A fact beside a submission: this id or key belongs to a run that has left memory, or may in this tick."""
 
     run_id: str
     body: str

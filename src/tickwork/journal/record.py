@@ -58,6 +58,11 @@ def seal(row: Row, before: bytes) -> Sealed:
     return Sealed(row.seq, row.tick, chain(before, FORMAT_BYTE, body), FORMAT_BYTE + zlib.compress(body, 1))
 
 
+def hash_of(row: Row, before: bytes) -> bytes:
+    """What `seal` would give it, without the bytes."""
+    return chain(before, FORMAT_BYTE, _encoder.encode(row))
+
+
 def unseal(sealed: Sealed, before: bytes) -> Row:
     """The row, once its hash and its place in the chain are verified."""
     body = _body(sealed)
@@ -67,6 +72,11 @@ def unseal(sealed: Sealed, before: bytes) -> Row:
     if (row.seq, row.tick) != (sealed.seq, sealed.tick):
         raise Corrupt(f"seq {sealed.seq}: the row holds seq {row.seq}, tick {row.tick}")
     return row
+
+
+def rules_in(sealed: Sealed) -> str:
+    """What decided a row, without its place in the chain."""
+    return _decode(sealed.data[0], _body(sealed), sealed.seq).rules
 
 
 FORMAT_BYTE = bytes([FORMAT])

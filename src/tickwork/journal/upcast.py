@@ -7,7 +7,7 @@ format: a plain row (lists, numbers, texts) of format n to the same of format n 
 from collections.abc import Callable
 from typing import Any
 
-from tickwork.core.errors import Corrupt
+from tickwork.core.errors import Corrupt, Newer
 
 FORMAT = 1
 
@@ -17,7 +17,7 @@ STEPS: dict[int, Step] = {}  # nothing older than format 1 was ever written
 
 def upcast(version: int, row: list[Any], *, steps: dict[int, Step] = STEPS, to: int = FORMAT) -> list[Any]:
     if version > to:
-        raise Corrupt(f"the journal is of format {version}, this version of tickwork reads up to {to}: upgrade it")
+        raise Newer(f"the journal is of format {version}, this version of tickwork reads up to {to}: upgrade it")
     while version < to:
         if version not in steps:
             raise Corrupt(f"nobody can read format {version} of the journal")

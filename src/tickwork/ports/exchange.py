@@ -16,6 +16,8 @@ from tickwork.core.errors import Conflict, Refused, Unavailable
 from tickwork.core.values import Ref
 from tickwork.ports.wire import ScheduleRequest
 
+PROTOCOL = 1  # raised when something changes that the other side must know of; new fields at the end need not be
+OLDEST = 1  # the earliest that is still spoken: that of the version before, so that they can be replaced one by one
 VALUE_BYTES_MAX = 64 * 1024  # larger values are artifacts, named by their digest
 
 
@@ -100,6 +102,18 @@ class Profile(msgspec.Struct, frozen=True, array_like=True):
     host: str = ""
     pid: int = 0
     version: str = ""
+    protocol: int = PROTOCOL  # that it speaks
+
+
+def unspoken(protocol: int, *, oldest: int = OLDEST, latest: int = PROTOCOL) -> str:
+    """Why somebody who speaks this protocol cannot be served; "" where they can."""
+    if oldest <= protocol <= latest:
+        return ""
+    older = protocol < oldest
+    return (
+        f"it speaks protocol {protocol}, here {oldest} to {latest} are spoken: "
+        f"upgrade {'it' if older else 'the server first'}"
+    )
 
 
 class Call(msgspec.Struct, frozen=True, array_like=True):

@@ -22,6 +22,9 @@ class Member(msgspec.Struct, frozen=True):
     started_ms: int = 0
     draining: bool = False  # gives away what it holds and takes nothing more
     engine: bool = True  # owns partitions; a node without only answers and forwards
+    oldest: int = 1  # the earliest protocol that it still speaks
+    machine: int = 1  # the latest rules that it knows: a partition that later ones decided is not for it
+    unable: tuple[int, ...] = ()  # partitions that it found to be so
 
 
 class Holding(msgspec.Struct, frozen=True):

@@ -69,6 +69,7 @@ class Task(_Model, frozen=True, kw_only=True):
 
 class Run(_Model, frozen=True, kw_only=True):
     id: str
+    number: str = ""  # counts runs and tasks of its partition
     workflow: str
     definition: str
     state: str  # pending, active, waiting, paused, completed, failed, cancelled
@@ -504,6 +505,7 @@ class Status(_Model, frozen=True, kw_only=True):
     schedules_late: int = 0  # those that catch up
     occurrences: dict[str, int] = {}  # of this tenant: expected, then by fate, and those that wait for their turn
     ledger_differences: int = 0  # since the start; anything but 0 is a defect
+    dispatch_held: str = ""  # why nothing is given to workers; "": it is
 
 
 # ---- requests

@@ -17,18 +17,22 @@ from tickwork.core.effects import Alert, FindRuns, Keep, LookUp, Release, Stop
 from tickwork.core.errors import TickworkError
 from tickwork.core.events import RunSpawned, WorkerGone
 from tickwork.core.lifecycle import Phase
+from tickwork.core.machine import MACHINE
 from tickwork.core.model import Clock as LogicalClock
 from tickwork.core.model import Settings
 from tickwork.core.values import Ref
 from tickwork.ports.exchange import Call, Reply
 from tickwork.runtime.assign import Assigner
+from tickwork.runtime.auditor import Auditor, Leave, at_the_watermark
 from tickwork.runtime.commands import INPUT_BYTES_MAX, Commands
 from tickwork.runtime.facts import Facts
 from tickwork.runtime.floor import Floor
 from tickwork.runtime.ground import TENANT
 from tickwork.runtime.partition import Decided, Partition
 from tickwork.runtime.patience import patiently
-from tickwork.runtime.recovery import recover
+from tickwork.runtime.recovery import Recovered, check_rules, recover
+from tickwork.runtime.retention import Keep as HowLong
+from tickwork.runtime.retention import Retention
 from tickwork.runtime.timekeeper import Timekeeper
 from tickwork.runtime.vault import ARGUMENTS_STEP, decode_value
 from tickwork.runtime.versions import stranded_words
@@ -37,6 +41,7 @@ TIDY_S = 5.0
 
 
 class Engine(Commands):
+    rules_known = MACHINE  # a partition that later rules decided is not for this engine
     _stranded: frozenset[str] = frozenset()
 
     async def start(self) -> None:
@@ -45,8 +50,9 @@ class Engine(Commands):
             await self._store.open()
         wanted = self._settings or Settings(clock=LogicalClock(origin_ms=self._clock.wall_ms()))
         settings = msgspec.msgpack.encode(msgspec.structs.replace(wanted, partition=self.number))
+        await check_rules(self._store, self.number, known=self.rules_known)
         head = await self._store.claim(self.number, owner=self._owner, settings=settings)
-        machine, books, watermark_head = await recover(self._store, self.number, self._zones)
+        machine, books, watermark_head = await self._recover()
         logical = machine.state.settings.clock
         self._assigner = Assigner(self.vault, logical)
         self.partition = Partition(
@@ -58,10 +64,10 @@ class Engine(Commands):
             keeper=Timekeeper(self._clock, logical, last_tick=machine.state.tick),
             books=books,
             assigner=self._assigner,
-            facts=Facts(self._store, books, self.number),
+            facts=Facts(self.archives, books, self.number),
             on_durable=self._on_durable,
             on_alarm=self._alarm,
-            rebuild=lambda: recover(self._store, self.number, self._zones),
+            rebuild=self._recover,
             own_process=self._own_process,
         )
         self.vault.unwritten_children = lambda run, step: self._live.books.children_of(run, step)
@@ -79,6 +85,8 @@ class Engine(Commands):
         self.floor.start()
         if self._own_process:
             self._spawn(self._tidy())
+        if self._keep is not None:
+            self._begin_retention(self._keep)
         self._take_up()
         if chosen is not None:
             await chosen.done
@@ -89,6 +97,24 @@ class Engine(Commands):
             await self._command(ask.PutTenant("engine", TENANT))
         if "default" not in self.state.queues:
             await self._command(ask.PutQueue("engine", "default"))
+
+    async def _recover(self) -> Recovered:
+        return await recover(self._store, self.number, self._zones, known=self.rules_known)
+
+    def _begin_retention(self, keep: HowLong) -> None:
+        self.retention = Retention(
+            store=self._store,
+            artifacts=self.artifacts,
+            archives=self.archives,
+            clock=self._clock,
+            partition=self.number,
+            epoch=self._live.epoch,
+            settings=self.state.settings,
+            keep=keep,
+            lives=lambda number: number in self.state.runs,
+            on_alarm=self._alarm,
+        )
+        self._beside.append(asyncio.get_running_loop().create_task(self.retention.run()))
 
     async def _tidy(self) -> None:
         """Where the process is ours, garbage is collected when we say so: what allocates is short-lived or stays."""
@@ -111,9 +137,27 @@ class Engine(Commands):
             if isinstance(run.inputs, Ref) and run.inputs.place == "arguments":
                 self._keep_arguments(run.parent, run.child)
 
+    async def audit(self, keep: Leave) -> Auditor:
+        """Decide every tick a second time, from the rows on, and hold dispatch where something differs."""
+
+        async def hold(partition: int, reason: str) -> None:
+            await self.pause("partition", str(partition), by="auditor", reason=reason)
+
+        place = await at_the_watermark(self._store, self.number, self._zones)
+        auditor = Auditor(
+            self._store, self.number, place, zones=self._zones, clock=self._clock, hold=hold, keep=keep,
+            on_alarm=self._alarm,
+        )  # fmt: skip
+        self.auditors.append(auditor)
+        self._auditing.append(asyncio.get_running_loop().create_task(auditor.follow()))
+        return auditor
+
     async def stop(self) -> None:
         """Refuse what is new, finish what was accepted, write the rows, let the store go."""
         self._draining = True
+        for beside in (*self._auditing, *self._beside):
+            beside.cancel()
+        await asyncio.gather(*self._auditing, *self._beside, return_exceptions=True)
         if self.partition is not None:
             await self.floor.close()
             await self.partition.stop()

@@ -45,6 +45,7 @@ from tickwork.ports.exchange import (
     Spec,
     Taken,
     Work,
+    unspoken,
 )
 from tickwork.ports.store import Payload
 from tickwork.runtime.assign import Assigner, BadArgument, Order, Ready
@@ -192,6 +193,8 @@ class Floor:
             return seat
         if call.profile is None or call.held is None:
             return Reply(call.seq, resync=True)
+        if not call.via and (why := unspoken(call.profile.protocol)):  # nodes looked at each other when they joined
+            return Reply(call.seq, refused=why)
         start, count = _introduced(call)
         if seat is not None and seat.start == start:
             if count < seat.introduced:
@@ -206,6 +209,7 @@ class Floor:
             seat.wake()
         seat = self.seats[call.worker] = Seat(call.worker, call.session, self._clock.mono_ms())
         seat.via, seat.start, seat.introduced = call.via, start, count
+        self._forget_told(call.worker)
         self.has_nodes = self.has_nodes or bool(call.via)
         return seat
 
@@ -272,6 +276,8 @@ class Floor:
             raise Unavailable("the server is shutting down; ask again in a moment", retry_after_ms=1_000)
 
     def _reply(self, seat: Seat, call: Call, fenced: tuple[Pair, ...]) -> Reply:
+        if self.seats.get(seat.worker) is not seat:
+            return Reply(call.seq, fenced=fenced)  # it sits elsewhere by now, and says there what it holds
         mail, seat.mail = seat.mail, []
         stops, seat.stops = seat.stops, []
         for work, _ in mail:
@@ -326,6 +332,13 @@ class Floor:
         """Whether it went out with the reply to a later call, which the worker could not know of in this one."""
         held = self._books.open.get(task)
         return held is not None and held.told > call.seq
+
+    def _forget_told(self, worker: str) -> None:
+        """Calls are counted by session: what another one was told says nothing to this one."""
+        number = self._state.worker_numbers.get(worker)
+        for task in self._state.workers[number].tasks.values() if number is not None else ():
+            if (held := self._books.open.get(task.number)) is not None:
+                held.told = 0
 
     # ---- reports
 

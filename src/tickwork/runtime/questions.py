@@ -14,7 +14,7 @@ from tickwork.core.errors import Refused
 from tickwork.core.explain import WhyNot, why_not
 from tickwork.core.lanes import PIN_LABEL
 from tickwork.core.machine import Machine
-from tickwork.core.model import Run, Settings
+from tickwork.core.model import NUMBER_BITS, Run, Settings
 from tickwork.core.story import Story, Teller
 from tickwork.core.values import Value
 from tickwork.journal.record import GENESIS, Sealed, unseal
@@ -62,6 +62,8 @@ class Questions(Ground):
         if row is None:
             return None
         stored = await self._stored_attempts(row.number)
+        if (archived := self.archives.opened(row.number)) is not None:
+            stored = [*(one for data in archived.attempts for one in attempts_decoder.decode(data)), *stored]
         known = {(one.task, one.attempt, one.ended_ms) for one in stored}
         own = attempts_decoder.decode(row.attempts) if row.attempts else []
         stored += [one for one in own if (one.task, one.attempt, one.ended_ms) not in known]
@@ -99,8 +101,12 @@ class Questions(Ground):
     async def runs(self, wanted: RunFilter) -> tuple[list[wire.Run], int]:
         """One page, newest first, and the number before which the next one begins (0: none)."""
         self._tenant(wanted.tenant)
+        if self._shared:
+            end = self.number + 1 << NUMBER_BITS
+            wanted = msgspec.structs.replace(wanted, before=min(wanted.before or end, end))
         left = self._live.books.recently_left()  # before the store is asked: what is written meanwhile is in neither
         stored = await self._store.list_runs(msgspec.structs.replace(wanted, limit=wanted.limit + 1))
+        stored = [row for row in stored if row.number >> NUMBER_BITS == self.number]  # others are further down
         found = reads.page(self.state, self._live.books, wanted, stored, left)
         await self._durable()
         return found
@@ -131,7 +137,7 @@ class Questions(Ground):
         return teller.story()
 
     async def journal(self, *, after: int, limit: int) -> list[Sealed]:
-        return await self._store.journal(self.number, after=after, limit=limit)
+        return await self.archives.journal(self.number, after=after, limit=limit)
 
     async def settings(self) -> Settings:
         return settings_of(msgspec.msgpack.encode(self.state.settings))
@@ -160,6 +166,7 @@ class Questions(Ground):
             schedules_late=len(ledger.late),
             occurrences=balance.words() if balance is not None else {},
             ledger_differences=ledger.differences,
+            dispatch_held=(state.gauge.pause_reason or "paused") if state.gauge.paused else "",
         )
 
     def workflows(self, *, tenant: str = TENANT) -> list[wire.Workflow]:

@@ -33,6 +33,7 @@ def summary(run: Run, clock: Clock) -> wire.Run:
 def _head(run: Run, clock: Clock) -> dict[str, Any]:
     return {
         "id": run.id,
+        "number": str(run.number),
         "workflow": run.plan.name,
         "definition": run.plan.hash,
         "state": RUN_STATES[run.state],
@@ -58,6 +59,7 @@ def row_summary(row: RunRow) -> wire.Run:
 def _row_head(row: RunRow, record: RunRecord) -> dict[str, Any]:
     return {
         "id": row.id,
+        "number": str(row.number),
         "workflow": row.workflow,
         "definition": row.definition,
         "state": RUN_STATES[row.state],

@@ -22,6 +22,7 @@ from tickwork.sdk.connection import error_of
 from tickwork.sdk.options import duration
 from tickwork.sdk.plain import plain
 from tickwork.sdk.workflows import SCHEDULED_TIME, Workflow
+from tickwork.uuids import SharedUuids
 
 if TYPE_CHECKING:
     from tickwork.sdk.registry import App
@@ -115,6 +116,9 @@ class Ask(Generic[T_co]):
             raise Unavailable(f"the server's answer to {self.path} cannot be read: {error}", retry_after_ms=0) from None
 
 
+_ids = SharedUuids()
+
+
 def id_of(run: RunLike) -> str:
     return run if isinstance(run, str) else run.id
 
@@ -141,7 +145,7 @@ def submission(
     return wire.Submission(
         workflow=workflow if isinstance(workflow, str) else workflow.name,
         inputs=plain(given, what="inputs") if isinstance(workflow, str) else _checked(workflow, given),
-        id=id,
+        id=id or ("" if key else _ids.new()),  # chosen here, so that asking again makes no second run
         key=key,
         start_at=start,
         delay_ms=None if delay is None else duration(delay, path="delay"),
@@ -193,6 +197,10 @@ def page(*, workflow: str, states: tuple[str, ...], cursor: str, limit: int) -> 
 
 def cancel(run: RunLike, reason: str) -> Ask[None]:
     return Ask("POST", _run(run, "cancel"), None, body=_encode(wire.Reason(reason=reason)))
+
+
+def partition_deed(partition: int, word: str, reason: str = "") -> Ask[None]:
+    return Ask("POST", f"/v1/partitions/{partition}/{word}", None, body=_encode(wire.Reason(reason=reason)))
 
 
 def pause(run: RunLike, reason: str, until: datetime | str | None) -> Ask[None]:

@@ -1,14 +1,22 @@
 """Runs: finding them, and deciding what becomes of them."""
 
+from typing import TYPE_CHECKING
+from urllib.parse import parse_qsl, urlencode
+
 import msgspec
 
 from tickwork.api.asked import Asked
-from tickwork.api.messages import JSON, MSGPACK, Answer, as_json, nothing
+from tickwork.api.messages import JSON, MSGPACK, Answer, Stream, as_json, nothing
 from tickwork.api.problems import HttpRefused
 from tickwork.api.table import Body, Gives, Param, Route
 from tickwork.core.errors import Refused
 from tickwork.ports import wire
+from tickwork.runtime.ground import TENANT
 from tickwork.runtime.words import STATE_NUMBERS
+
+if TYPE_CHECKING:
+    from tickwork.api.app import Place
+    from tickwork.api.ways import Ways
 
 PAGE_MAX = 500
 REASON_CHARACTERS_MAX = 1_000
@@ -27,6 +35,41 @@ async def list_runs(asked: Asked) -> Answer:
     )
     runs, following = await asked.engine.runs(wanted)
     return as_json(wire.Page(runs=tuple(runs), next=f"b{following}" if following else ""))
+
+
+async def spread_list(ways: "Ways", place: "Place", asked: Asked) -> Answer | Stream | None:
+    """Pages of all partitions put together, newest first. The cursor has the place in each."""
+    limit, cursor = asked.query["limit"], asked.query["cursor"]
+    places = _places(cursor) if cursor else dict.fromkeys(ways.node.partitions_of(TENANT), "")
+    pages: dict[int, wire.Page] = {}
+    for partition, at in places.items():
+        words = {**dict(parse_qsl(asked.scope["query_string"].decode("latin-1"))), "cursor": at}
+        query = urlencode({name: value for name, value in words.items() if value}).encode()
+        answer = await ways.at(partition, place, asked.route, {**asked.scope, "query_string": query}, b"")
+        if not isinstance(answer, Answer) or answer.status != 200:
+            return answer
+        pages[partition] = msgspec.json.decode(answer.body, type=wire.Page)
+    found = sorted(
+        ((run, partition) for partition, page in pages.items() for run in page.runs),
+        key=lambda one: (one[0].submitted_at, one[0].id),
+        reverse=True,
+    )
+    taken = found[:limit]
+    last = {partition: run.number for run, partition in taken}
+    left = {
+        partition: f"b{last[partition]}" if partition in last else places[partition]
+        for partition, page in pages.items()
+        if page.next or any(partition == other for _, other in found[limit:])
+    }
+    following = "s" + "-".join(f"{partition}.{at}" for partition, at in left.items()) if left else ""
+    return as_json(wire.Page(runs=tuple(run for run, _ in taken), next=following))
+
+
+def _places(cursor: str) -> dict[int, str]:
+    parts = [part.partition(".") for part in cursor[1:].split("-")]
+    if cursor[0] != "s" or not all(number.isascii() and number.isdigit() and len(number) < 4 for number, _, _ in parts):
+        raise Refused("bad_cursor", "take the cursor from `next` of the page before", path="query.cursor")
+    return {int(number): at for number, _, at in parts}
 
 
 def before_of(cursor: str) -> int:
@@ -133,6 +176,8 @@ ROUTES = (
     Route(
         method="GET",
         path="/v1/runs",
+        lives="runs",
+        spreads=spread_list,
         does=list_runs,
         says="Runs, newest first, a page at a time.",
         tag="runs",

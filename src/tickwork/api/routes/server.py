@@ -1,15 +1,51 @@
 """How the server is: for people, for what keeps it running, and for what measures it."""
 
+from typing import TYPE_CHECKING
+
+import msgspec
+
 from tickwork.api.asked import Asked
-from tickwork.api.messages import METRICS, Answer, as_json
+from tickwork.api.messages import METRICS, Answer, Stream, as_json
 from tickwork.api.metrics import exposition
 from tickwork.api.problems import problem, retry_after
+from tickwork.api.routes.pausing import pausing
 from tickwork.api.table import Gives, Route
 from tickwork.ports import wire
+from tickwork.runtime.ground import TENANT
+
+if TYPE_CHECKING:
+    from tickwork.api.app import Place
+    from tickwork.api.ways import Ways
 
 
 async def status(asked: Asked) -> Answer:
     return as_json(await asked.engine.status())
+
+
+async def spread_status(ways: "Ways", place: "Place", asked: Asked) -> Answer | Stream | None:
+    """The home's, with the counts of all partitions."""
+    found: list[wire.Status] = []
+    for partition in ways.node.partitions_of(TENANT):
+        answer = await ways.at(partition, place, asked.route, asked.scope, b"")
+        if not isinstance(answer, Answer) or answer.status != 200:
+            return answer
+        found.append(msgspec.json.decode(answer.body, type=wire.Status))
+    runs: dict[str, int] = {}
+    for one in found:
+        for state, count in one.runs.items():
+            runs[state] = runs.get(state, 0) + count
+    return as_json(
+        msgspec.structs.replace(
+            found[0],
+            live_runs=sum(one.live_runs for one in found),
+            live_tasks=sum(one.live_tasks for one in found),
+            ready=sum(one.ready for one in found),
+            running=sum(one.running for one in found),
+            runs=runs,
+            alerts=tuple(dict.fromkeys(alert for one in found for alert in one.alerts)),
+            accepting=all(one.accepting for one in found),
+        )
+    )
 
 
 async def alive(asked: Asked) -> Answer:  # noqa: ARG001 - to answer is the answer
@@ -30,9 +66,16 @@ async def metrics(asked: Asked) -> Answer:
 
 
 ROUTES = (
+    *pausing(
+        "partition",
+        pause="Give nothing of this partition to workers; what runs goes on. `why` shows the reason.",
+        resume="Give its work to workers again.",
+    ),
     Route(
         method="GET",
         path="/v1/status",
+        lives="runs",
+        spreads=spread_status,
         does=status,
         says="How the engine is.",
         tag="server",

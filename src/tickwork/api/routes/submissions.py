@@ -64,13 +64,15 @@ async def _runs_of(asked: Asked) -> tuple[wire.Submission, ...]:
 
 
 def _under_header(submission: wire.Submission, key: str) -> wire.Submission:
-    """A client may send the header with each request, to be safe when it asks again; a key of the user goes first."""
-    return msgspec.structs.replace(submission, key=key) if key and not submission.key else submission
+    """A client may send the header with each request, to be safe when it asks again; a key or id of the user goes
+    first."""
+    named = submission.key or submission.id
+    return submission if named or not key else msgspec.structs.replace(submission, key=key)
 
 
 def _in_batch(submission: wire.Submission, key: str) -> wire.Submission:
     """What has neither id nor key of its own gets one by its place, so that a batch sent again makes nothing twice."""
-    return submission if submission.id else _under_header(submission, key)
+    return _under_header(submission, key)
 
 
 # ---- over several partitions

@@ -125,7 +125,7 @@ def make_lane(
         key=key,
         tenant=tenant,
         station=station_of(state, queue, labels),
-        gauges=(tenant.gauge, workflow_gauge(tenant, workflow), *counted[1:]),
+        gauges=(state.gauge, tenant.gauge, workflow_gauge(tenant, workflow), *counted[1:]),
         counted=counted,
         priority=priority,
         lead_ms=priority * state.settings.ageing_ms,

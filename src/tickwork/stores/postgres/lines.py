@@ -7,7 +7,7 @@ given in each one and statements have no names.
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
@@ -118,8 +118,18 @@ class Line:
                 await connection.execute("commit", timeout=self._timeout_s)
                 return result
             except BaseException as error:
-                self.drop()
+                await self._roll_back(connection, error)
                 raise self._sorted_out(error, what) from error
+
+    async def _roll_back(self, connection: "asyncpg.Connection[Any]", error: BaseException) -> None:
+        """Where the error leaves anything to be rolled back."""
+        if sqlstate(error).startswith(_CLEAN) or isinstance(error, TickworkError):
+            try:
+                await connection.execute("rollback", timeout=self._timeout_s)
+                return
+            except Exception:  # noqa: S110 - it goes anyway, and what went wrong first is on its way up
+                pass
+        self.drop()
 
     async def _alone(self, connection: "asyncpg.Connection[Any]", name: str, args: Sequence[Any]) -> list[Any]:
         """Parse and execute are two messages: outside a transaction two servers could get them."""
@@ -167,7 +177,7 @@ class Line:
             connection: asyncpg.Connection[Any] = await library.connect(
                 self._address.dsn,
                 timeout=CONNECT_S,
-                statement_cache_size=0,  # ours have names, or none at all
+                statement_cache_size=0 if bouncer else 100,
                 server_settings=settings,
             )
             if self._changes and not bouncer:
@@ -180,7 +190,7 @@ class Line:
 
     def _sorted_out(self, error: BaseException, what: str) -> BaseException:
         """The error to raise. The connection goes, but where it is certainly as good as before."""
-        if not sqlstate(error).startswith(_CLEAN):
+        if not sqlstate(error).startswith(_CLEAN) and not isinstance(error, TickworkError):
             self.drop()
         if isinstance(error, TickworkError) or not isinstance(error, Exception) or is_ours(error):
             return error
@@ -215,6 +225,22 @@ class Talk:
     async def fetch(self, name: str, *args: Any) -> list[Any]:
         found: list[Any] = await self._connection.fetch(self._sql[name], *args, timeout=self._timeout_s)
         return found
+
+    async def plain(self, sql: str, *args: Any) -> list[Any]:
+        """A statement without a name: for what is done once."""
+        found: list[Any] = await self._connection.fetch(sql, *args, timeout=self._timeout_s)
+        return found
+
+    async def stream(self, sql: str, rows: int) -> AsyncIterator[list[Any]]:
+        """So many at a time."""
+        cursor = await self._connection.cursor(sql, timeout=self._timeout_s)
+        while found := await cursor.fetch(rows, timeout=self._timeout_s):
+            yield found
+
+    async def copy(self, table: str, columns: Sequence[str], rows: Iterable[tuple[Any, ...]], schema: str = "") -> None:
+        await self._connection.copy_records_to_table(
+            table, records=rows, columns=list(columns), schema_name=schema or None, timeout=self._timeout_s
+        )
 
 
 class Lines:

@@ -74,9 +74,11 @@ async def _check_server(connection: "asyncpg.Connection[Any]") -> list[str]:
 async def _version(connection: "asyncpg.Connection[Any]", schema: str) -> int:
     """How many migrations made it; 0 where there is nothing yet."""
     known = len(FILES.migrations)
-    if await connection.fetchval("select to_regclass($1)", f"{schema}.migrations", timeout=CONNECT_S) is None:
-        tables = "select count(*) from pg_tables where schemaname = $1"
-        if await connection.fetchval(tables, schema, timeout=CONNECT_S):
+    # In one snapshot: between two, another node may have made everything.
+    tables = "select array_agg(tablename::text) from pg_tables where schemaname = $1"
+    found = await connection.fetchval(tables, schema, timeout=CONNECT_S) or []
+    if "migrations" not in found:
+        if found:
             raise StoreUnusable(f"the schema {schema} holds tables of another program: name another schema")
         return 0
     version = await connection.fetchval(

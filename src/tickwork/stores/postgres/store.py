@@ -7,6 +7,7 @@ people may come from a replica.
 """
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 from msgspec.structs import astuple
@@ -36,17 +37,20 @@ from tickwork.stores.postgres import reading, writing
 from tickwork.stores.postgres.lines import GENERIC, Address, Line, Lines, Talk, address, client
 from tickwork.stores.postgres.opening import bring_up
 from tickwork.stores.postgres.troubles import RETRY_MS, UNIQUE, sqlstate
+from tickwork.stores.postgres.upkeep import PostgresUpkeep
 
-REPLICA_READS = frozenset(["list_runs", "read_fates", "list_backfills", "read_log_chunks"])
 COMMIT_S = 10.0
 ROWS_S = 30.0
 READ_S = 30.0
+PORTION = 1_024  # rows have a connection of their own; a round trip and a fence for each few would cost more than they
 
 
-class PostgresStore:
+class PostgresStore(PostgresUpkeep):
     """`pgbouncer`: a PgBouncer in transaction mode is between (`?pgbouncer=1` in the address says the same).
     `replica_dsn`: where lists for people are read, some moments old. `notes`, once it is open, tells what a person
     should know about the server."""
+
+    portion = PORTION
 
     def __init__(
         self,
@@ -175,23 +179,41 @@ class PostgresStore:
         """Not synced by themselves: the server's log is one, so the next commit takes them to disk with it. Until
         then a crash takes back rows and watermark together, and the journal has everything behind it."""
         count = await self._count(partition, epoch, rows)
-        args = [partition, epoch, count, through, head, *writing.hot(rows)]
         self._writes[partition] = (epoch, count, rows)
+        fence = [partition, epoch, count, through, head]
         try:
-            if writing.has_rest(rows):
-                found = await self._at.rows.fetch("write_all_rows", *args, *writing.rest(rows))
-            else:
-                found = await self._at.rows.fetch("write_rows", *args)
+            done = await self._copied(rows, fence) if rows.runs else await self._upserted(rows, fence)
         except OutcomeUnknown:
             self._doubts.add(partition)
             raise
         except BaseException:
             self._writes.pop(partition, None)
             raise
-        if not found[0][0]:
+        if not done:
             self._writes.pop(partition, None)
             raise Fenced(f"partition {partition}: epoch {epoch} may not write rows through seq {through}")
         self._writes[partition] = (epoch, count + 1, None)
+
+    async def _copied(self, rows: Rows, fence: list[Any]) -> int:
+        """Runs that end are nearly always new. Where one is there already, after a crash, the longer way is taken."""
+        name, args = writing.statement(rows, fence, runs=False)
+
+        async def work(talk: Talk) -> int:
+            done = int((await talk.fetch(name, *args))[0][0])
+            if done == writing.WRITTEN:
+                await talk.copy("runs", writing.RUN_COLUMNS, writing.records(rows.runs))
+            return done
+
+        try:
+            return await self._at.rows.together(work, "write_rows")
+        except Corrupt as error:
+            if error.__cause__ is None or sqlstate(error.__cause__) != UNIQUE:
+                raise
+        return await self._upserted(rows, fence)
+
+    async def _upserted(self, rows: Rows, fence: list[Any]) -> int:
+        name, args = writing.statement(rows, fence, runs=True)
+        return int((await self._at.rows.fetch(name, *args))[0][0])
 
     async def _count(self, partition: int, epoch: int, rows: Rows) -> int:
         """How many writes of rows there were. One whose answer was lost is tried under the same count, so that it
@@ -226,7 +248,7 @@ class PostgresStore:
 
     async def list_runs(self, wanted: RunFilter) -> list[RunRow]:
         name, args = reading.listing(wanted)
-        return reading.runs_of(await self._at.lists.fetch(name, *args))
+        return reading.runs_of(await self._at.list(name, *args))
 
     async def read_attempts(self, run: int) -> list[bytes]:
         return [data for (data,) in await self._at.readers.fetch("read_attempts", run)]
@@ -243,18 +265,18 @@ class PostgresStore:
         return DefinitionRow(*found[0]) if found else None
 
     async def read_fates(self, tenant: str, schedule: str, *, from_ms: int, to_ms: int, limit: int) -> list[Range]:
-        found = await self._at.lists.fetch("read_fates", tenant, schedule, to_ms, from_ms, max(limit, 0))
+        found = await self._at.list("read_fates", tenant, schedule, to_ms, from_ms, max(limit, 0))
         return [reading.decode_range(data) for (data,) in found]
 
     async def list_backfills(self, tenant: str, *, limit: int) -> list[BackfillRow]:
-        return [BackfillRow(*row) for row in await self._at.lists.fetch("list_backfills", tenant, max(limit, 0))]
+        return [BackfillRow(*row) for row in await self._at.list("list_backfills", tenant, max(limit, 0))]
 
     async def add_log_chunks(self, chunks: Sequence[LogChunk]) -> None:
         if chunks:
             await self._at.writers.fetch("add_log_chunks", *zip(*map(astuple, chunks), strict=True))
 
     async def read_log_chunks(self, task: int, attempt: int, *, after: int = -1) -> list[LogChunk]:
-        return [LogChunk(*row) for row in await self._at.lists.fetch("read_log_chunks", task, attempt, after)]
+        return [LogChunk(*row) for row in await self._at.list("read_log_chunks", task, attempt, after)]
 
     # ---- for operators
 
@@ -275,9 +297,16 @@ class _Connections:
         self.rows = Lines(lambda: Line(primary, changes=True, timeout_s=ROWS_S, settings=GENERIC), count=rows_lines)
         self.writers = Lines(lambda: Line(primary, changes=True, timeout_s=commit_s), count=1)
         self.readers = Lines(lambda: Line(primary, changes=False, timeout_s=READ_S), count=readers)
-        self.lists = self.readers
+        self.replica: Lines | None = None
         if replica is not None:
-            self.lists = Lines(lambda: Line(replica, changes=False, timeout_s=READ_S), count=readers)
+            self.replica = Lines(lambda: Line(replica, changes=False, timeout_s=READ_S), count=readers)
+
+    async def list(self, name: str, *args: Any) -> Sequence[Any]:
+        """For people: from a replica where there is one, and from the primary while it is away."""
+        if self.replica is not None:
+            with suppress(Unavailable):
+                return await self.replica.fetch(name, *args)
+        return await self.readers.fetch(name, *args)
 
     def commits(self, partition: int) -> Line:
         line = self._commits.get(partition)
@@ -287,7 +316,8 @@ class _Connections:
         return line
 
     async def close(self) -> None:
-        for lines in {id(one): one for one in (self.rows, self.writers, self.readers, self.lists)}.values():
-            await lines.close()
+        for lines in (self.rows, self.writers, self.readers, self.replica):
+            if lines is not None:
+                await lines.close()
         for line in self._commits.values():
             await line.close()

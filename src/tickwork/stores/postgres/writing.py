@@ -1,4 +1,5 @@
-"""Rows as arrays: what the functions `write_rows` and `write_rest` of the schema take.
+"""Rows as PostgreSQL takes them: arrays for the functions `write_rows` and `write_rest` of the schema, and tuples for
+a COPY of ended runs, which costs a third of the arrays.
 
 A thing that is written twice in one go counts as it was written last: PostgreSQL refuses to change a row twice
 in one statement.
@@ -8,18 +9,24 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
-from msgspec.structs import astuple
+from msgspec.structs import astuple, replace
 
 from tickwork.core.schedule import Range
 from tickwork.ports.store import BackfillRow, CacheRow, ChildRow, DefinitionRow, Rows, RunRow
 
 _encode = msgspec.msgpack.Encoder().encode
-_RUN_FIELDS = len(RunRow.__struct_fields__)
-_ERROR = RunRow.__struct_fields__.index("error")
+WRITTEN = 1  # what `write_rows` answers
+RUN_COLUMNS = RunRow.__struct_fields__
 
 
-def hot(rows: Rows) -> list[Any]:
-    """The arguments of `write_rows` behind the fence's."""
+def statement(rows: Rows, fence: list[Any], *, runs: bool) -> tuple[str, list[Any]]:
+    """Which query writes these rows, with the ended runs or without, and its arguments."""
+    if rows.fates or rows.backfills or rows.definitions or rows.children or rows.cache:
+        return "write_all_rows", [*fence, *_hot(rows, runs=runs), *_rest(rows)]
+    return "write_rows", [*fence, *_hot(rows, runs=runs)]
+
+
+def _hot(rows: Rows, *, runs: bool) -> list[Any]:
     return [
         rows.header,
         rows.gone_runs,
@@ -29,17 +36,12 @@ def hot(rows: Rows) -> list[Any]:
         rows.gone_schedules,
         *_columns(_latest(rows.schedules), 2),
         rows.reopened,
-        *_runs(rows.runs),
+        *(_columns(records(rows.runs), len(RUN_COLUMNS)) if runs else [()] * len(RUN_COLUMNS)),
         *_columns(rows.attempts, 2),
     ]
 
 
-def has_rest(rows: Rows) -> bool:
-    return bool(rows.fates or rows.backfills or rows.definitions or rows.children or rows.cache)
-
-
-def rest(rows: Rows) -> list[Any]:
-    """The arguments of `write_rest` behind the partition."""
+def _rest(rows: Rows) -> list[Any]:
     return [
         *_columns(_fates(rows.fates), 7),
         *_columns(_backfills(rows.backfills), 4),
@@ -58,12 +60,14 @@ def _latest(rows: list[tuple[int, bytes]]) -> Iterable[tuple[int, bytes]]:
     return rows if len(latest) == len(rows) else latest.items()
 
 
-def _runs(runs: list[RunRow]) -> Sequence[Sequence[Any]]:
+def records(runs: list[RunRow]) -> list[tuple[Any, ...]]:
     latest = {row.number: row for row in runs}
-    columns = list(_columns(map(astuple, latest.values()), _RUN_FIELDS))
-    if any("\0" in error for error in columns[_ERROR]):
-        columns[_ERROR] = [error.replace("\0", "\u2400") for error in columns[_ERROR]]  # no text of PostgreSQL has it
-    return columns
+    return [astuple(row if "\0" not in row.error else _without_zero(row)) for row in latest.values()]
+
+
+def _without_zero(row: RunRow) -> RunRow:
+    """No text of PostgreSQL has the character zero."""
+    return replace(row, error=row.error.replace("\0", "\u2400"))
 
 
 def _fates(spans: list[Range]) -> Iterable[tuple[Any, ...]]:

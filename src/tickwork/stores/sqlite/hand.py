@@ -58,7 +58,8 @@ class Hand:
             connection.close()
             raise explained(error) from error
         self.writer, self._checkpointer = writer, Checkpointer(copying, writer.hit)
-        opening.reserve_log(self._path)
+        if self._synchronous != "OFF":  # without syncs there is nothing to be gained by it
+            opening.reserve_log(self._path)
         connection.set_wal_hook(self._committed)
 
     def put_down(self, whole: bool) -> None:

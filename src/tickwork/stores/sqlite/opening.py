@@ -7,6 +7,7 @@ lock is left as it is, for a person to look at.
 import contextlib
 import os
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -197,12 +198,17 @@ def _migrate(connection: apsw.Connection) -> None:
 
 def _require_shape(connection: apsw.Connection, path: Path) -> None:
     """The schema is text inside the file: one damaged letter renames a column, and no check of pages sees it."""
+    if shape(connection) != _shape_wanted():
+        raise StoreUnusable(f"{path} is damaged (its schema): bring back a backup; keep this file for a closer look")
+
+
+@cache
+def _shape_wanted() -> dict[str, list[Any]]:
     fresh = apsw.Connection(":memory:")
     fresh.execute(schema())
-    same = shape(fresh) == shape(connection)
+    wanted = shape(fresh)
     fresh.close()
-    if not same:
-        raise StoreUnusable(f"{path} is damaged (its schema): bring back a backup; keep this file for a closer look")
+    return wanted
 
 
 def shape(connection: apsw.Connection) -> dict[str, list[Any]]:

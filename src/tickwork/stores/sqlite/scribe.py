@@ -11,6 +11,7 @@ import socket
 import sys
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from queue import SimpleQueue
 from threading import Thread
@@ -35,12 +36,13 @@ class Scribe:
 
     def serve(self, connection: socket.socket) -> None:
         frames = connection.makefile("rb", buffering=READ_BYTES)
-        while len(head := frames.read(SIZE.size)) == SIZE.size:
-            job = job_decoder.decode(frames.read(*SIZE.unpack(head)))
-            connection.sendall(framed(self._answer(job)))
-            del job
-            while self._between:
-                self._between.popleft()()
+        with suppress(ConnectionError):  # whoever asked was killed while we answered
+            while len(head := frames.read(SIZE.size)) == SIZE.size:
+                job = job_decoder.decode(frames.read(*SIZE.unpack(head)))
+                connection.sendall(framed(self._answer(job)))
+                del job
+                while self._between:
+                    self._between.popleft()()
         self._hand.put_down(whole=False)
 
     def _answer(self, job: Job) -> Answered:

@@ -37,8 +37,9 @@ create table leases (  -- who tries; who wins is for `partitions` to say
     until timestamptz not null
 ) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
 
--- Rows behind, in one round trip: the fence first, then what there is to write.
--- False: fenced, or not the next. A repeated write (`writes_before` is used already) changes nothing and is true.
+-- Rows behind, in one round trip: the fence first, then what there is to write. 0: fenced, or not the next. 1: written.
+-- 2: this very write (by `writes_before`) was made already, and nothing is changed. Ended runs come as arrays only where
+-- they may be there already; new ones are copied in afterwards.
 create function write_rows(
     of_partition integer, of_epoch bigint, writes_before bigint, through bigint, through_hash bytea, new_header bytea,
     gone_runs bigint[], put_runs bigint[], put_runs_data bytea[],
@@ -49,7 +50,7 @@ create function write_rows(
     run_source text[], run_by text[], run_submitted_ms bigint[], run_started_ms bigint[], run_ended_ms bigint[],
     run_key text[], run_error text[], run_schedule text[], run_record bytea[], run_output bytea[], run_attempts bytea[],
     attempts_run bigint[], attempts_data bytea[]
-) returns boolean language plpgsql as $body$
+) returns integer language plpgsql as $body$
 #variable_conflict use_column
 begin
     perform set_config('synchronous_commit', 'off', true);
@@ -58,8 +59,8 @@ begin
        and (exists (select from journal j where j.partition_id = of_partition and j.seq = through)
             or exists (select from partitions p where p.id = of_partition and p.seq >= through));
     if not found then
-        return exists (select from watermarks w
-                        where w.partition_id = of_partition and w.epoch = of_epoch and w.writes = writes_before + 1);
+        return 2 * (select count(*) from watermarks w
+                     where w.partition_id = of_partition and w.epoch = of_epoch and w.writes = writes_before + 1);
     end if;
     if length(new_header) > 0 then
         update machines set header = new_header where partition_id = of_partition;
@@ -106,7 +107,7 @@ begin
     if cardinality(attempts_run) > 0 then
         insert into attempts (run, data) select * from unnest(attempts_run, attempts_data);
     end if;
-    return true;
+    return 1;
 end
 $body$;
 

@@ -1,0 +1,98 @@
+"""Leases in two places: a backend that was chosen, and the store behind it for when that is away.
+
+Everything is written to both, so that whoever falls back finds what the others hold. An outage of the chosen one costs
+nothing but its speed; of both, what an outage of the store costs anyway.
+"""
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeVar
+
+from tickwork.core.errors import Unavailable
+from tickwork.ports.leases import Holding, Leases, Member
+
+T = TypeVar("T")
+
+
+class DoubledLeases:
+    def __init__(self, chosen: Leases, store: Leases, *, on_alarm: Callable[[str, str], None]) -> None:
+        self._chosen, self._store = chosen, store
+        self._on_alarm = on_alarm
+        self._away = False
+
+    async def open(self) -> None:
+        await self._store.open()
+        try:
+            await self._chosen.open()
+        except Unavailable as error:
+            self._missed(error)
+
+    async def close(self) -> None:
+        await self._chosen.close()
+        await self._store.close()
+
+    async def beat(self, member: Member, *, ttl_ms: int) -> None:
+        await self._both(lambda one: one.beat(member, ttl_ms=ttl_ms))
+
+    async def leave(self, session: str) -> None:
+        await self._both(lambda one: one.leave(session))
+
+    async def members(self) -> list[Member]:
+        return await self._either(lambda one: one.members())
+
+    async def take(self, partition: int, member: Member, *, ttl_ms: int) -> bool:
+        """Only who has it in both has it: nodes may not agree on which of the two is away."""
+        if not await self._store.take(partition, member, ttl_ms=ttl_ms):
+            return False
+        try:
+            taken = await self._chosen.take(partition, member, ttl_ms=ttl_ms)
+        except Unavailable as error:
+            self._missed(error)
+            return True
+        if not taken:
+            await self._store.release(partition, member.session)
+        return taken
+
+    async def renew(self, partitions: Sequence[int], session: str, *, ttl_ms: int) -> frozenset[int]:
+        kept = await self._store.renew(partitions, session, ttl_ms=ttl_ms)
+        try:
+            mine = await self._chosen.renew(sorted(kept), session, ttl_ms=ttl_ms)
+        except Unavailable as error:
+            self._missed(error)
+            return kept
+        self._back()
+        # What the chosen one forgot, as after a restart without its data, is ours as long as the store says so.
+        forgotten = kept - mine
+        if not forgotten:
+            return kept
+        elsewhere = {one.partition for one in await self._chosen.holdings() if one.session != session}
+        return kept - (forgotten & elsewhere)
+
+    async def release(self, partition: int, session: str) -> None:
+        await self._both(lambda one: one.release(partition, session))
+
+    async def holdings(self) -> list[Holding]:
+        return await self._either(lambda one: one.holdings())
+
+    # ---- which of the two
+
+    async def _both(self, deed: Callable[[Leases], Awaitable[None]]) -> None:
+        await deed(self._store)
+        try:
+            await deed(self._chosen)
+        except Unavailable as error:
+            self._missed(error)
+
+    async def _either(self, deed: Callable[[Leases], Awaitable[T]]) -> T:
+        try:
+            return await deed(self._chosen) if not self._away else await deed(self._store)
+        except Unavailable as error:
+            self._missed(error)
+            return await deed(self._store)
+
+    def _missed(self, error: Unavailable) -> None:
+        if not self._away:
+            self._away = True
+            self._on_alarm("leases_fell_back", f"leases are read from the store until their backend is back: {error}")
+
+    def _back(self) -> None:
+        self._away = False

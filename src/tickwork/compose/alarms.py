@@ -1,0 +1,30 @@
+"""Alarms on standard error: one line each, and not the same kind all the time."""
+
+import time
+from collections.abc import Callable
+
+from tickwork.core.timetext import instant_text
+from tickwork.runtime.ground import Alarm
+
+QUIET_S = 10.0
+CHARACTERS_MAX = 500
+
+
+class AlarmLog:
+    """`tell` gets a line. Of one kind, what comes within `QUIET_S` is counted and told with the next."""
+
+    def __init__(self, tell: Callable[[str], None], *, now_s: Callable[[], float] = time.monotonic) -> None:
+        self._tell = tell
+        self._now_s = now_s
+        self._told: dict[str, tuple[float, int]] = {}  # when, and how many since
+
+    def __call__(self, alarm: Alarm) -> None:
+        now_s = self._now_s()
+        told_s, since = self._told.get(alarm.kind, (float("-inf"), 0))
+        if now_s - told_s < QUIET_S:
+            self._told[alarm.kind] = (told_s, since + 1)
+            return
+        self._told[alarm.kind] = (now_s, 0)
+        more = f" ({since} more since the last)" if since else ""
+        text = " ".join("".join(c if c.isprintable() else " " for c in alarm.text).split())[:CHARACTERS_MAX]
+        self._tell(f"{instant_text(alarm.at_ms)} {alarm.kind}: {text}{more}")

@@ -1,0 +1,220 @@
+"""Ownership over leases, in virtual time: what a node takes, keeps, hands over and drops."""
+
+import asyncio
+import functools
+
+import msgspec
+import pytest
+
+from tickwork.cluster.ownership import Duties, Ownership
+from tickwork.core.errors import Conflict, Unavailable
+from tickwork.ports.leases import Member
+from tickwork.sim.loop import VirtualLoop
+from tickwork.stores.memory_leases import MemoryLeases
+
+PARTITIONS, TTL_MS = 6, 9_000
+
+
+class Place:
+    """One node's ownership, and what it was told to do."""
+
+    def __init__(self, hall: "Hall", name: str, **fields) -> None:
+        self.hall, self.name = hall, name
+        self.owned: dict[int, None] = {}
+        self.log: list[tuple] = []
+        self.cut = False
+        self.fails: set[int] = set()
+        member = Member(f"{name}~1", name, f"http://{name}", **fields)
+        self.ownership = Ownership(
+            leases=Cut(self, hall.leases),
+            member=member,
+            partitions=PARTITIONS,
+            clock=hall,
+            duties=Duties(
+                self.own, self.finish, self.drop, self.wake, lambda kind, text: self.log.append((kind, text))
+            ),
+            ttl_ms=TTL_MS,
+            retry_ms=1_000,
+        )
+
+    async def own(self, partition):
+        if partition in self.fails:
+            raise Conflict("it does not go")
+        self.owned[partition] = None
+        self.log.append(("own", partition))
+
+    async def finish(self, partition):
+        await asyncio.sleep(0.5)
+        self.owned.pop(partition)
+        self.log.append(("finish", partition))
+
+    async def drop(self, partition, reason):
+        self.owned.pop(partition, None)
+        self.log.append(("drop", partition))
+
+    async def wake(self, address):
+        self.hall.places[address.removeprefix("http://")].ownership.wake()
+
+
+class Cut:
+    """Leases that one node cannot reach while it is cut off."""
+
+    def __init__(self, place, inner) -> None:
+        self._place, self._inner = place, inner
+
+    def __getattr__(self, name):
+        deed = getattr(self._inner, name)
+
+        async def call(*args, **fields):
+            if self._place.cut:
+                await asyncio.sleep(60)
+                raise Unavailable("cut off", retry_after_ms=100)
+            return await deed(*args, **fields)
+
+        return call
+
+
+class Hall:
+    def __init__(self) -> None:
+        self.leases = MemoryLeases(self.mono_ms)
+        self.places: dict[str, Place] = {}
+
+    def mono_ms(self) -> int:
+        return round(asyncio.get_running_loop().time() * 1000)
+
+    def wall_ms(self) -> int:
+        return self.mono_ms()
+
+    async def add(self, name: str, **fields) -> Place:
+        place = self.places[name] = Place(self, name, **fields)
+        await place.ownership.start()
+        return place
+
+    def owners(self) -> dict[int, list[str]]:
+        return {
+            partition: [place.name for place in self.places.values() if partition in place.owned]
+            for partition in range(PARTITIONS)
+        }
+
+    async def close(self) -> None:
+        for place in self.places.values():
+            place.cut = False
+            if place.ownership._task is not None and not place.ownership._task.done():
+                await place.ownership.stop()
+
+
+def virtually(scenario):
+    """The scenario as a test in virtual time."""
+
+    @functools.wraps(scenario)
+    def test():
+        async def run():
+            hall = Hall()
+            await scenario(hall)
+            await hall.close()
+
+        VirtualLoop().run_until_complete(run())
+
+    del test.__wrapped__  # pytest would ask for the hall
+    return test
+
+
+def one_each(hall) -> bool:
+    return all(len(found) == 1 for found in hall.owners().values())
+
+
+async def settled(hall, *, names) -> None:
+    for _ in range(60):
+        await asyncio.sleep(0.5)
+        if one_each(hall) and {found[0] for found in hall.owners().values()} == set(names):
+            return
+    raise AssertionError(hall.owners())
+
+
+@virtually
+async def test_the_first_takes_all_and_gives_half_to_the_second(hall):
+    first = await hall.add("a")
+    assert len(first.owned) == PARTITIONS
+    await hall.add("b")
+    await settled(hall, names=("a", "b"))
+
+    assert [len(place.owned) for place in hall.places.values()] == [3, 3]
+    assert sum(what == "finish" for what, _ in first.log) == 3
+    await hall.close()
+    assert not await hall.leases.members() and not await hall.leases.holdings()
+
+
+@virtually
+async def test_a_node_that_says_nothing_is_replaced_when_its_lease_has_run_out(hall):
+    for name in "abc":
+        await hall.add(name)
+    await settled(hall, names="abc")
+    silent = hall.places.pop("b")
+    silent.ownership._task.cancel()  # gone without a word
+    silent.ownership._guard.cancel()
+    begin = hall.mono_ms()
+    await settled(hall, names="ac")
+    assert TTL_MS - 1_000 <= hall.mono_ms() - begin <= TTL_MS + 2_500
+
+
+@pytest.mark.proves("I6")
+@virtually
+async def test_whoever_cannot_renew_drops_what_it_owns_before_anybody_else_may_take_it(hall):
+    for name in "ab":
+        await hall.add(name)
+    await settled(hall, names="ab")
+    lonely = hall.places["a"]
+    mine = list(lonely.owned)
+    lonely.cut = True
+    while lonely.owned:
+        assert all(partition not in hall.places["b"].owned for partition in mine)
+        await asyncio.sleep(0.1)
+    assert all(("drop", partition) in lonely.log for partition in mine)
+    await settled(hall, names="b")
+    lonely.cut = False
+    await settled(hall, names="ab")
+
+
+@virtually
+async def test_a_node_that_leaves_hands_everything_over_without_waiting_for_a_lease(hall):
+    for name in "ab":
+        await hall.add(name)
+    await settled(hall, names="ab")
+    begin = hall.mono_ms()
+    await hall.places["a"].ownership.stop()
+    await settled(hall, names="b")
+    assert hall.mono_ms() - begin < TTL_MS / 3
+    assert not any(what == "drop" for what, _ in hall.places["a"].log)
+
+
+@virtually
+async def test_what_cannot_be_owned_is_let_go_and_tried_again(hall):
+    place = Place(hall, "a")
+    hall.places["a"] = place
+    place.fails = {2}
+    await place.ownership.start()
+    await asyncio.sleep(3)
+    assert 2 not in place.owned and len(place.owned) == PARTITIONS - 1
+    place.fails = set()
+    await settled(hall, names="a")
+
+
+@virtually
+async def test_a_node_without_an_engine_owns_nothing(hall):
+    await hall.add("front", engine=False)
+    await hall.add("a")
+    await settled(hall, names="a")
+
+
+@virtually
+async def test_two_starts_under_one_name_are_two_nodes(hall):
+    first = await hall.add("a")
+    twin = Place(hall, "a")
+    member = msgspec.structs.replace(twin.ownership.member, session="a~2")
+    twin.ownership.member = member
+    hall.places["twin"] = twin
+    await twin.ownership.start()
+    for _ in range(20):
+        await asyncio.sleep(0.5)
+    assert not set(first.owned) & set(twin.owned)
+    assert len(first.owned) + len(twin.owned) == PARTITIONS
