@@ -8,6 +8,7 @@ import pytest
 
 from runtime.house import Hand, House, task
 from tickwork.core.errors import Refused, Unavailable
+from tickwork.core.inputs import Succeeded
 from tickwork.core.machine import Machine
 from tickwork.ports import wire
 from tickwork.ports.exchange import Begun, Broke, Done, Saved
@@ -80,6 +81,24 @@ async def test_an_id_is_one_run_for_ever(house):
     [answer] = await house.engine.submit([wire.Submission(workflow="w", id="mine")], by="test")
 
     assert answer == wire.Submitted(id="mine", duplicate=True)
+
+
+@pytest.mark.proves("I27")
+@pytest.mark.parametrize("name", ["id", "key"])
+async def test_a_run_that_ends_in_the_tick_in_which_it_is_asked_for_again_is_not_made_twice(house, name):
+    await house.define("w", task("a"))
+    hand = Hand(house)
+    await hand.sit_down()
+    run = await house.submit("w", **{name: "once"})
+    [work] = await hand.take()
+
+    ended = house.engine.partition.ask([Succeeded(work.task, work.attempt, None)])
+    again = await house.submit("w", **{name: "once"})
+
+    await ended.done
+    assert again == run
+    assert house.engine.state.live_runs == 0
+    assert (await house.engine.run(run)).state == "completed"
 
 
 async def test_a_batch_is_answered_one_by_one(house):
@@ -265,7 +284,7 @@ async def test_a_second_worker_of_the_same_name_is_refused_while_the_first_is_th
     assert "choose another name" in reply.refused
 
 
-@pytest.mark.proves("F1", "I49", "I5", "S004-68")
+@pytest.mark.proves("F1", "I49", "I5", "S004-68", "S001-164")
 async def test_a_worker_whose_connection_closed_is_lost_after_three_seconds(house):
     await house.define("w", task("a"))
     first, second = Hand(house), Hand(house, "w2")
@@ -287,7 +306,7 @@ async def test_a_worker_whose_connection_closed_is_lost_after_three_seconds(hous
     assert (await first.call(Done(work.task, 1, b"\xc0"))).fenced == ((work.task, 1),)
 
 
-@pytest.mark.proves("F2", "I51", "S001-43")
+@pytest.mark.proves("F2", "I51", "S001-43", "S001-98", "S001-99")
 async def test_a_worker_is_silent_for_25_seconds_before_it_is_lost(house):
     await house.define("w", task("a"))
     hand = Hand(house)
@@ -391,6 +410,7 @@ async def test_a_child_run_gets_arguments_of_any_size_and_gives_its_output(house
     assert child.source == "child" and child.inputs == {"text": "z" * 9_000}
 
 
+@pytest.mark.proves("S001-136")
 async def test_cached_results_are_used_again_also_after_a_restart(house):
     await house.define("w", task("a", args={"x": {"value": 1}}, cache={}))
     calls = []
@@ -633,6 +653,20 @@ async def test_what_a_later_reply_brought_is_not_offered_again_to_an_earlier_cal
     late = await hand.call(seq=hand.seq - 1, held=())
 
     assert not late.work
+
+
+async def test_what_a_former_session_was_told_late_is_offered_to_the_next(house):
+    await house.define("w", task("a"))
+    former = Hand(house)
+    await former.sit_down()
+    former.seq += 5
+    await house.submit("w")
+    [work] = await former.take()
+    house.engine.connection_closed("w1:1")
+
+    reply = await Hand(house, session="next").sit_down()
+
+    assert [(one.task, one.attempt) for one in reply.work] == [(work.task, work.attempt)]
 
 
 async def test_the_end_of_an_idle_connection_beside_a_waiting_call_says_nothing(house):
