@@ -83,7 +83,7 @@ async def _run(folder: Path, disk: Path, tell: Tell) -> list[Verdict]:
                 Verdict(
                     "a full disk stops nobody for good",
                     len(alive) == len(stage.nodes) and back is not None and load.asked_again > asked,
-                    f"{len(alive)} of {len(stage.nodes)} nodes lived on, {held} runs accepted in the last second of it, "
+                    f"{len(alive)} of {len(stage.nodes)} nodes lived on, {held} runs accepted in its last second, "
                     f"work again {'never' if back is None else f'after {back:.1f} s'}",
                     "F12",
                 ),
