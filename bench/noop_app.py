@@ -1,4 +1,4 @@
-"""The work of the benchmarks: functions that do nothing, alone, in a chain and in a 1 -> 10 -> 1 graph."""
+"""The work of the benchmarks: functions that do nothing, alone, in a chain, and in graphs of 12 and 10."""
 
 import time
 
@@ -23,6 +23,11 @@ def link(before: object) -> int:
 
 @tw.task
 def join(a, b, c, d, e, f, g, h, i, j) -> None:  # type: ignore[no-untyped-def]
+    return None
+
+
+@tw.task
+def join_eight(a, b, c, d, e, f, g, h) -> None:  # type: ignore[no-untyped-def]
     return None
 
 
@@ -59,6 +64,12 @@ def chain() -> int:
 def graph() -> None:
     root = noop()
     return join(*(leaf(root) for _ in range(10)))
+
+
+@tw.workflow
+def ten() -> None:
+    root = noop()
+    return join_eight(*(leaf(root) for _ in range(8)))
 
 
 @tw.workflow

@@ -1,4 +1,4 @@
-"""The servers that peers need, on loopback, each in a folder of its own that goes when the server does.
+"""The servers that peers and clusters need, on loopback, each in a folder of its own that goes when the server does.
 
 PostgreSQL with its own defaults (fsync and synchronous commit on). A Redis-protocol server that keeps nothing on
 disk: that is how most people run a broker, and it favours the peer. The programs come from wheels; nothing of the
@@ -28,6 +28,7 @@ class Postgres:
         self.programs = programs
         self.port = port
         self.password = password
+        self.pid = 0  # of the process whose children all others are
 
     def database(self, name: str) -> str:
         """A new database, as an address."""
@@ -68,6 +69,7 @@ def postgres() -> Iterator[Postgres]:
         command = [programs / "postgres", "-D", data, "-p", str(server.port), *settings]
         with (folder / "log").open("wb") as log:
             running = subprocess.Popen(command, stdout=log, stderr=log, cwd=folder, **who)
+        server.pid = running.pid
         deadline = time.monotonic() + PATIENCE_S
         while not server.ready():
             if running.poll() is not None or time.monotonic() > deadline:

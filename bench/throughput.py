@@ -1,6 +1,7 @@
-"""The embedded product, end to end: HTTP in, SQLite with full durability, results durable.
+"""The whole product, end to end: HTTP in, SQLite with full durability or PostgreSQL with fsync on, results durable.
 
-Run `bench/throughput.py [--quick] [--json] [--check]`; `--check` exits 1 and names what misses its gate.
+Run `bench/throughput.py [--store sqlite|postgres] [--quick] [--json] [--check]`; `--check` exits 1 and names what
+misses its gate. What only PostgreSQL has is in `clustered.py`.
 
 Server and worker are processes of their own, started as a user starts them, with beats, time limits and logs on;
 this process is the client. Everything shares the machine. CPU times are those of the kernel for each process and
@@ -24,7 +25,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-sys.path[:0] = [str(Path(__file__).resolve().parents[1] / "src"), str(Path(__file__).resolve().parent)]
+SOURCE = Path(os.environ.get("TICKWORK_BENCH_SOURCE") or Path(__file__).resolve().parents[1] / "src")
+sys.path[:0] = [str(SOURCE), str(Path(__file__).resolve().parent)]
 
 import httpx2
 import msgspec
@@ -64,7 +66,12 @@ class Process:
     def __init__(self, *words: str, log: Path) -> None:
         self.log = log.open("wb")
         command = [sys.executable, "-m", "tickwork", *words]
-        self.popen = subprocess.Popen(command, stdout=self.log, stderr=subprocess.STDOUT, cwd=log.parent)
+        environment = os.environ | {
+            "PYTHONPATH": f"{SOURCE}:{os.environ.get('PYTHONPATH', '')}"
+        }  # this tree, whatever is installed
+        self.popen = subprocess.Popen(
+            command, stdout=self.log, stderr=subprocess.STDOUT, cwd=log.parent, env=environment
+        )
 
     def cpu_s(self) -> float:
         return sum(_cpu_s(pid) for pid in _family(self.popen.pid))
@@ -104,11 +111,14 @@ def _cpu_s(pid: int) -> float:
 
 
 class Bench:
-    def __init__(self, folder: Path) -> None:
+    """A server and its workers. `words` are flags of the server beside its folder and port."""
+
+    def __init__(self, folder: Path, *words: str) -> None:
         self.port = free_port()
         self.folder = folder
         self.url = f"http://127.0.0.1:{self.port}"
-        self.server = Process("server", "--data", str(folder / "data"), "--port", str(self.port), log=folder / "server")
+        place = ("--data", str(folder / "data"), "--port", str(self.port))
+        self.server = Process("server", *place, *words, log=folder / "server")
         self.workers: list[Process] = []
         self.poster = Poster(self.url, headers=JSON)  # the client of the workers: lean, so that the server is measured
 
@@ -139,9 +149,9 @@ class Bench:
 
 
 @contextlib.asynccontextmanager
-async def benching() -> AsyncIterator[tuple[Bench, httpx2.AsyncClient]]:
+async def benching(*words: str) -> AsyncIterator[tuple[Bench, httpx2.AsyncClient]]:
     with tempfile.TemporaryDirectory(prefix="tickwork-bench-") as folder:
-        bench = Bench(Path(folder))
+        bench = Bench(Path(folder), *words)
         limits = httpx2.Limits(max_connections=64, max_keepalive_connections=64)
         async with httpx2.AsyncClient(base_url=bench.url, limits=limits, timeout=60) as client:
             try:
@@ -150,7 +160,9 @@ async def benching() -> AsyncIterator[tuple[Bench, httpx2.AsyncClient]]:
                 bench.end()
 
 
-async def rate(bench: Bench, client: httpx2.AsyncClient, workflow: str, runs: int, per_call: int) -> dict[str, float]:
+async def rate(
+    bench: Bench, client: httpx2.AsyncClient, workflow: str, runs: int, per_call: int, *, callers: int = CALLERS
+) -> dict[str, float]:
     """Runs a second, from the first call until the last result is durable."""
     body = msgspec.json.encode({"runs": [{"workflow": workflow}] * per_call})
     single = msgspec.json.encode({"workflow": workflow})
@@ -170,7 +182,7 @@ async def rate(bench: Bench, client: httpx2.AsyncClient, workflow: str, runs: in
                 status, _ = await bench.poster.post("/v1/runs/batch", body, timeout_s=60)
             assert status < 300, status
 
-    await asyncio.gather(*(caller() for _ in range(CALLERS)))
+    await asyncio.gather(*(caller() for _ in range(callers)))
     submitted = time.perf_counter() - begin
     total = runs // per_call * per_call
     while True:
@@ -226,9 +238,9 @@ async def output(client: httpx2.AsyncClient, run: str) -> Any:
         await asyncio.sleep(0.002)
 
 
-async def singles(bench: Bench, seconds: float) -> tuple[float, float]:
-    """500 single submits a second, evenly spaced: p95 of the acknowledgement, and the server's share of a core."""
-    gap, found, jobs = 1 / 500, [], []
+async def singles(bench: Bench, seconds: float, *, per_s: int = 500) -> tuple[float, float]:
+    """Single submits, evenly spaced: p95 of the acknowledgement, and the server's share of a core."""
+    gap, found, jobs = 1 / per_s, [], []
 
     async def submit() -> None:
         begin = time.perf_counter()
@@ -237,7 +249,7 @@ async def singles(bench: Bench, seconds: float) -> tuple[float, float]:
         found.append((time.perf_counter() - begin) * 1e3)
 
     cpu, begin = bench.server.cpu_s(), time.perf_counter()
-    for number in range(int(seconds * 500)):
+    for number in range(int(seconds * per_s)):
         wait = begin + number * gap - time.perf_counter()
         if wait > 0:
             await asyncio.sleep(wait)
@@ -310,33 +322,53 @@ def say(text: str) -> None:
     print(f"… {text}", file=sys.stderr, flush=True)
 
 
-def missed(figures: dict[str, float]) -> list[str]:
+def missed(figures: dict[str, float], gates: dict[str, tuple[str, float]], words: dict[str, str]) -> list[str]:
     return [
-        f"{WORDS[name]}: {figures[name]:,.2f}, wanted {sign} {gate:,}"
-        for name, (sign, gate) in GATES.items()
-        if not (figures[name] >= gate if sign == ">=" else figures[name] <= gate)
+        f"{words[name]}: {figures[name]:,.2f}, wanted {sign} {gate:,}"
+        for name, (sign, gate) in gates.items()
+        if not keeps(figures[name], sign, gate)
     ]
+
+
+def keeps(figure: float, sign: str, gate: float) -> bool:
+    return {">=": figure >= gate, "<=": figure <= gate, "<": figure < gate}[sign]
+
+
+def show(figures: dict[str, float], gates: dict[str, tuple[str, float]], words: dict[str, str]) -> None:
+    for name, text in words.items():
+        sign, gate = gates.get(name, ("", 0))
+        print(f"{text:66} {figures[name]:>12,.2f}   {f'{sign} {gate:,}' if sign else ''}")
+    for name in ("server_us", "worker_us", "client_us", "graph_server_us", "graph_worker_us"):
+        print(f"CPU µs a task, {name.removesuffix('_us').replace('_', ' of ')}: {figures[name]:.1f}")
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--store", choices=("sqlite", "postgres"), default="sqlite")
     for flag in ("--quick", "--json", "--check"):
         parser.add_argument(flag, action="store_true")
     options = parser.parse_args()
-    figures = asyncio.run(measure(quick=options.quick))
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # whoever ends it early leaves nothing running
+    gates, words = GATES, WORDS
+    if options.store == "postgres":
+        import clustered
+
+        gates, words = clustered.GATES, clustered.WORDS
+        figures = asyncio.run(clustered.measure(quick=options.quick))
+    else:
+        figures = asyncio.run(measure(quick=options.quick))
     if options.json:
         print(json.dumps(figures, indent=2))
     else:
-        for name, words in WORDS.items():
-            sign, gate = GATES.get(name, ("", 0))
-            print(f"{words:58} {figures[name]:>12,.2f}   {f'{sign} {gate:,}' if sign else ''}")
-        for name in ("server_us", "worker_us", "client_us", "graph_server_us", "graph_worker_us"):
-            print(f"CPU µs a task, {name.removesuffix('_us').replace('_', ' of ')}: {figures[name]:.1f}")
-    wrong = missed(figures) if options.check else []
-    for words in wrong:
-        print(f"missed: {words}", file=sys.stderr)
+        show(figures, gates, words)
+        if options.store == "postgres":
+            clustered.show_cost(figures)
+    wrong = missed(figures, gates, words) if options.check else []
+    for text in wrong:
+        print(f"missed: {text}", file=sys.stderr)
     return 1 if wrong else 0
 
 
 if __name__ == "__main__":
+    sys.modules["throughput"] = sys.modules["__main__"]  # what `clustered` imports is this, not a second one
     sys.exit(main())

@@ -87,3 +87,11 @@ async def test_an_embedded_engine_reaches_loopback_unless_told_otherwise(tmp_pat
                 assert (await client.result(run))["body"] == {"depth": 3}
 
     assert len(there.requests) == reaches
+
+
+@pytest.mark.parametrize("own", ["http://93.184.216.34:8440", "http://93.184.216.35:8441"])
+async def test_no_node_that_a_worker_knows_is_reached_by_requests(own):
+    settings = Settings(url="http://93.184.216.34:8440,http://93.184.216.35:8441", allow_ports="8440,8441")
+
+    with pytest.raises(AddressRefused, match="service of this scheduler"):
+        await asked(settings, own)

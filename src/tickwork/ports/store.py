@@ -13,6 +13,9 @@ import msgspec
 from tickwork.core.errors import Conflict, TickworkError, Unavailable
 from tickwork.core.schedule import Range
 from tickwork.journal.record import GENESIS, Sealed
+from tickwork.ports.upkeep import Upkeep
+
+PORTION = 128  # where rows and commits take turns
 
 
 class Fenced(Conflict):
@@ -197,9 +200,11 @@ class InboxRow(msgspec.Struct, frozen=True, gc=False):
     by: str = ""
 
 
-class Store(Protocol):
+class Store(Upkeep, Protocol):
     """Each method is one transaction. Numbers of runs, tasks and schedules are unique over all partitions: those of
     partition p are above `p << 44` and below the next."""
+
+    portion: int  # ended runs that a call of `write_rows` should have at most, so that no commit waits long for it
 
     async def open(self) -> None:
         """Ready for use, its schema up to date. Raises `StoreInUse` or `StoreUnusable`, which say what to do."""

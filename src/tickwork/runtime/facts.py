@@ -5,24 +5,35 @@ store does not know yet, then the store, in one batch.
 """
 
 from collections.abc import Sequence
+from typing import Protocol
 
 import msgspec
 
 from tickwork.core.evolve import record_of_run
 from tickwork.core.inputs import Cancel, Decide, Input, Known, Pause, Resolve, Resume, RunRecord, Submit, Terms
 from tickwork.core.model import NUMBER_BITS
-from tickwork.ports.store import RunRow, Store
+from tickwork.ports.store import RunRow
 from tickwork.runtime.books import Books
 from tickwork.runtime.inbox import Part
 
 record_decoder = msgspec.msgpack.Decoder(RunRecord)
 
 
+class Finder(Protocol):
+    """Ended runs wherever they are: a store, or a store with its archives."""
+
+    async def find_runs(self, tenant: str, *, ids: Sequence[str] = (), keys: Sequence[str] = ()) -> list[RunRow]: ...
+
+
 class Facts:
-    def __init__(self, store: Store, books: Books, partition: int) -> None:
+    def __init__(self, runs: Finder, books: Books, partition: int) -> None:
         self._partition = partition
-        self._store = store
+        self._runs = runs
         self._books = books
+
+    def over(self, books: Books) -> "Facts":
+        """The same beside other books."""
+        return Facts(self._runs, books, self._partition)
 
     async def beside(self, parts: list[Part]) -> list[Input]:
         """The inputs of these parts, with the facts that they need."""
@@ -63,7 +74,7 @@ class Facts:
                 if key:
                     keys.append(key)
         for tenant, (ids, keys) in missing.items():
-            rows = await self._store.find_runs(tenant, ids=ids, keys=keys)
+            rows = await self._runs.find_runs(tenant, ids=ids, keys=keys)
             by_id = {row.id: row for row in rows}
             by_key = {row.key: row for row in rows if row.key}
             for place, (owner, run_id, key) in enumerate(wanted):

@@ -8,12 +8,12 @@ memory and worker may differ (a new session, a restart of the server) the worker
 import asyncio
 import contextlib
 import re
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from typing import Any
 
 import msgspec
 
-from tickwork.core.effects import Stop
+from tickwork.core.effects import Release, Stop
 from tickwork.core.errors import Refused, Unavailable
 from tickwork.core.inputs import (
     Checkpointed,
@@ -25,6 +25,8 @@ from tickwork.core.inputs import (
     Succeeded,
     WorkerLost,
 )
+from tickwork.core.inputs import Taken as TakenInput
+from tickwork.core.lanes import is_carrier
 from tickwork.core.model import State
 from tickwork.core.values import INLINE_BYTES_MAX, Ref, Value
 from tickwork.ports.clock import Clock
@@ -41,6 +43,7 @@ from tickwork.ports.exchange import (
     Returned,
     Saved,
     Spec,
+    Taken,
     Work,
     unspoken,
 )
@@ -206,6 +209,7 @@ class Floor:
             seat.wake()
         seat = self.seats[call.worker] = Seat(call.worker, call.session, self._clock.mono_ms())
         seat.via, seat.start, seat.introduced = call.via, start, count
+        self._forget_told(call.worker)
         self.has_nodes = self.has_nodes or bool(call.via)
         return seat
 
@@ -228,6 +232,7 @@ class Floor:
             late = [places[place] for place, answer in sorted(letter.answers.items()) if answer.code == "fenced"]
             self.fenced += len(late)
             fenced = tuple((report.task, report.attempt) for report in late)
+            self._note_taken(call, places.values())
         if call.goodbye or call.lost:
             self.seats.pop(seat.worker, None)
             if call.lost:
@@ -271,6 +276,8 @@ class Floor:
             raise Unavailable("the server is shutting down; ask again in a moment", retry_after_ms=1_000)
 
     def _reply(self, seat: Seat, call: Call, fenced: tuple[Pair, ...]) -> Reply:
+        if self.seats.get(seat.worker) is not seat:
+            return Reply(call.seq, fenced=fenced)  # it sits elsewhere by now, and says there what it holds
         mail, seat.mail = seat.mail, []
         stops, seat.stops = seat.stops, []
         for work, _ in mail:
@@ -326,6 +333,13 @@ class Floor:
         held = self._books.open.get(task)
         return held is not None and held.told > call.seq
 
+    def _forget_told(self, worker: str) -> None:
+        """Calls are counted by session: what another one was told says nothing to this one."""
+        number = self._state.worker_numbers.get(worker)
+        for task in self._state.workers[number].tasks.values() if number is not None else ():
+            if (held := self._books.open.get(task.number)) is not None:
+                held.told = 0
+
     # ---- reports
 
     async def _inputs_of(self, seat: Seat, call: Call) -> tuple[list[Input], list[Payload], dict[int, Report]]:
@@ -334,21 +348,20 @@ class Floor:
         places: dict[int, Report] = {}
         if call.profile is not None:
             seat.profile = call.profile
+        offer = _offer(seat, call.credit)
+        if offer != seat.offer and not (call.goodbye or call.lost):
+            seat.offer = offer
+            inputs.append(offer)  # before what it takes: the machine must know who asks
         for report in call.reports:
             # Nearly all are a result that needs nobody to be asked: no coroutine for them.
             asked = self._small_result(report) if type(report) is Done else None
             if asked is None:
-                asked = await self._input_of(report, payloads)
+                asked = await self._input_of(seat, report, payloads)
             if asked is not None:
                 places[len(inputs)] = report
                 inputs.append(asked)
         if call.goodbye or call.lost:
             inputs.append(WorkerLost(seat.worker, clean=call.goodbye))
-            return inputs, payloads, places
-        offer = _offer(seat, call.credit)
-        if offer != seat.offer:
-            seat.offer = offer
-            inputs.append(offer)
         return inputs, payloads, places
 
     def _small_result(self, report: Done) -> Input | None:
@@ -360,7 +373,7 @@ class Floor:
             held.row.started_worker_ms, held.row.ended_worker_ms = report.started_ms, report.ended_ms
         return Succeeded(report.task, report.attempt, value)
 
-    async def _input_of(self, report: Report, payloads: list[Payload]) -> Input | None:
+    async def _input_of(self, seat: Seat, report: Report, payloads: list[Payload]) -> Input | None:
         held = self._books.open.get(report.task)
         row = held.row if held is not None and held.row.attempt == report.attempt else None
         match report:
@@ -381,7 +394,9 @@ class Floor:
             case Saved():
                 return Checkpointed(report.task, report.attempt, await self._value(report.value, payloads))
             case Returned():
-                return HandedBack(report.task, report.attempt)
+                return HandedBack(report.task, report.attempt, seat.worker if is_carrier(seat.worker) else "")
+            case Taken():
+                return TakenInput(report.task, report.attempt, seat.worker)
             case Progressed():
                 if held is not None and row is not None:
                     held.progress, held.progress_message = (report.done, report.total), report.message[:500]
@@ -440,7 +455,15 @@ class Floor:
         with contextlib.suppress(Exception):
             self._partition().ask([Failed(order.task, order.attempt, "BadArgument", message, permanent=True)])
 
-    def stop(self, effect: Stop) -> None:
+    def _note_taken(self, call: Call, reports: Iterable[Report]) -> None:
+        """What this call took its worker has from the lane, and knows of it from this reply on."""
+        for report in reports:
+            held = self._books.open.get(report.task) if type(report) is Taken else None
+            if held is not None and (held.row.worker, held.row.attempt) == (call.worker, report.attempt):
+                held.told = max(held.told, call.seq)
+
+    def stop(self, effect: Stop | Release) -> None:
+        """Its worker has nothing more to do with this attempt: it counts no more, or another one has it."""
         worker = self._state.workers.get(effect.worker)
         seat = self.seats.get(worker.id) if worker is not None else None
         if seat is None:

@@ -37,7 +37,6 @@ UNDURABLE_MAX = 2  # one tick commits, one is decided
 ROWS_TICKS, ROWS_TICKS_MAX = 8, 256
 ROWS_S = 0.05  # of rest
 ROWS_LOAD_S = 1.0  # under load
-ROWS_PORTION = 128  # ended runs in one transaction
 COLLECT_TICKS = 64
 BESIDE_TIMERS, TIMER_TICKS_MAX = 32, 8  # inputs that a tick takes while timers are due, and for how many ticks
 BUSY_INPUTS = 100
@@ -331,7 +330,7 @@ class Partition:
             return
         self.machine, self.books, self._watermark_head = await patiently(self._rebuild)
         self._in_hand = []
-        self._facts = Facts(self._store, self.books, self.number)
+        self._facts = self._facts.over(self.books)
         count = sum(part.count for part in parts)
         if count == 0:
             raise Poisoned(f"a tick without inputs could not be decided: {reason}") from error
@@ -474,8 +473,9 @@ class Partition:
         """Ended runs first: writing them again after a crash changes nothing. The rest and the watermark in one."""
         rows = decided.rows
         assert rows is not None
-        while len(rows.runs) > ROWS_PORTION:
-            portion, rows.runs = rows.runs[:ROWS_PORTION], rows.runs[ROWS_PORTION:]
+        count = self._store.portion
+        while len(rows.runs) > count:
+            portion, rows.runs = rows.runs[:count], rows.runs[count:]
             await self._write(Rows(runs=portion), through=self.watermark, head=self._watermark_head)
         await self._write(rows, through=decided.seq, head=decided.head)
         self.watermark, self._watermark_head = decided.seq, decided.head
