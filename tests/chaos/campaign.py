@@ -60,13 +60,13 @@ async def run(settings: Settings, folder: Path, tell: Tell) -> Outcome:
         starts, epochs = Starts(stage), Epochs(stage)
         jobs = [asyncio.create_task(job) for job in (starts.run(), epochs.run())]
         try:
-            await _spread(stage, load)
+            await spread(stage, load)
             submitting = asyncio.create_task(load.run())
             jobs.append(submitting)
             base, faults = await _disturb(stage, settings, load, starts, submitting, tell)
             load.stop()
             await submitting
-            await _drain(stage, load, starts, tell)
+            await drain(stage, load, tell)
             verdicts = await _verdicts(stage, settings, load, epochs, faults, base)
             return Outcome(verdicts, faults, base, time.monotonic() - began, load.tasks, stage.words())
         finally:
@@ -76,7 +76,7 @@ async def run(settings: Settings, folder: Path, tell: Tell) -> Outcome:
             await load.close()
 
 
-async def _spread(stage: Stage, load: Load) -> None:
+async def spread(stage: Stage, load: Load) -> None:
     count = (await stage.ask_database("select partitions from tickwork.founded"))[0][0]
     await load.ask("PUT", "/v1/cluster/spread", {"spread": count}, random.Random(0))
 
@@ -105,12 +105,12 @@ async def _disturb(
     return base, faults
 
 
-async def _drain(stage: Stage, load: Load, starts: Starts, tell: Tell) -> None:
+async def drain(stage: Stage, load: Load, tell: Tell) -> None:
     """Faults are over, and nothing new comes: everything ends."""
     until = time.monotonic() + DRAIN_S
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(DRAIN_S):
-            while left := await checks.unfinished(stage, load):
+            while (left := await checks.unfinished(stage, load)) > 0:
                 tell(f"{left} runs to go")
                 await asyncio.sleep(0.5)
             while (await stage.ask_database("select count(*) from tickwork.live_runs"))[0][0]:

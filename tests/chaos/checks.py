@@ -3,6 +3,7 @@ product; only the journal is decided again by the machine that decided it, from 
 """
 
 from collections import Counter, defaultdict
+from itertools import pairwise
 from typing import NamedTuple
 
 import msgspec
@@ -76,14 +77,16 @@ def check_starts(starts: list[Start], faults: list[Fault], load: Load) -> list[V
         by_key[start.key].append(start)
     exact = Counter((start.key, start.attempt) for start in starts)
     doubled = [f"{key} attempt {attempt}" for (key, attempt), count in exact.items() if count > 1]
-    again = untouched = touched = 0
+    again = untouched = by_worker = by_other = 0
     examples: list[str] = []
     for key, several in by_key.items():
-        for before, after in zip(several, several[1:], strict=False):
+        for before, after in pairwise(several):
             if before.attempt == 1 and key.endswith("/flaky"):
                 again += 1
+            elif any(fault.workers and fault.touches(before.agent, before.at_ns, after.at_ns) for fault in faults):
+                by_worker += 1
             elif any(fault.touches(before.agent, before.at_ns, after.at_ns) for fault in faults):
-                touched += 1
+                by_other += 1
             else:
                 untouched += 1
                 examples.append(f"{key} {before.attempt}->{after.attempt}")
@@ -94,8 +97,8 @@ def check_starts(starts: list[Start], faults: list[Fault], load: Load) -> list[V
         Verdict(
             "a task starts again only where a fault touched it",
             not untouched,
-            f"{touched} by {len(faults)} faults ({workers} of them hit workers), {again} were to fail first, "
-            f"{untouched} for no reason. {some(examples)}",
+            f"{by_worker} by {workers} faults of workers, {by_other} by {len(faults) - workers} other faults, "
+            f"{untouched} by none; {again} were to fail first. {some(examples)}",
             "I30 F1 F3",
         ),
         Verdict("every task started", missing == 0, f"{len(by_key)} tasks began, {missing} never", "I25"),

@@ -1,6 +1,7 @@
 """Real processes, each known by its pid, and what can be done to them."""
 
 import asyncio
+import contextlib
 import os
 import signal
 import struct
@@ -121,10 +122,8 @@ class Program:
 
 
 def _signal(pid: int, number: int) -> None:
-    try:
+    with contextlib.suppress(ProcessLookupError):  # a child that ended meanwhile
         os.kill(pid, number)
-    except ProcessLookupError:
-        pass  # a child that ended meanwhile
 
 
 def _family(pid: int) -> list[int]:

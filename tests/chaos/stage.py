@@ -31,15 +31,17 @@ class Node:
 
 
 class Stage:
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, database_at: Path | None) -> None:
         self.folder = folder
         self.ledger = folder / "ledger"
-        self.postgres = PostgresServer(fsync=True)
+        self.postgres = PostgresServer(fsync=True, place=database_at)
+        self.partitions = 0
         self.nodes: list[Node] = []
         self.workers: list[Program] = []
         self._wires = contextlib.AsyncExitStack()
 
     async def build(self, *, nodes: int, workers: int, partitions: int) -> None:
+        self.partitions = partitions
         shutil.copy(Path(__file__).with_name("app.py"), self.folder / "chaos_app.py")
         self.ledger.touch()
         await asyncio.to_thread(self.postgres.start)
@@ -83,6 +85,12 @@ class Stage:
     async def start_database(self) -> None:
         await asyncio.to_thread(self.postgres.start)
 
+    @property
+    def database_alive(self) -> bool:
+        if self.postgres.process is not None and self.postgres.process.poll() is not None:
+            self.postgres.process = None
+        return self.postgres.process is not None
+
     async def ask_database(self, sql: str, *args: object) -> list[asyncpg.Record]:
         """Past all wires, without a line of the product."""
         connection = await asyncpg.connect(self.postgres.dsn, timeout=10)
@@ -94,9 +102,21 @@ class Stage:
     # ---- what the cluster says
 
     async def owners(self) -> dict[int, str]:
-        """By the lease rows; a partition that nobody holds is left out."""
+        """By the rows of leases; a partition that nobody holds is left out."""
         rows = await self.ask_database("select partition_id, node from tickwork.leases where until > clock_timestamp()")
         return {row["partition_id"]: row["node"] for row in rows}
+
+    async def until_settled(self, *, seconds: float = 30.0) -> None:
+        """Every partition has an owner, every node has some, and so it stays for a moment."""
+        before: dict[int, str] = {}
+        async with asyncio.timeout(seconds):
+            while True:
+                owners = await self.owners()
+                all_owned = len(owners) == self.partitions and len(set(owners.values())) == len(self.nodes)
+                if all_owned and owners == before:
+                    return
+                before = owners if all_owned else {}
+                await asyncio.sleep(0.5)
 
     def node(self, name: str) -> Node:
         return next(node for node in self.nodes if node.name == name)
@@ -117,9 +137,16 @@ class Stage:
 
 @contextlib.asynccontextmanager
 async def staged(
-    folder: Path, *, nodes: int = 3, workers: int = 4, partitions: int = PARTITIONS
+    folder: Path,
+    *,
+    nodes: int = 3,
+    workers: int = 4,
+    partitions: int = PARTITIONS,
+    database_at: Path | None = None,
 ) -> AsyncIterator[Stage]:
-    stage = Stage(folder)
+    """`database_at`: where the database keeps its files, if not with the others of its kind."""
+    folder.mkdir(parents=True, exist_ok=True)
+    stage = Stage(folder, database_at)
     try:
         await stage.build(nodes=nodes, workers=workers, partitions=partitions)
         yield stage

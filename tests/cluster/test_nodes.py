@@ -154,6 +154,25 @@ async def test_a_lost_worker_is_noticed_where_it_was_heard_and_its_work_goes_els
     assert sorted(attempt for _, attempt in able.begun) == [2, 2, 2]
 
 
+@pytest.mark.proves("F12")
+async def test_a_full_store_refuses_nothing_for_good_also_at_another_node(cluster):
+    houses = [await cluster.add() for _ in range(2)]
+    await cluster.until(lambda: len(set(cluster.owners().values())) == 2)
+    await cluster.work(houses[0], "w1", Doing())
+    home = houses[0].node.home("default")
+    owner = next(house for house in houses if house.name == cluster.owners()[home])
+    other = next(house for house in houses if house is not owner)
+    owner.node.engines[home].partition.full = True
+
+    body = {"runs": [{"workflow": "flow", "key": "once"}]}
+    answer = await cluster.client.post(f"{other.server.address}/v1/runs/batch", json=body)
+
+    assert (answer.status_code, answer.json()["code"]) == (507, "store_full")
+    owner.node.engines[home].partition.full = False
+    [run] = await cluster.submit(other, 1, key="once")
+    assert (await cluster.ended(other, [run]))[0]["state"] == "completed"
+
+
 async def test_a_partition_without_an_owner_holds_up_no_other(cluster):
     houses = [await cluster.add() for _ in range(3)]
     await cluster.until(lambda: len(set(cluster.owners().values())) == 3)

@@ -23,6 +23,7 @@ from tickwork.api.table import Body, Gives, Route
 from tickwork.cluster.node import Node
 from tickwork.core.errors import Refused, Unavailable
 from tickwork.ports import wire
+from tickwork.ports.store import StoreFull
 from tickwork.runtime.ground import TENANT
 
 if TYPE_CHECKING:
@@ -114,6 +115,9 @@ async def spread_batch(ways: "Ways", place: "Place", asked: Asked) -> Answer | S
             told = await ways.node.to_inbox(some, by=asked.by, tenant=TENANT)
         else:
             said = msgspec.json.decode(answer.body, type=wire.Problem) if isinstance(answer, Answer) else None
+            if said is not None and said.status >= 500:  # nothing of it is refused: it is to be sent again
+                trouble = StoreFull if said.status == 507 else Unavailable
+                raise trouble(f"{said.detail or said.title}; send it again with the same key", retry_after_ms=1_000)
             told = [
                 wire.Rejected(code=said.code if said else "gone", detail=said.detail if said else "") for _ in numbers
             ]
