@@ -210,6 +210,7 @@ def nothing_from_nowhere(settings: Settings, rows: list[Row]) -> Found:
 _NEW_RUNS = (ev.RunSubmitted, ev.RunScheduled, ev.RunSpawned, ev.RunRerun)
 _OF_TASKS = (
     ev.TaskDispatched,
+    ev.TaskTaken,
     ev.AttemptStarted,
     ev.TaskSucceeded,
     ev.TaskRetrying,
@@ -232,6 +233,7 @@ _CAUSED_BY: dict[type, tuple[type, ...]] = {
     ev.Checkpoint: (inp.Checkpointed,),
     ev.EventKept: (inp.Ingest,),
     ev.WorkerOffered: (inp.Offer,),
+    ev.TaskTaken: (inp.Taken,),
     ev.TenantPut: (inp.PutTenant,),
     ev.QueuePut: (inp.PutQueue,),
     ev.LabelLimitPut: (inp.PutLabelLimit,),
@@ -267,6 +269,24 @@ def accepted_or_refused(settings: Settings, rows: list[Row]) -> Found:
 
 
 # ---- attempts
+
+
+def taken_once(settings: Settings, rows: list[Row]) -> Found:
+    """I34, I35: what a worker takes is on a lane, is the task's current attempt, and goes to who asked for it."""
+    for ledger, (tick, asked, event) in walk(settings, rows):
+        if not isinstance(event, ev.TaskTaken):
+            continue
+        task, report = ledger.tasks.get(event.task), asked[event.input]
+        if task is None or task.phase != Phase.RUNNING:
+            yield f"tick {tick}: {event} of a task that does not run"
+            continue
+        carrier, worker = ledger.workers.get(task.worker), ledger.workers.get(event.worker)
+        if carrier is None or not carrier.id.startswith("lane:"):
+            yield f"tick {tick}: {event} of what is on no lane"
+        if worker is None or worker.id.startswith("lane:") or worker.id != report.worker:
+            yield f"tick {tick}: {event} by another than who asked"
+        if (report.task, report.attempt) != (task.number, task.attempt):
+            yield f"tick {tick}: {event} of another attempt"
 
 
 def one_result(settings: Settings, rows: list[Row]) -> Found:
@@ -600,14 +620,18 @@ def rates_hold(settings: Settings, rows: list[Row]) -> Found:
 
 
 def labels_match(settings: Settings, rows: list[Row]) -> Found:
-    """I46: a worker serves the queue and has every label that a task asks for, when it is given to it."""
+    """I46: a worker serves the queue and has every label that a task asks for, when it is given to it. A lane has no
+    labels and whoever takes from it may have no queues; between the two all is asked for."""
     for ledger, (tick, _, event) in walk(settings, rows):
-        task = starts(ledger, event)
+        taken = isinstance(event, ev.TaskTaken)
+        task = ledger.task_of(event) if taken else starts(ledger, event)
         worker = ledger.workers.get(event.worker) if task is not None else None
         if task is None or worker is None:
             continue
         queue, _, labels, _, _ = ledger.requirement(task)
-        if queue not in worker.queues or any(worker.labels.get(name) != value for name, value in labels):
+        unserved = queue not in worker.queues and not taken
+        lacking = any(worker.labels.get(name) != value for name, value in labels)
+        if unserved or (lacking and not worker.id.startswith("lane:")):
             yield f"tick {tick}: {event} needs {queue} {labels}, {worker.id} has {worker.queues} {worker.labels}"
 
 
@@ -644,6 +668,7 @@ CHECKERS: dict[str, Checker] = {
     "I31": attempts_bounded,
     "I32": backoff_within_bounds,
     "I33": nothing_from_nowhere,
+    "I35": taken_once,
     "I36": trigger_rules,
     "I37": published_moves,
     "I39": nothing_after_cancel,

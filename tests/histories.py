@@ -175,6 +175,7 @@ class History:
             (30, self.submit), (34, self.report), (8, self.offer), (3, self.lose), (4, self.pause), (5, self.resume),
             (4, self.cancel), (4, self.bring_back), (5, self.ingest), (4, self.decide), (2, self.limit),
             (4, self.schedule), (1, self.redefine), (3, self.stale), (2, self.hostile), (1, self.gap),
+            (6, self.take),
         ]  # fmt: skip
 
     def run(self, steps: int) -> "History":
@@ -224,6 +225,8 @@ class History:
         asked.append(inp.PutPolicy(BY, "hours", "clock.now_ms % 4000 < 2500", "closed", "pause", rng.choice([0, 900])))
         asked.append(inp.PutPolicy(BY, "never", "clock.tick % 3 != 0", "no", rng.choice(["fail", "skip_with_log"])))
         asked += [inp.PutDefinition(BY, tenant, text) for tenant in TENANTS for text in DOCUMENTS.values()]
+        if rng.random() < 0.4:
+            asked.append(inp.Offer("lane:bus", rng.choice([2, 5]), rng.choice([("default",), ("default", "gpu")])))
         return [*asked, inp.Offer("w0", 3), inp.Offer("w1", 2, ("default", "gpu"), {"gpu": "true"}, 4, 1_000, 0, 1)]
 
     def submit(self) -> list[inp.Input]:
@@ -269,7 +272,11 @@ class History:
                 asked.append(inp.Checkpointed(number, attempt.attempt, pack(1)))
             else:
                 del running[number]
-                asked.append(inp.HandedBack(number, attempt.attempt))
+                worker = (
+                    self.driver.state.workers[attempt.worker].id if attempt.worker in self.driver.state.workers else ""
+                )
+                by = worker if worker.startswith("lane:") else ""
+                asked.append(inp.HandedBack(number, attempt.attempt, by))
         return asked
 
     def offer(self) -> list[inp.Input]:
@@ -280,8 +287,22 @@ class History:
             inp.Offer(f"w{rng.randrange(4)}", rng.choice([0, 1, 3, 6]), queues, labels, rng.choice([0, 4]), 1_000, 0, 2)
         ]
 
+    def take(self) -> list[inp.Input]:
+        """A worker got something from a lane: often what is there to take, sometimes what is long over."""
+        rng, state = self.rng, self.driver.state
+        asked: list[inp.Input] = []
+        lane = state.worker_numbers.get("lane:bus")
+        on_lane = sorted(state.workers[lane].tasks) if lane is not None else []
+        for number in on_lane[: rng.randint(0, 3)]:
+            attempt = state.tasks[number].attempt - (rng.random() < 0.1)
+            asked += [inp.Taken(number, attempt, f"w{rng.randrange(5)}")] * rng.choice([1, 1, 2])
+        if self.driver.running and rng.random() < 0.2:
+            number = rng.choice(sorted(self.driver.running))
+            asked.append(inp.Taken(number, self.driver.running[number].attempt, rng.choice(["w0", "lane:bus"])))
+        return asked
+
     def lose(self) -> list[inp.Input]:
-        worker = f"w{self.rng.randrange(4)}"
+        worker = f"w{self.rng.randrange(4)}" if self.rng.random() < 0.9 else "lane:bus"
         number = self.driver.state.worker_numbers.get(worker)
         if number is not None:
             for task_number in self.driver.state.workers[number].tasks:
@@ -296,12 +317,16 @@ class History:
         tenant, run_id = self.some_run()
         scope = rng.choice(["run", "run", "run", "queue", "workflow", "tenant", "schedule"])
         name = {"run": run_id, "queue": "gpu", "workflow": "fan", "tenant": tenant, "schedule": "s0"}[scope]
+        if scope == "queue" and self.driver.state.tick % 4 == 0:
+            scope, tenant, name = "partition", "", str(self.driver.settings.partition)
         until = self.driver.now_ms + 2_000 if scope == "run" and rng.random() < 0.5 else None
         return [inp.Pause(BY, scope, tenant, name, "because", until)]
 
     def resume(self) -> list[inp.Input]:
         [paused] = self.pause()
         assert isinstance(paused, inp.Pause)
+        if self.driver.state.gauge.paused:  # not for long: nothing else would happen
+            return [inp.Resume(BY, "partition", "", str(self.driver.settings.partition))]
         if paused.scope == "run":
             runs = [run for run in self.driver.state.runs.values() if run.state == RunState.PAUSED]
             if runs:

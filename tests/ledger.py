@@ -239,7 +239,7 @@ class Ledger:
     def scopes(self, task: Task) -> list[tuple[str, ...]]:
         queue, _, labels, _, _ = self.requirement(task)
         tenant = task.run.tenant
-        own = [("tenant", tenant), ("workflow", tenant, task.run.plan.name), ("queue", queue)]
+        own = [("partition",), ("tenant", tenant), ("workflow", tenant, task.run.plan.name), ("queue", queue)]
         return [*own, *(("label", *label) for label in labels)]
 
     # ---- set up
@@ -283,6 +283,7 @@ class Ledger:
     def _paused(self, event: ev.ScopePaused | ev.ScopeResumed, asked: list[Any]) -> None:
         put = asked[event.input]
         scope = {
+            "partition": ("partition",),
             "queue": ("queue", put.name),
             "tenant": ("tenant", put.tenant),
             "workflow": ("workflow", put.tenant, put.name),
@@ -544,6 +545,14 @@ class Ledger:
         if worker in self.workers:
             self.workers[worker].held[task.number] = None
 
+    def _taken(self, event: ev.TaskTaken, _asked: list[Any]) -> None:
+        task = self.tasks.get(event.task)
+        if task is not None:
+            self._release(task)
+            task.worker, task.dispatched, task.heard = event.worker, self.tick, self.tick
+            if event.worker in self.workers:
+                self.workers[event.worker].held[task.number] = None
+
     def _child_dispatched(self, event: ev.ChildDispatched, _asked: list[Any]) -> None:
         parent = self.tasks.get(event.parent)
         if parent is None or parent.step.body is None:
@@ -708,6 +717,7 @@ _HANDLERS: dict[type, Any] = {
     ev.TaskDispatched: Ledger._dispatched,
     ev.ChildDispatched: Ledger._child_dispatched,
     ev.ChildBegun: Ledger._child_begun,
+    ev.TaskTaken: Ledger._taken,
     ev.AttemptStarted: Ledger._heard,
     ev.Checkpoint: Ledger._heard,
     ev.TaskRetrying: Ledger._again,

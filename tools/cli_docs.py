@@ -59,6 +59,15 @@ WIRE = {
     "zones": "`ZoneNames`", "versions": "`AppVersions`",
     "workflows": "`Workflows`", "workers": "`Workers`", "status": "`Status`",
     "init": '`{"files": [PATH, …]}`',
+    "db upgrade": '`{"store", "schema"}`',
+    "db check": '`{"rows", "partitions": [{"partition", "seq", "hash", "verified", "archived", "folded", "damage"}], '
+    '"damage"}`',
+    "db backup": '`{"target", "rows": {TABLE: COUNT}, "partitions": {NUMBER: HASH}, "cluster"}`',
+    "db restore": '`{"target", "rows": {TABLE: COUNT}, "partitions": {NUMBER: HASH}, "cluster"}`',
+    "db copy": '`{"target", "rows": {TABLE: COUNT}, "partitions": {NUMBER: HASH}, "cluster"}`',
+    "auditor": '`{"partition", "seq", "hash", "rows", "folded", "lag_rows", "lag_ms", "difference": null|{"seq", '
+    '"text", "reproduction", "inputs", "held"}}`, one for each look and one at the end',
+    "release": '`{"partition", "held"}`',
     "replay": '`{"rows", "seq", "hash", "equal", "detail"}`',
     "doctor": '`{"checks": [{"name", "result": "ok"|"warn"|"fail", "detail", "advice"}]}`',
 }  # fmt: skip

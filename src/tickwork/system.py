@@ -47,6 +47,9 @@ class FolderArtifacts:
             raise Corrupt(f"artifact {digest} is damaged: its bytes do not match its name")
         return data
 
+    async def delete(self, digest: str) -> None:
+        await asyncio.to_thread(self._path(digest).unlink, missing_ok=True)
+
     def _path(self, digest: str) -> Path:
         return self._folder / digest[:2] / digest[2:]
 

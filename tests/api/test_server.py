@@ -29,7 +29,7 @@ async def real(server):
         yield client
 
 
-async def until(condition, seconds=5.0):
+async def until(condition, seconds=20.0):
     async with asyncio.timeout(seconds):
         while not condition():
             await asyncio.sleep(0.005)
@@ -39,7 +39,7 @@ async def raw(server, data: bytes) -> bytes:
     host, _, port = server.address.removeprefix("http://").partition(":")
     reader, writer = await asyncio.open_connection(host, int(port))
     writer.write(data)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         answer = await reader.read(100_000)
     writer.close()
     return answer
@@ -76,7 +76,7 @@ async def test_stopping_ends_long_polls_at_once(engine):
         await worker.call()
         waiting = asyncio.create_task(worker.call(wait_ms=20_000))
         await until(lambda: engine.floor.seats["w1"].woken is not None)
-        async with asyncio.timeout(1):
+        async with asyncio.timeout(10):
             await server.stop()
 
             with pytest.raises(AssertionError, match="shutting down"):
@@ -210,7 +210,7 @@ async def answers(server, pieces: list[bytes], count: int) -> list[bytes]:
     host, _, port = server.address.removeprefix("http://").partition(":")
     reader, writer = await asyncio.open_connection(host, int(port))
     data = b""
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         for piece in pieces:
             writer.write(piece)
             await asyncio.sleep(0.01)

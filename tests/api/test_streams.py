@@ -84,7 +84,7 @@ async def test_stopping_ends_streams_at_once(engine):
         run_id = await submit(client)
         watching = asyncio.create_task(events_of(client, f"/v1/runs/{run_id}/events"))
         await until(lambda: engine._watchers)
-        async with asyncio.timeout(2):
+        async with asyncio.timeout(10):
             await server.stop()
             assert (await watching)[0][2]["state"] == "active"
 

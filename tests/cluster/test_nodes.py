@@ -33,7 +33,7 @@ async def test_partitions_are_shared_evenly_and_every_node_answers(cluster):
 
 async def test_a_spread_tenant_runs_in_all_its_partitions(cluster):
     houses = [await cluster.add() for _ in range(2)]
-    await cluster.until(lambda: len(set(cluster.owners().values())) == 2)
+    await cluster.until(lambda: len(cluster.owners()) == 4 and len(set(cluster.owners().values())) == 2)
     answer = await cluster.client.put(f"{houses[0].server.address}/v1/cluster/spread", json={"spread": 4})
     assert answer.status_code == 204, answer.text
     await cluster.until(lambda: all(house.node.route("default").spread == 4 for house in houses))
@@ -86,7 +86,7 @@ async def test_a_clean_stop_hands_over_without_losing_or_repeating_anything(clus
     assert all(attempt == 1 for _, attempt in begun)
 
 
-@pytest.mark.proves("I25")
+@pytest.mark.proves("I25", "S001-162")
 async def test_a_node_that_dies_is_replaced_and_nothing_accepted_is_lost(cluster):
     houses = [await cluster.add() for _ in range(3)]
     await cluster.until(lambda: len(set(cluster.owners().values())) == 3)
@@ -152,3 +152,27 @@ async def test_a_lost_worker_is_noticed_where_it_was_heard_and_its_work_goes_els
     runs = await cluster.ended(houses[1], ids, seconds=20)
     assert {run["state"] for run in runs} == {"completed"}
     assert sorted(attempt for _, attempt in able.begun) == [2, 2, 2]
+
+
+async def test_a_partition_without_an_owner_holds_up_no_other(cluster):
+    houses = [await cluster.add() for _ in range(3)]
+    await cluster.until(lambda: len(set(cluster.owners().values())) == 3)
+    await cluster.client.put(f"{houses[0].server.address}/v1/cluster/spread", json={"spread": 4})
+    await cluster.until(lambda: all(house.node.route("default").spread == 4 for house in houses))
+    home = houses[0].node.home("default")
+    victim = next(house for house in houses if cluster.owners()[home] != house.name)
+    front = next(house for house in houses if house is not victim)
+    doing = Doing(seconds=0.3, slots=100)
+    await cluster.work(front, "w1", doing)
+    lost = {number for number, name in cluster.owners().items() if name == victim.name}
+    ids = await cluster.submit(front, 60)
+    await cluster.until(lambda: len(doing.begun) > 40)
+    await victim.crash()
+    begin = asyncio.get_running_loop().time()
+    numbers = {one: front.node.partition_of_run("default", one) for one in ids}
+    await cluster.ended(front, [one for one in ids if numbers[one] not in lost], seconds=10)
+    assert asyncio.get_running_loop().time() - begin < 1.4, "before the lease of the others has run out"
+    runs = await cluster.ended(front, ids, seconds=20)
+
+    assert {run["state"] for run in runs} == {"completed"}
+    assert max(doing.begun.values()) == 1

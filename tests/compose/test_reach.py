@@ -42,6 +42,15 @@ async def test_ports_are_opened_by_a_setting():
             http_executor_of(Settings(allow_ports=text))
 
 
+async def test_of_several_nodes_that_a_worker_knows_requests_reach_none():
+    nodes = ("http://10.0.0.5:8440", "http://10.0.0.6:8440")
+    settings = Settings(url=",".join(nodes), allow_networks="10.0.0.0/24", allow_ports="8440")
+    for node in nodes:
+        with pytest.raises(AddressRefused) as refused:
+            await asked(settings, node)
+        assert refused.value.rule == "own service"
+
+
 def test_a_setting_that_names_no_network_is_refused_at_the_start():
     with pytest.raises(BadSettings, match=r"allow_networks: .*is no network"):
         http_executor_of(Settings(allow_networks="127.0.0.0/8, office"))
@@ -78,3 +87,11 @@ async def test_an_embedded_engine_reaches_loopback_unless_told_otherwise(tmp_pat
                 assert (await client.result(run))["body"] == {"depth": 3}
 
     assert len(there.requests) == reaches
+
+
+@pytest.mark.parametrize("own", ["http://93.184.216.34:8440", "http://93.184.216.35:8441"])
+async def test_no_node_that_a_worker_knows_is_reached_by_requests(own):
+    settings = Settings(url="http://93.184.216.34:8440,http://93.184.216.35:8441", allow_ports="8440,8441")
+
+    with pytest.raises(AddressRefused, match="service of this scheduler"):
+        await asked(settings, own)

@@ -35,7 +35,7 @@ def rows_of_journal(count: int, *, before: bytes = GENESIS, first: int = 1) -> l
     return rows
 
 
-J = rows_of_journal(6)
+J = rows_of_journal(12)
 
 
 def small(number: int) -> int:

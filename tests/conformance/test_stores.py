@@ -4,6 +4,7 @@ import pytest
 import pytest_asyncio
 
 from conformance.store_suite import StoreSuite
+from conformance.upkeep_suite import UpkeepSuite
 from servers import postgres, postgres_server, schema  # noqa: F401 - fixtures
 from tickwork.stores.memory import MemoryDisk, MemoryStore
 from tickwork.stores.postgres.store import PostgresStore
@@ -35,35 +36,53 @@ class _Reopening:
         return opened
 
 
-class TestMemory(_Reopening, StoreSuite):
+class TestMemory(_Reopening, StoreSuite, UpkeepSuite):
     @pytest.fixture
     def make(self):
         disk = MemoryDisk()
         return lambda: MemoryStore(disk)
 
+    def elsewhere(self, make):
+        return MemoryStore(MemoryDisk())
 
-class TestSqlite(_Reopening, StoreSuite):
+
+class TestSqlite(_Reopening, StoreSuite, UpkeepSuite):
     @pytest.fixture
     def make(self, tmp_path):
         return lambda: SqliteStore(tmp_path / "store.db")
 
+    def elsewhere(self, make):
+        return SqliteStore(make().path.with_name("other.db"))
+
 
 @pytest.mark.slow
-class TestSqliteApart(_Reopening, StoreSuite):
+class TestSqliteApart(_Reopening, StoreSuite, UpkeepSuite):
     @pytest.fixture
     def make(self, tmp_path):
         return lambda: SqliteStore(tmp_path / "store.db", apart=True)
 
+    def elsewhere(self, make):
+        return SqliteStore(make().path.with_name("other.db"), apart=True)
 
-class TestPostgres(_Reopening, StoreSuite):
+
+@pytest.mark.proves("S001-71")
+class TestPostgres(_Reopening, StoreSuite, UpkeepSuite):
     @pytest.fixture
     def make(self, postgres, schema):  # noqa: F811
         return lambda: PostgresStore(postgres, schema=schema)
 
+    def elsewhere(self, make):
+        address = make().address
+        return PostgresStore(address.dsn, schema=f"{address.schema}_other")
 
-class TestPostgresBehindPgBouncer(_Reopening, StoreSuite):
+
+class TestPostgresBehindPgBouncer(_Reopening, StoreSuite, UpkeepSuite):
     """As it talks through a pooler: nothing outlives a transaction."""
 
     @pytest.fixture
     def make(self, postgres, schema):  # noqa: F811
         return lambda: PostgresStore(f"{postgres}?pgbouncer=1", schema=schema)
+
+    def elsewhere(self, make):
+        address = make().address
+        return PostgresStore(address.dsn, schema=f"{address.schema}_other", pgbouncer=True)

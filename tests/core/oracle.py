@@ -109,13 +109,13 @@ def all_gauges(state: State) -> list[Any]:
     tenants = [tenant.gauge for tenant in state.tenants.values()]
     workflows = [gauge for tenant in state.tenants.values() for gauge in tenant.workflow_gauges.values()]
     queues = [queue.gauge for queue in state.queues.values()]
-    return [*tenants, *workflows, *queues, *state.label_gauges.values()]
+    return [state.gauge, *tenants, *workflows, *queues, *state.label_gauges.values()]
 
 
 def gauges_of(state: State, key: Any) -> list[Any]:
     tenant, workflow, queue, _, labels = key[:5]
     owner = state.tenants[tenant]
-    found = [owner.gauge, owner.workflow_gauges[workflow], state.queues[queue].gauge]
+    found = [state.gauge, owner.gauge, owner.workflow_gauges[workflow], state.queues[queue].gauge]
     return found + [state.label_gauges[label] for label in labels]
 
 

@@ -266,6 +266,7 @@ HELD = [
     (held_by_a_paused_scope("queue", "default"), Held.PAUSED, "queue:default"),
     (held_by_a_paused_scope("workflow", "flow"), Held.PAUSED, "workflow:flow"),
     (held_by_a_paused_scope("tenant", T), Held.PAUSED, "tenant:acme"),
+    (held_by_a_paused_scope("partition", "0"), Held.PAUSED, "partition:0"),
     (held_by_a_busy_worker, Held.CREDIT, "queue:default"),
     (held_because_nobody_serves_it, Held.CREDIT, "queue:default"),
     (held_by_resources, Held.RESOURCES, "queue:default"),

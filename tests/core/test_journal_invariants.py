@@ -264,6 +264,12 @@ PLANTS: dict[str, list[Plant]] = {
         altered(ev.RunScheduled, lambda event: event.run, schedule=10**9),
         repeated(ev.RunSubmitted),
     ],
+    "I35": [
+        repeated(ev.TaskTaken),
+        altered(ev.TaskTaken, worker=77),
+        input_of(ev.TaskTaken, lambda *_: True, lambda asked: change(asked, attempt=asked.attempt + 1)),
+        input_of(ev.TaskTaken, lambda *_: True, lambda asked: change(asked, worker="mallory")),
+    ],
     "I36": [
         ready_at_once,
         replaced(

@@ -16,7 +16,7 @@ import pytest
 from terminal import SECONDS, Terminal, free_port
 from tickwork.cli.exits import Exit
 
-ANSWER_S_MAX = 5.0  # the aim is 2 s on an idle machine; what was measured is printed
+ANSWER_S_MAX = 15.0  # the aim is 2 s on an idle machine; what was measured is printed
 
 
 @pytest.fixture
@@ -53,7 +53,7 @@ def until_answer(terminal, *, path="/readyz", seconds=SECONDS):
 def until_state(terminal, run, *states, seconds=SECONDS):
     deadline = time.monotonic() + seconds
     while True:
-        found = httpx2.get(f"{terminal.url}/v1/runs/{run}", timeout=5).json()
+        found = httpx2.get(f"{terminal.url}/v1/runs/{run}", timeout=20).json()
         if found["state"] in states:
             return found
         assert time.monotonic() < deadline, f"{run} is {found['state']}, not {states}"
@@ -63,7 +63,7 @@ def until_state(terminal, run, *states, seconds=SECONDS):
 def until_task(terminal, run, state, seconds=SECONDS):
     deadline = time.monotonic() + seconds
     while True:
-        found = httpx2.get(f"{terminal.url}/v1/runs/{run}", timeout=5).json()
+        found = httpx2.get(f"{terminal.url}/v1/runs/{run}", timeout=20).json()
         if any(task["state"] == state for task in found["tasks"]):
             return found
         assert time.monotonic() < deadline, f"no task of {run} is {state}: {found['tasks']}"
@@ -84,7 +84,7 @@ def test_dev_answers_soon_runs_reloads_keeps_what_works_and_ends_cleanly(termina
     assert taken < ANSWER_S_MAX
     assert terminal.url in dev.text
     assert terminal.run("run", "greet", "--input", "name=bob").stdout == '"HELLO BOB"\n'
-    dev.until("greet", seconds=5)
+    dev.until("greet")
     assert re.search(r"greet +completed +\d+ ms", dev.until("completed"))
 
     app = terminal.app.read_text()

@@ -214,11 +214,11 @@ async def test_headers_are_bounded(head):
     ],
 )
 async def test_the_whole_exchange_has_one_time_limit(answer):
-    began = time.monotonic()
     async with site(answer) as there:
+        began = time.monotonic()
         with pytest.raises(NoAnswer, match=r"no answer within 0.3 s") as no:
             await ask(there.url, total_s=0.3)
-        assert time.monotonic() - began < 2
+        assert time.monotonic() - began < 2.8
 
     assert no.value.error == "TimeoutError"
 

@@ -156,7 +156,7 @@ async def test_a_time_limit_ends_the_work_for_real(tmp_path):
 
         assert await stage.value("add", a=1, b=1) == 2
     assert isinstance(broke, Broke) and broke.error == "TimeoutError" and "300 ms" in broke.message
-    assert 0.3 <= took < 3
+    assert 0.3 <= took < 20
 
 
 @pytest.mark.proves("S72")
@@ -177,7 +177,7 @@ async def test_a_daemon_that_left_the_session_ends_with_its_task(tmp_path):
         daemon = int(path.read_text())
         assert alive(daemon)
         broke = await stage.end(key)
-        await stage.until(lambda: not alive(daemon), seconds=5)
+        await stage.until(lambda: not alive(daemon), seconds=20)
 
     assert broke.error == "TimeoutError"
 
@@ -341,11 +341,11 @@ async def test_progress_is_passed_on_a_few_times_a_second():
 
 async def test_threads_run_side_by_side_in_one_child():
     async with playing() as stage:
-        keys = [stage.start("in_thread", args={"seconds": 0.3}) for _ in range(8)]
+        keys = [stage.start("in_thread", args={"seconds": 0.8}) for _ in range(8)]
         began = time.monotonic()
         names = {msgspec.msgpack.decode((await stage.end(key)).value) for key in keys}
 
-        assert len(names) > 1 and time.monotonic() - began < 2
+        assert len(names) > 1 and time.monotonic() - began < 6
         assert stage.texts(keys[0]) == ["from a thread"]
         assert await stage.value("checkpoint_in_thread") == 1
 

@@ -34,7 +34,7 @@ async def reopened(house, catch_up):
         catch_up=catch_up,
     )  # fmt: skip
     await house.engine.start()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         while house.engine.catch_ups():
             await asyncio.sleep(0.002)
     return house.engine

@@ -8,6 +8,7 @@ import pytest
 
 from runtime.house import Hand, House, task
 from tickwork.core.errors import Refused, Unavailable
+from tickwork.core.inputs import Succeeded
 from tickwork.core.machine import Machine
 from tickwork.ports import wire
 from tickwork.ports.exchange import Begun, Broke, Done, Saved
@@ -80,6 +81,24 @@ async def test_an_id_is_one_run_for_ever(house):
     [answer] = await house.engine.submit([wire.Submission(workflow="w", id="mine")], by="test")
 
     assert answer == wire.Submitted(id="mine", duplicate=True)
+
+
+@pytest.mark.proves("I27")
+@pytest.mark.parametrize("name", ["id", "key"])
+async def test_a_run_that_ends_in_the_tick_in_which_it_is_asked_for_again_is_not_made_twice(house, name):
+    await house.define("w", task("a"))
+    hand = Hand(house)
+    await hand.sit_down()
+    run = await house.submit("w", **{name: "once"})
+    [work] = await hand.take()
+
+    ended = house.engine.partition.ask([Succeeded(work.task, work.attempt, None)])
+    again = await house.submit("w", **{name: "once"})
+
+    await ended.done
+    assert again == run
+    assert house.engine.state.live_runs == 0
+    assert (await house.engine.run(run)).state == "completed"
 
 
 async def test_a_batch_is_answered_one_by_one(house):
@@ -232,7 +251,7 @@ async def test_a_newer_call_ends_one_that_waits(house):
 
     await hand.call()
 
-    await asyncio.wait_for(waiting, 1)
+    await asyncio.wait_for(waiting, 10)
 
 
 async def test_what_a_report_sets_free_comes_with_its_own_reply_and_the_call_that_waits_goes_on(house):
@@ -248,7 +267,7 @@ async def test_what_a_report_sets_free_comes_with_its_own_reply_and_the_call_tha
     assert not waiting.done()
     await hand.call(Done(second.task, second.attempt, None))
     await house.submit("w")
-    assert len((await asyncio.wait_for(waiting, 1)).work) == 1
+    assert len((await asyncio.wait_for(waiting, 10)).work) == 1
 
 
 async def test_a_server_that_does_not_know_a_session_asks_for_everything(house):
@@ -265,7 +284,7 @@ async def test_a_second_worker_of_the_same_name_is_refused_while_the_first_is_th
     assert "choose another name" in reply.refused
 
 
-@pytest.mark.proves("F1", "I49", "I5", "S004-68")
+@pytest.mark.proves("F1", "I49", "I5", "S004-68", "S001-164")
 async def test_a_worker_whose_connection_closed_is_lost_after_three_seconds(house):
     await house.define("w", task("a"))
     first, second = Hand(house), Hand(house, "w2")
@@ -287,7 +306,7 @@ async def test_a_worker_whose_connection_closed_is_lost_after_three_seconds(hous
     assert (await first.call(Done(work.task, 1, b"\xc0"))).fenced == ((work.task, 1),)
 
 
-@pytest.mark.proves("F2", "I51", "S001-43")
+@pytest.mark.proves("F2", "I51", "S001-43", "S001-98", "S001-99")
 async def test_a_worker_is_silent_for_25_seconds_before_it_is_lost(house):
     await house.define("w", task("a"))
     hand = Hand(house)
@@ -391,6 +410,7 @@ async def test_a_child_run_gets_arguments_of_any_size_and_gives_its_output(house
     assert child.source == "child" and child.inputs == {"text": "z" * 9_000}
 
 
+@pytest.mark.proves("S001-136")
 async def test_cached_results_are_used_again_also_after_a_restart(house):
     await house.define("w", task("a", args={"x": {"value": 1}}, cache={}))
     calls = []
@@ -440,7 +460,7 @@ async def test_changes_of_a_run_are_followed_to_its_end(house):
 
     follower = asyncio.create_task(follow())
     async with serving(Hand(house), a=lambda: None, b=lambda: None):
-        await asyncio.wait_for(follower, 5)
+        await asyncio.wait_for(follower, 20)
 
     assert seen[0] == ("active", 0) and seen[-1] == ("completed", 2)
     assert not house.engine._watchers
@@ -490,7 +510,7 @@ async def test_a_commit_of_unknown_outcome_is_settled_by_the_head(after):
     await asyncio.sleep(0.05)
     house.store.trouble = None
 
-    run_id = await asyncio.wait_for(waiting, 2)
+    run_id = await asyncio.wait_for(waiting, 10)
 
     assert (await house.engine.run(run_id)).state == "active"
     rows = await house.engine.journal(after=0, limit=1_000)
@@ -511,7 +531,7 @@ async def test_a_full_store_refuses_what_is_new_and_goes_on_when_there_is_space(
         await house.submit("w")
     assert not house.engine.accepting and not waiting.done()
     house.store.trouble = None
-    run_id = await asyncio.wait_for(waiting, 3)
+    run_id = await asyncio.wait_for(waiting, 10)
 
     assert (await house.engine.run(run_id)).state == "active" and house.engine.accepting
     assert "store_full" in house.engine.alarm_counts
@@ -604,7 +624,7 @@ async def test_views_wait_until_what_they_show_is_durable():
 
     assert not view.done()
     house.store.trouble = None
-    assert (await asyncio.wait_for(view, 3)).id == "x"
+    assert (await asyncio.wait_for(view, 10)).id == "x"
     await waiting
     await house.crash()
 
@@ -660,7 +680,7 @@ async def test_the_end_of_an_idle_connection_beside_a_waiting_call_says_nothing(
     house.engine.connection_closed("w1:1")
 
     assert house.engine.floor.seats["w1"].closed_ms
-    await asyncio.wait_for(waiting, 1)
+    await asyncio.wait_for(waiting, 10)
 
 
 async def test_a_map_that_is_the_last_node_gives_all_of_its_results(house):

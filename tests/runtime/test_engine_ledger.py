@@ -35,7 +35,7 @@ class ZonedHouse(House):
         await self.rest()
 
     async def rest(self):
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(20):
             while not self.engine.idle or self.engine._live.books.unwritten:
                 await asyncio.sleep(0.005)
 
@@ -130,7 +130,7 @@ async def test_a_crash_in_a_backfill_makes_nothing_twice():
     await engine.backfill(
         "noon", wire.BackfillRequest(start="2027-01-01T00:00:00Z", end="2027-01-12T00:00:00Z", concurrency=2), by="test"
     )
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         while engine.state.tenants["default"].completed < 4:
             await asyncio.sleep(0.001)
     serving.cancel()
@@ -141,7 +141,7 @@ async def test_a_crash_in_a_backfill_makes_nothing_twice():
     worker.functions["a"] = lambda: None
     await worker.sit_down()
     serving = asyncio.get_running_loop().create_task(worker.serve())
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         while engine.state.backfills:
             await asyncio.sleep(0.005)
     serving.cancel()

@@ -179,7 +179,7 @@ def test_waiting_ends_when_its_time_is_over(ask, server, stream):
     with pytest.raises(tw.StillRunning, match="is active and the time to wait"):
         ask.wait(run, timeout=0.3)
 
-    assert time.monotonic() - began < 2
+    assert time.monotonic() - began < 10
     server.runs[run.id]["end"] = "completed"
 
 
@@ -286,7 +286,7 @@ def test_a_server_that_is_not_there_is_unavailable_after_the_deadline(kind):
         asker.status()
     asker.end()
 
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 20
 
 
 def test_a_transport_can_be_given():

@@ -35,6 +35,7 @@ async def test_work_is_run_once_and_reported_once():
     assert server.calls[0].profile == Profile(host="h") and server.calls[-1].profile is None
 
 
+@pytest.mark.proves("S001-42", "S001-88", "S001-93", "S001-131")
 async def test_one_call_waits_and_a_result_overtakes_it():
     server, executor = Server(), Puppet()
     server.offer([work(1)])
@@ -45,7 +46,7 @@ async def test_one_call_waits_and_a_result_overtakes_it():
         executor.end(1, 1)
         await server.until(lambda: (1, 1) in server.ends)
 
-        assert asyncio.get_running_loop().time() - began < 1
+        assert asyncio.get_running_loop().time() - began < 5  # of ten that the call would wait
         await server.until(lambda: server.calls[-1].wait_ms == 10_000)
     assert server.ends[1, 1] == [Done(1, 1)]
 
@@ -236,7 +237,7 @@ async def test_new_code_takes_over_what_has_not_begun():
         await server.until(lambda: (2, 1) in new.runs)
         old.end(1, 1)
         new.end(2, 1)
-        await asyncio.wait_for(replacing, 5)
+        await asyncio.wait_for(replacing, 20)
         await server.until(lambda: len(server.ends) == 2)
         server.offer([work(3)])
         await server.until(lambda: (3, 1) in new.runs)

@@ -32,7 +32,7 @@ async def test_lines_leave_together_and_soon():
     logs = Logs(taker.send)
     for number in range(10):
         logs.add(1, 1, "stdout", f"line {number}", 5)
-    async with asyncio.timeout(2):
+    async with asyncio.timeout(20):
         while not taker.chunks:
             await asyncio.sleep(0.01)
 

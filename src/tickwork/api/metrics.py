@@ -10,6 +10,7 @@ from prometheus_client.registry import Collector
 from tickwork.cluster.node import Node
 from tickwork.core.schedule import Fate
 from tickwork.ports import wire
+from tickwork.runtime.auditor import Audit
 from tickwork.runtime.engine import Engine
 from tickwork.runtime.partition import COMMIT_SECONDS, Partition
 
@@ -96,6 +97,24 @@ class _Reading(Collector):
             CounterMetricFamily("tickwork_alarms", "Alarms by kind.", labels=["kind"]), self._engine.alarm_counts
         )
         yield _commits(live)
+        yield from audits([auditor.view() for auditor in self._engine.auditors])
+
+
+def audits(views: Sequence[Audit]) -> Iterator[Metric]:
+    """How far behind the auditors are that run here."""
+    if not views:
+        return
+    lag = GaugeMetricFamily("tickwork_audit_lag_rows", "Rows that the auditor has not compared.", labels=["partition"])
+    behind = GaugeMetricFamily("tickwork_audit_lag_seconds", "Age of the last compared tick.", labels=["partition"])
+    rows = CounterMetricFamily("tickwork_audit_rows", "Rows decided again and equal.", labels=["partition"])
+    found = GaugeMetricFamily("tickwork_audit_differs", "1 where the journal differs.", labels=["partition"])
+    for view in views:
+        label = [str(view.partition)]
+        lag.add_metric(label, view.lag_rows)
+        behind.add_metric(label, view.lag_ms / 1000)
+        rows.add_metric(label, view.rows)
+        found.add_metric(label, int(view.difference is not None))
+    yield from (lag, behind, rows, found)
 
 
 def _labelled(family: Metric, values: dict[str, int]) -> Metric:

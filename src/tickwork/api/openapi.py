@@ -22,6 +22,7 @@ PARTS: dict[str, tuple[str, dict[str, Any]]] = {
     "group": ("The name of the group.", _NAME),
     "holidays": ("The name of the list.", _NAME),
     "node": ("The id of the node.", _NAME),
+    "partition": ("The number of the partition.", _NAME),
     "queue": ("The name of the queue.", _NAME),
     "run": ("The id of the run.", {"type": "string", "minLength": 1, "maxLength": 255}),
     "schedule": ("The name of the schedule.", _NAME),

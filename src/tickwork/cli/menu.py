@@ -57,6 +57,13 @@ GROUPS: dict[str, tuple[Entry, ...]] = {
         Entry("workflows", "The workflows that the server knows.", "overview:workflows"),
         Entry("workers", "The workers that are connected.", "overview:workers"),
         Entry("versions", "The versions of an application, newest first.", "versions:versions"),
+        Entry("db", "The store as a whole: upgrade, check, backup, restore, copy.", "db:db"),
+        Entry("auditor", "Decide a journal again as it grows, and compare the hash of every tick.", "auditor:auditor"),
+        Entry(
+            "release",
+            "Give the work of a partition to workers again, after an auditor or a person had it held.",
+            "auditor:release",
+        ),
         Entry("replay", "Decide a journal again and compare every hash.", "replay:replay"),
     ),
 }

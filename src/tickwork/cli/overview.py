@@ -66,6 +66,8 @@ def status(*, to: To = TO) -> int:
         wrong = f"; [red]{found.ledger_differences} differences[/]" if found.ledger_differences else ""
         screen.print(f"ledger   {found.schedules} schedules: {safe(fates)}{wrong}", soft_wrap=True)
     screen.print(f"journal  seq {found.seq}, rows through {found.watermark}, tick {found.tick}, epoch {found.epoch}")
+    if found.dispatch_held:
+        screen.print(f"[red]held[/]     nothing is given to workers: {safe(found.dispatch_held)}")
     for alert in found.alerts:
         screen.print(f"[yellow]alert[/]    {safe(alert)}", soft_wrap=True)
     return Exit.OK

@@ -47,7 +47,7 @@ def replay(
     Parameters
     ----------
     from_
-        An export (of --save, or of GET /v1/journal).
+        An export (of --save, or of GET /v1/journal), or a reproduction that an auditor left.
     data
         A data folder that no server uses.
     save
@@ -138,17 +138,37 @@ def _portions(rows: "Iterator[Sealed]") -> "Iterator[list[Sealed]]":
 
 
 def _of_file(path: Path, *, quiet: bool) -> Replayed:
+    from tickwork.journal.reproduction import MAGIC
+
     try:
         with path.open("rb") as file:
+            if file.read(len(MAGIC)) == MAGIC:
+                return _reproduced(MAGIC + file.read())
+            file.seek(0)
             return _judged(iter(lambda: file.read(1 << 20), b""), total=None, quiet=quiet)
     except OSError as error:
         raise Ended(Exit.NOT_FOUND, f"{path} cannot be read: {error.strerror}") from None
 
 
+def _reproduced(data: bytes) -> Replayed:
+    from tickwork.journal import reproduction
+    from tickwork.zonedata import load_zones
+
+    made = reproduction.read(data)
+    found = reproduction.run(made, load_zones())
+    enough = ", ".join(
+        f"{place} {type(one).__name__}" for place, one in zip(found.inputs, reproduction.inputs_of(made), strict=False)
+    )
+    detail = f"seq {found.seq}: {found.text}; inputs that are enough: {enough or 'none'}" if found.differs else ""
+    if found.differs and not found.still:
+        detail += " (with those alone it is equal)"
+    return Replayed(rows=0, seq=found.seq, hash=made.row.hash.hex(), equal=not found.differs, detail=detail)
+
+
 def _of_server(to: To, save: Path | None) -> Replayed:
     with to.client() as client:
         total = client.status().seq
-        with closing(_streamed(client.address)) as pieces:
+        with closing(streamed(client.address)) as pieces:
             if save is None:
                 return _judged(pieces, total=total, quiet=to.json)
             try:
@@ -158,8 +178,8 @@ def _of_server(to: To, save: Path | None) -> Replayed:
                 raise Ended(Exit.REFUSED, f"{save} cannot be written: {error.strerror}") from None
 
 
-def _streamed(address: "Address") -> Generator[bytes, None, None]:
-    """GET /v1/journal, as it comes."""
+def streamed(address: "Address", path: str = "/v1/journal", *, after: int = 0) -> Generator[bytes, None, None]:
+    """A journal behind a seq, as it comes."""
     import httpx2
 
     from tickwork.core.errors import Unavailable
@@ -167,7 +187,11 @@ def _streamed(address: "Address") -> Generator[bytes, None, None]:
 
     try:
         with httpx2.stream(
-            "GET", f"{address.url}/v1/journal", headers=address.headers(), trust_env=not address.local, timeout=30.0
+            "GET",
+            f"{address.url}{path}?after={after}",
+            headers=address.headers(),
+            trust_env=not address.local,
+            timeout=30.0,
         ) as answer:
             if answer.status_code >= 300:
                 raise error_of(answer.status_code, answer.headers, answer.read())
@@ -183,11 +207,13 @@ def _kept(pieces: Iterator[bytes], file: IO[bytes]) -> Iterator[bytes]:
 
 
 async def _of_folder(folder: Path, *, quiet: bool) -> Replayed:
-    from tickwork.compose.server import DATABASE
+    from tickwork.compose.server import ARTIFACTS, DATABASE
     from tickwork.core.errors import Corrupt
+    from tickwork.runtime.archive import Archives
     from tickwork.runtime.ground import PARTITION
     from tickwork.runtime.recovery import settings_of
     from tickwork.stores.sqlite.store import SqliteStore
+    from tickwork.system import FolderArtifacts
 
     if not (folder / DATABASE).is_file():
         raise Ended(Exit.NOT_FOUND, f"{folder} has no {DATABASE}; name a server's data folder")
@@ -195,10 +221,11 @@ async def _of_folder(folder: Path, *, quiet: bool) -> Replayed:
     await store.open()
     try:
         loaded = await store.load(PARTITION)
+        archives = Archives(store, FolderArtifacts(folder / ARTIFACTS))
         judge = Judge(settings_of(loaded.settings), total=loaded.head.seq, quiet=quiet)
         with judge.progress:
             while judge.head[0] < loaded.head.seq:
-                rows = await store.journal(PARTITION, after=judge.head[0], limit=ROWS_PER_STEP)
+                rows = await archives.journal(PARTITION, after=judge.head[0], limit=ROWS_PER_STEP)
                 if not rows:
                     raise Corrupt(f"the journal ends at seq {judge.head[0]}, its head says {loaded.head.seq}")
                 if not judge.hear(rows):

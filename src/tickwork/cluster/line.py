@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Protocol
 
 from tickwork.core.errors import TickworkError
-from tickwork.ports.exchange import Broke, Call, Done, Profile, Reply, Report, Returned, Spec, Work
+from tickwork.ports.exchange import Broke, Call, Done, Profile, Reply, Report, Returned, Spec, Taken, Work
 from tickwork.worker.caller import Caller, Key
 
 FAREWELL_S = 5.0
@@ -60,6 +60,11 @@ class Line(Caller[None]):
         self._batches: dict[int, list[Batch]] = {}  # by report
         self._terminal: dict[Key, Report] = {}  # last reports on their way
 
+    @property
+    def away(self) -> bool:
+        """Its owner did not answer last time."""
+        return self._failures > 0
+
     # ---- from the worker
 
     def start(self, held: Iterable[Key]) -> None:
@@ -93,7 +98,8 @@ class Line(Caller[None]):
             known = self._terminal.get(key) if last else None
             if known is None:
                 known = report
-                self._held.setdefault(key)
+                if type(report) is not Taken:
+                    self._held.setdefault(key)
                 self._pending.append(report)
                 if last:
                     self._terminal[key] = report
@@ -147,6 +153,18 @@ class Line(Caller[None]):
 
     def _room(self) -> int:
         return self.share
+
+    def _settle(self, reports: tuple[Report, ...], reply: Reply) -> None:
+        """Of each one the worker hears whether it came too late; what it took from a lane it holds from here on."""
+        fenced, later = frozenset(reply.fenced), frozenset(reply.later)
+        for report in reports:
+            key = (report.task, report.attempt)
+            if key in fenced:
+                for batch in self._batches.get(id(report), ()):
+                    batch.fenced.append(key)
+            elif type(report) is Taken and key not in later and not reply.refused:
+                self._held[key] = None
+        super()._settle(reports, reply)
 
     def _taken(self, reports: tuple[Report, ...]) -> None:
         for report in reports:

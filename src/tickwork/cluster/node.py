@@ -44,6 +44,14 @@ class Peers(Protocol):
     async def close(self) -> None: ...
 
 
+class Attendant(Protocol):
+    """Whatever goes with an engine while it ticks here, such as the keeper of a lane."""
+
+    def start(self) -> None: ...
+
+    async def close(self) -> None: ...
+
+
 class Node:
     def __init__(
         self,
@@ -59,6 +67,7 @@ class Node:
         ttl_ms: int = TTL_MS,
         retry_ms: int = RETRY_MS,
         lost_after_ms: int = LOST_AFTER_MS,
+        attend: Callable[[Engine], "Attendant"] | None = None,
     ) -> None:
         """`cluster` and `partitions` count where the store is new; `make_engine` gets a partition's number."""
         self.member = member
@@ -78,6 +87,8 @@ class Node:
         self._board: Switchboard | None = None
         self._jobs: list[asyncio.Task[None]] = []
         self._looked_s = 0.0
+        self._attend = attend
+        self._attendants: dict[int, Attendant] = {}
 
     # ---- life
 
@@ -175,13 +186,23 @@ class Node:
         with contextlib.suppress(TickworkError):
             await self._read_inbox(partition, engine)  # whoever asks for what was accepted there finds it
         self.engines[partition] = engine
+        if self._attend is not None:
+            self._attendants[partition] = self._attend(engine)
+            self._attendants[partition].start()
+
+    async def _leave(self, partition: int) -> None:
+        attendant = self._attendants.pop(partition, None)
+        if attendant is not None:
+            await attendant.close()
 
     async def _finish(self, partition: int) -> None:
+        await self._leave(partition)
         engine = self.engines.pop(partition, None)
         if engine is not None:
             await engine.stop()
 
     async def _drop(self, partition: int, reason: str) -> None:
+        await self._leave(partition)
         engine = self.engines.pop(partition, None)
         if engine is not None:
             self._alarm("dropped", f"partition {partition}: {reason}")

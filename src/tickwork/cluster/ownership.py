@@ -21,6 +21,7 @@ from tickwork.ports.leases import Holding, Leases, Member
 TTL_MS = 10_000
 RETRY_MS = 1_000
 MARGIN = 0.2  # of a lease: so long before its end nothing is done under it any more
+PAUSE_S = 0.05  # between two looks, at least
 FAREWELL_S = 30.0
 RELEASE_S = 1.0
 
@@ -104,21 +105,28 @@ class Ownership:
     @property
     def proved(self) -> bool:
         """Whether what is held is ours beyond doubt, by our own clock."""
-        return self._clock.mono_ms() - self._proved_ms < self._ttl_ms * (1 - MARGIN)
+        return self._proof_left_ms() > 0
+
+    def _proof_left_ms(self) -> float:
+        """So long a slow answer may take: whoever drops what it still owns makes a busy database busier."""
+        return self._proved_ms + self._ttl_ms * (1 - MARGIN) - self._clock.mono_ms()
 
     async def _run(self) -> None:
+        loop = asyncio.get_running_loop()
+        looked = loop.time()
         while True:
             self._wake.clear()
-            loop = asyncio.get_running_loop()
-            alarm = loop.call_later(self._retry_ms / 1000, self._wake.set)
+            # Counted from when the last look began: a slow one must not make the next one late as well.
+            alarm = loop.call_at(max(looked + self._retry_ms / 1000, loop.time() + PAUSE_S), self._wake.set)
             await self._wake.wait()
             alarm.cancel()
+            looked = loop.time()
             await self._look()
 
     async def _drop_in_time(self) -> None:
         """Beside the looks, one of which may hang: what can no longer be proved is dropped before its lease ends."""
         while True:
-            left_ms = self._proved_ms + self._ttl_ms * (1 - MARGIN) - self._clock.mono_ms()
+            left_ms = self._proof_left_ms()
             if left_ms > 0:
                 await asyncio.sleep(left_ms / 1000)
                 continue
@@ -132,11 +140,11 @@ class Ownership:
     async def _look(self) -> None:
         asked_ms = self._clock.mono_ms()
         try:
-            async with asyncio.timeout(self._ttl_ms * MARGIN / 1000):
+            async with asyncio.timeout(max(self._ttl_ms * MARGIN, self._proof_left_ms()) / 1000):
                 await self._leases.beat(self.member, ttl_ms=self._ttl_ms)
                 kept = await self._leases.renew(tuple(self.held), self.member.session, ttl_ms=self._ttl_ms)
                 members, holdings = await self._leases.members(), await self._leases.holdings()
-        except (Unavailable, TimeoutError) as error:
+        except (TickworkError, TimeoutError) as error:
             self._duties.alarm("leases_unavailable", str(error) or "they did not answer in time")
             return
         self._proved_ms = asked_ms

@@ -10,7 +10,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from tickwork.cluster.dealing import deal
-from tickwork.cluster.line import Line, Way
+from tickwork.cluster.line import Batch, Line, Way
 from tickwork.core.errors import Refused, Unavailable
 from tickwork.core.model import NUMBER_BITS
 from tickwork.ports.clock import Clock
@@ -260,14 +260,19 @@ class Switchboard:
                 parts.setdefault(partition, []).append(report)
             else:
                 fenced.append((report.task, report.attempt))
-        batches = [guest.lines[partition].deliver(reports) for partition, reports in parts.items()]
+        batches: list[Batch] = []
         later: list[Key] = []
+        for partition, reports in parts.items():
+            if guest.lines[partition].away:  # nobody waits for those that are not there
+                later += [(one.task, one.attempt) for one in reports]
+            else:
+                batches.append(guest.lines[partition].deliver(reports))
         try:
             async with asyncio.timeout(DELIVER_S):
                 for batch in batches:
                     await batch.done.wait()
         except TimeoutError:
-            later = [(one.task, one.attempt) for batch in batches for one in batch.waiting.values()]
+            later += [(one.task, one.attempt) for batch in batches for one in batch.waiting.values()]
         fenced += [key for batch in batches for key in batch.fenced]
         return tuple(fenced), tuple(later)
 

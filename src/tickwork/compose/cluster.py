@@ -13,12 +13,16 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Protocol, runtime_checkable
 from urllib.parse import urlsplit
 
+import msgspec
+
 from tickwork.api.app import make_app
 from tickwork.api.server import HttpServer, listen
 from tickwork.cluster.doubled import DoubledLeases
-from tickwork.cluster.node import Node, member_of
+from tickwork.cluster.node import Attendant, Node, member_of
 from tickwork.cluster.peers import HttpPeers
 from tickwork.compose.children import PARENT
+from tickwork.compose.lanes import carrying
+from tickwork.compose.retaining import how_long
 from tickwork.compose.settings import PREFIX, BadSettings, Settings
 from tickwork.core.errors import Refused
 from tickwork.core.model import Clock as LogicalClock
@@ -72,7 +76,7 @@ def make_stores(settings: Settings) -> tuple[Store, Leases, Artifacts]:
     return store, doubled, PostgresArtifacts(settings.store)
 
 
-def make_node(settings: Settings, address: str) -> Node:
+def make_node(settings: Settings, address: str, attend: Callable[[Engine], Attendant] | None = None) -> Node:
     ttl_ms, retry_ms = _duration(settings.lease_ttl, "lease_ttl"), _duration(settings.lease_retry, "lease_retry")
     if ttl_ms < TTL_MS_MIN:
         raise BadSettings("bad_setting", "lease_ttl: at least 1s, or a busy moment loses it", path="lease_ttl")
@@ -81,6 +85,7 @@ def make_node(settings: Settings, address: str) -> Node:
     if settings.role not in ("all", "api"):
         raise BadSettings("bad_setting", "role: all or api", path="role")
     store, leases, artifacts = make_stores(settings)
+    keep = how_long(settings)
     clock, ids, zones = SystemClock(), SystemIds(), load_zones()
     which = f"-{os.environ[SHARED]}" if SHARED in os.environ else ""
     node = (settings.node_name or f"{socket.gethostname()}-{settings.port or urlsplit(address).port}") + which
@@ -96,6 +101,7 @@ def make_node(settings: Settings, address: str) -> Node:
             own_process=True,
             zones=zones,
             catch_up=settings.catch_up,
+            keep=keep,
             number=number,
             shared=True,
         )
@@ -117,6 +123,7 @@ def make_node(settings: Settings, address: str) -> Node:
         partitions=settings.partitions,
         ttl_ms=ttl_ms,
         retry_ms=retry_ms,
+        attend=attend,
     )
 
 
@@ -124,11 +131,19 @@ def make_node(settings: Settings, address: str) -> Node:
 async def serving_node(settings: Settings) -> AsyncIterator[tuple[Node, HttpServer]]:
     """A node that answers on its port, until the block ends. As one process of several it shares that port, and has
     one of its own for the other nodes."""
+    async with carrying(settings) as keeper_of, _serving_node(settings, keeper_of) as serving:
+        yield serving
+
+
+@contextlib.asynccontextmanager
+async def _serving_node(
+    settings: Settings, attend: Callable[[Engine], Attendant] | None
+) -> AsyncIterator[tuple[Node, HttpServer]]:
     shared = SHARED in os.environ
     listener = listen(settings.host, settings.port, shared=shared)
     inner = listen(settings.host, 0) if shared else None
     try:
-        node = make_node(settings, _address(settings, inner or listener))
+        node = make_node(settings, _address(settings, inner or listener), attend)
         app = make_app(node, token=settings.token or None)
         server = HttpServer(app, node, host=settings.host, port=settings.port, listener=listener, inner=inner)
         await node.start()
@@ -224,17 +239,16 @@ class Processes:
                 child.terminate()
 
 
-# What each process must hear from us, because it was a flag of ours.
-TOLD = (
-    *("data", "store", "replica", "node_name", "advertise", "role", "partitions", "leases", "lease_ttl"),
-    *("lease_retry", "host", "port", "token", "catch_up", "resolution_ms"),
-)
-
-
 def child_environment(settings: Settings, env: Mapping[str, str]) -> dict[str, str]:
-    """Settings go as variables, so that no password is an argument."""
-    told = {f"{PREFIX}{name.upper()}": str(getattr(settings, name)) for name in TOLD if getattr(settings, name) != ""}
-    left = {name: value for name, value in env.items() if not name.startswith(PREFIX) or name.lower().endswith("debug")}
+    """Settings go as variables, so that no password is an argument; the default of one is what a process has anyway."""
+    plain = Settings()
+    names = [field.name for field in msgspec.structs.fields(Settings) if field.name != "server_processes"]
+    told = {
+        f"{PREFIX}{name.upper()}": str(getattr(settings, name))
+        for name in names
+        if getattr(settings, name) != getattr(plain, name)
+    }
+    left = {name: value for name, value in env.items() if not name.startswith(PREFIX) or name == f"{PREFIX}DEBUG"}
     return {**left, **told, f"{PREFIX}SERVER_PROCESSES": "1", PARENT: str(os.getpid())}
 
 

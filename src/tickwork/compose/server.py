@@ -8,17 +8,22 @@ import socket
 import sys
 import time
 from collections.abc import AsyncIterator, Callable
+from pathlib import Path
 
 from tickwork.api.app import make_app
 from tickwork.api.server import HttpServer
 from tickwork.cluster.node import Node
 from tickwork.compose.alarms import AlarmLog
 from tickwork.compose.cluster import serving_node
+from tickwork.compose.lanes import carrying
+from tickwork.compose.retaining import how_long
 from tickwork.compose.settings import BadSettings, Settings
 from tickwork.core.errors import Refused
 from tickwork.core.lateness import read_policy
 from tickwork.core.model import Clock as LogicalClock
 from tickwork.core.model import Settings as MachineSettings
+from tickwork.ports.places import private_file
+from tickwork.runtime.auditor import Leave
 from tickwork.runtime.engine import Engine
 from tickwork.stores.sqlite.store import SqliteStore
 from tickwork.stores.sqlite.writing import Failpoints
@@ -49,7 +54,18 @@ def make_engine(settings: Settings, *, own_process: bool, failpoints: Failpoints
         own_process=own_process,
         zones=load_zones(),
         catch_up=settings.catch_up,
+        keep=how_long(settings),
     )
+
+
+def keeping(folder: Path) -> Leave:
+    """Reproductions that an auditor leaves go here. The first one of a name stays."""
+
+    async def keep(name: str, data: bytes) -> None:
+        with contextlib.suppress(FileExistsError), os.fdopen(private_file(folder / name), "wb") as file:
+            file.write(data)
+
+    return keep
 
 
 def check_catch_up(policy: str) -> None:
@@ -66,13 +82,21 @@ async def serving(
     """An engine that answers on its port, until the block ends."""
     engine = make_engine(settings, own_process=own_process, failpoints=failpoints)
     server = HttpServer(make_app(engine, token=settings.token or None), engine, host=settings.host, port=settings.port)
-    await engine.start()
-    try:
-        await server.start()
-        yield engine, server
-    finally:
-        await server.stop()
-        await engine.stop()
+    async with carrying(settings) as keeper_of:
+        await engine.start()
+        keeper = keeper_of(engine) if keeper_of is not None else None
+        try:
+            if settings.audit:
+                await engine.audit(keeping(settings.folder))
+            await server.start()
+            if keeper is not None:
+                keeper.start()
+            yield engine, server
+        finally:
+            if keeper is not None:
+                await keeper.close()
+            await server.stop()
+            await engine.stop()
 
 
 async def serve(settings: Settings, *, ready: Callable[[Engine, str], None]) -> None:

@@ -54,6 +54,16 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     allow_ports: str = ""  # that they may reach beside 80 and 443, comma-separated
     secrets: str = ""  # folder with a file for each key that signs requests
     catch_up: str = ""  # how a server that starts deals with what is late; "": as each schedule says
+    retention_runs: str = "3d"  # how long ended runs are in the database; then in the archive. "0": for ever
+    retention_journal: str = "3d"  # the same for rows of the journal
+    retention_archive: str = "365d"  # how long the archive is kept. "0": for ever
+    retention_logs: str = "30d"  # how long logs are kept. "0": for ever
+    audit: bool = False  # decide every tick a second time and compare; a difference holds dispatch
+    lane: str = ""  # address of a broker that carries dispatches to workers; "": the exchange brings them
+    lane_queues: str = "default"  # whose work goes by the lane, comma-separated
+    lane_credit: int = 1_000  # dispatches of one partition that may be on the lane
+    lane_drain: int = 2_000  # a second, at most, when a broker comes back
+    lane_untaken_s: float = 300.0  # what no worker took in this time is sent again under a new number
     resolution_ms: int = 1  # of the logical clock; counts when a store is created
 
     @property

@@ -6,6 +6,7 @@ import socket
 from collections.abc import Callable
 from pathlib import Path
 
+from tickwork.compose.lanes import exchange_queues, receiver_of
 from tickwork.compose.settings import BadSettings, Settings, names, pairs, ports
 from tickwork.core.errors import Refused
 from tickwork.executors.guard import Guard
@@ -20,13 +21,14 @@ from tickwork.ports.executor import Executor
 from tickwork.system import SystemClock, SystemIds
 from tickwork.version import VERSION
 from tickwork.worker.agent import Agent
+from tickwork.worker.lanes import Receiver
 from tickwork.worker.link import HttpLink
 from tickwork.worker.service import serve
 
 
 def profile_of(settings: Settings) -> Profile:
     return Profile(
-        queues=names(settings.queues) or ("default",),
+        queues=exchange_queues(settings),
         labels=pairs(settings.labels, path="labels"),
         host=socket.gethostname(),
         pid=os.getpid(),
@@ -73,8 +75,9 @@ async def work(settings: Settings, app: str, *, ready: Callable[[Agent], None]) 
         version=settings.app_version,
     )
     loop = asyncio.get_running_loop()
+    receiver = receiver_of(settings, agent)
     try:
-        run = loop.create_task(serve(agent, grace_s=settings.grace_s))
+        run = loop.create_task(_serve(agent, receiver, grace_s=settings.grace_s))
         reached = loop.create_task(agent.reached.wait())
         await asyncio.wait((run, reached), return_when=asyncio.FIRST_COMPLETED)
         if not run.done():
@@ -83,3 +86,22 @@ async def work(settings: Settings, app: str, *, ready: Callable[[Agent], None]) 
         await run
     finally:
         await link.close()
+
+
+async def _serve(agent: Agent, receiver: Receiver | None, *, grace_s: float) -> None:
+    if receiver is None:
+        await serve(agent, grace_s=grace_s)
+        return
+    loop = asyncio.get_running_loop()
+    jobs = (loop.create_task(serve(agent, grace_s=grace_s)), loop.create_task(receiver.run()))
+    try:
+        await asyncio.wait(
+            jobs, return_when=asyncio.FIRST_EXCEPTION
+        )  # a receiver ends by itself where its agent drains
+    finally:
+        for job in jobs:
+            job.cancel()
+        ended = await asyncio.gather(*jobs, return_exceptions=True)
+    for error in ended:
+        if isinstance(error, Exception):
+            raise error

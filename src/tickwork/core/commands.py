@@ -222,6 +222,8 @@ def _pause(turn: Turn, place: int, asked: inputs.Pause) -> None:
     if asked.scope != "run":
         _check_scope(state, asked)
         turn.emit(ScopePaused(place))
+        if asked.scope == "partition":
+            turn.effects.append(Alert("dispatch_held", "", f"partition {asked.name}", f"{asked.by}: {asked.reason}"))
         return
     run = live_run(state, asked.tenant, asked.name, asked.left_as)
     _may(run, RunTrigger.PAUSE)
@@ -249,12 +251,14 @@ def _resume(turn: Turn, place: int, asked: inputs.Resume) -> None:
 
 def _check_scope(state: State, asked: inputs.Pause | inputs.Resume) -> None:
     known = {
+        "partition": lambda: asked.name == str(state.settings.partition),
         "queue": lambda: asked.name in state.queues,
         "tenant": lambda: tenant_of(state, asked.tenant) is not None,
         "workflow": lambda: asked.name in tenant_of(state, asked.tenant).plans,
     }.get(asked.scope)
     if known is None:
-        raise Refused("bad_scope", "a scope is run, queue, workflow, tenant, schedule or group", path="scope")
+        message = "a scope is run, queue, workflow, tenant, schedule, group or partition"
+        raise Refused("bad_scope", message, path="scope")
     if not known():
         raise Refused(f"unknown_{asked.scope}", f"there is no {asked.scope} {asked.name[:128]!r}", path="name")
     paused = _is_paused(state, asked)

@@ -25,6 +25,14 @@ class Stop(_Effect, frozen=True):
     attempt: int
 
 
+class Release(_Effect, frozen=True):
+    """Tell a lane that a worker has taken an attempt which it carried."""
+
+    worker: int
+    task: int
+    attempt: int
+
+
 class LookUp(_Effect, frozen=True):
     """Look up a cached result and answer with a `CacheAnswered` input."""
 
@@ -66,4 +74,4 @@ class Alert(_Effect, frozen=True):
     detail: str = ""
 
 
-Effect = Dispatch | Stop | LookUp | FindRuns | Keep | Answer | Alert
+Effect = Dispatch | Stop | Release | LookUp | FindRuns | Keep | Answer | Alert

@@ -344,6 +344,14 @@ class ChildDispatched(_Event, frozen=True, tag=42):
     worker: int
 
 
+class TaskTaken(_Event, frozen=True, tag=46):
+    """An attempt that was on a lane is now with a worker, as if it had been dispatched to it."""
+
+    task: int
+    worker: int
+    input: int
+
+
 class AttemptStarted(_Event, frozen=True, tag=43):
     task: int
 
@@ -553,6 +561,7 @@ Event = (
     | TaskRetrying
     | TaskDue
     | TaskRequeued
+    | TaskTaken
     | TaskFailed
     | TaskChecking
     | CacheMissed

@@ -15,6 +15,7 @@ import msgspec
 
 from tickwork.core.definition import ApprovalNode, EventNode, MapNode, RepeatNode, WaitNode
 from tickwork.core.evolve import has_children_to_give
+from tickwork.core.lanes import CARRIER, is_carrier
 from tickwork.core.lifecycle import Phase, RunState
 from tickwork.core.model import Gate, Run, State, Task
 from tickwork.core.obstacles import Held, Need, Obstacle, in_line, obstacle
@@ -225,6 +226,13 @@ def _ahead(task: Task) -> int:
 def _running(state: State, task: Task) -> Obstacle:
     worker = task.worker
     assert worker is not None
+    if is_carrier(worker.id):
+        lane = worker.id.removeprefix(CARRIER)
+        return obstacle(
+            state, Held.RUNNING, worker.id, f"attempt {task.attempt} is on lane {lane}, and no worker has taken it",
+            f"Start a worker that receives from lane {lane}; what nobody takes is sent again.",
+            Need("worker", worker.id), since=task.dispatched, heard=task.heard,
+        )  # fmt: skip
     ends = [tick for tick in (task.due, task.silent_at) if tick]
     word = "runs" if task.started else "was given, and has not said that it started,"
     return obstacle(

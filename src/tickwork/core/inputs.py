@@ -206,7 +206,8 @@ class SetLatestVersion(_Input, frozen=True, tag=51):
 
 
 class Pause(_Input, frozen=True, tag=8):
-    """Scope is run, queue, workflow, tenant, schedule or group (of schedules); a queue has no tenant."""
+    """Scope is run, queue, workflow, tenant, schedule, group (of schedules) or partition; a queue has no tenant, and
+    neither has a partition, whose name is its number: while it is paused, nothing of it is given to a worker."""
 
     by: str
     scope: str
@@ -229,7 +230,7 @@ class Resume(_Input, frozen=True, tag=9):
 
 
 class Known(_Input, frozen=True):
-    """A fact beside a submission: this id or key belongs to a run that has left memory."""
+    """A fact beside a submission: this id or key belongs to a run that has left memory, or may in this tick."""
 
     run_id: str
     body: str
@@ -399,6 +400,15 @@ class Checkpointed(_Input, frozen=True, tag=25):
 class HandedBack(_Input, frozen=True, tag=26):
     task: int
     attempt: int
+    worker: str = ""  # only where it is still this one's: a lane may not know yet that somebody took it
+
+
+class Taken(_Input, frozen=True, tag=29):
+    """A worker got this attempt from a lane, and asks to have it."""
+
+    task: int
+    attempt: int
+    worker: str
 
 
 class CacheAnswered(_Input, frozen=True, tag=27):
@@ -455,4 +465,5 @@ Input = (
     | HandedBack
     | CacheAnswered
     | ClockGap
+    | Taken
 )

@@ -30,6 +30,7 @@ LaneKey = tuple[str, str, str, int, tuple[tuple[str, str], ...], tuple[int, int,
 """Tenant, workflow, queue, priority, labels, resources, dependency."""
 
 PLAIN_RESOURCES = (1, 0, 0, 0)
+CARRIER = "lane:"  # how the name of a worker begins that only carries attempts to others, by a broker
 PIN_LABEL = "tickwork.version"  # of workers: what a run asks for that is pinned to a version
 
 
@@ -135,6 +136,8 @@ class Station(Blocker, eq=False, kw_only=True):
     workers: int = 0  # how many may serve it, busy or not
 
     def serves(self, worker: "Worker") -> bool:
+        if is_carrier(worker.id):  # whoever takes it from there has the labels
+            return self.queue in worker.queues
         have = worker.labels
         return self.queue in worker.queues and all(have.get(name) == value for name, value in self.labels)
 
@@ -144,6 +147,11 @@ class Station(Blocker, eq=False, kw_only=True):
         if ahead:
             return self.cursor + (ahead & -ahead).bit_length() - 1
         return (self.free & -self.free).bit_length() - 1
+
+
+def is_carrier(worker: str) -> bool:
+    """Whether this worker is a lane over a broker: it holds attempts until others take them, and runs none."""
+    return worker.startswith(CARRIER)
 
 
 class Shed(Blocker, eq=False, kw_only=True):

@@ -502,6 +502,7 @@ class State(msgspec.Struct, eq=False):
     tasks: Table[Task] = msgspec.field(default_factory=Table)
     lanes: dict[LaneKey, Lane] = msgspec.field(default_factory=dict)
     shed: Shed = msgspec.field(default_factory=Shed)
+    gauge: Gauge = msgspec.field(default_factory=lambda: Gauge(scope="partition", name=""))  # pauses all dispatch
     stamp: int = 0  # tick that a run wanted now is noted with
     choice: Choice | None = None  # how to catch up with what was late when it was made
     zones_version: str = ""  # of the zone data by which next times were last told anew; "": never
@@ -526,6 +527,9 @@ class State(msgspec.Struct, eq=False):
     let_in: list[Run] = msgspec.field(default_factory=list)  # runs to which the end of another gave a place
     spans: list[Range] = msgspec.field(default_factory=list)  # ranges of fates that will not grow any more
     left_backfills: list[Backfill] = msgspec.field(default_factory=list)  # those that ended
+
+    def __post_init__(self) -> None:
+        self.gauge.name = str(self.settings.partition)
 
     def at(self, tick: int) -> str:
         """The instant of a tick, for people."""

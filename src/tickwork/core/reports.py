@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tickwork.core import inputs
-from tickwork.core.effects import Alert, Answer, Keep
+from tickwork.core.effects import Alert, Answer, Keep, Release
 from tickwork.core.errors import Refused
 from tickwork.core.events import (
     AttemptStarted,
@@ -19,13 +19,15 @@ from tickwork.core.events import (
     TaskFailed,
     TaskRequeued,
     TaskSucceeded,
+    TaskTaken,
     WorkerGone,
     WorkerOffered,
 )
 from tickwork.core.evolve.runs import on_moved
 from tickwork.core.evolve.tasks import on_succeeded
+from tickwork.core.lanes import CARRIER, Lane, is_carrier
 from tickwork.core.lifecycle import Phase, RunTrigger
-from tickwork.core.model import BLOCK_BITS, Task
+from tickwork.core.model import BLOCK_BITS, Task, Worker
 from tickwork.core.names import check_name
 from tickwork.core.noderules import QUANTITY_MAX
 from tickwork.core.steps import fail_or_retry
@@ -97,8 +99,34 @@ def _checkpointed(turn: Turn, place: int, asked: inputs.Checkpointed) -> None:
 
 
 def _handed_back(turn: Turn, place: int, asked: inputs.HandedBack) -> None:
-    if _current(turn, place, asked.task, asked.attempt) is not None:
-        turn.emit(TaskRequeued(asked.task, "handed_back"))
+    task = _current(turn, place, asked.task, asked.attempt)
+    if task is None:
+        return
+    assert task.worker is not None
+    if asked.worker and asked.worker != task.worker.id:
+        _fence(turn, place)
+        return
+    turn.emit(TaskRequeued(asked.task, "handed_back"))
+
+
+def _taken(turn: Turn, place: int, asked: inputs.Taken) -> None:
+    """Whoever asks first gets it, and hears so again. What is over or with another is not to be had any more."""
+    task = _current(turn, place, asked.task, asked.attempt)
+    if task is None:
+        return
+    number, carrier = turn.state.worker_numbers.get(asked.worker), task.worker
+    assert carrier is not None and task.lane is not None
+    if number is not None and carrier.number == number and not is_carrier(carrier.id):
+        return  # it did not hear that it has it
+    if not is_carrier(carrier.id) or number is None or not _may_take(turn.state.workers[number], task.lane):
+        _fence(turn, place)
+        return
+    turn.emit(TaskTaken(asked.task, number, place))
+    turn.effects.append(Release(carrier.number, asked.task, asked.attempt))
+
+
+def _may_take(worker: Worker, lane: Lane) -> bool:
+    return not is_carrier(worker.id) and all(worker.labels.get(name) == value for name, value in lane.station.labels)
 
 
 def _cache_answered(turn: Turn, place: int, asked: inputs.CacheAnswered) -> None:
@@ -113,7 +141,7 @@ def _cache_answered(turn: Turn, place: int, asked: inputs.CacheAnswered) -> None
 
 def _offer(turn: Turn, place: int, asked: inputs.Offer) -> None:
     state = turn.state
-    check_name(asked.worker, path="worker", kind="worker")
+    check_name(asked.worker.removeprefix(CARRIER), path="worker", kind="worker")
     if not 0 <= asked.credit <= WORKER_CREDIT_MAX:
         raise Refused("bad_credit", f"credit is 0 to {WORKER_CREDIT_MAX}", path="credit")
     if len(asked.labels) > WORKER_LABELS_MAX:
@@ -136,7 +164,7 @@ def _worker_lost(turn: Turn, place: int, asked: inputs.WorkerLost) -> None:
         turn.emit(StaleReport(place))
         return
     for _, task in sorted(state.workers[number].tasks.items(), key=lambda pair: pair[0]):
-        if asked.clean:
+        if asked.clean or is_carrier(asked.worker):  # nobody ran what a lane carried
             turn.emit(TaskRequeued(task.number, "handed_back"))
         elif task.losses < state.settings.loss_allowance:
             turn.emit(TaskRequeued(task.number, "lost"))
@@ -158,6 +186,7 @@ REPORTS: dict[type[Any], Callable[[Turn, int, Any], None]] = {
     inputs.Started: _started,
     inputs.Checkpointed: _checkpointed,
     inputs.HandedBack: _handed_back,
+    inputs.Taken: _taken,
     inputs.CacheAnswered: _cache_answered,
     inputs.Offer: _offer,
     inputs.WorkerLost: _worker_lost,

@@ -114,6 +114,7 @@ def encode_header(state: State) -> bytes:
             settings=state.settings,
             partition=_row(state, _SCALARS)
             | {"capacity": state.capacity, "shed": [shed.on, shed.lag_ms, shed.stirred]}
+            | ({"gauge": _row(state.gauge, _GAUGE)} if state.gauge.paused or state.gauge.stirred else {})
             | ({} if state.choice is None else {"choice": state.choice})
             | ({"zones_version": state.zones_version} if state.zones_version else {}),
             tenants=[_tenant_row(tenant) for _, tenant in _sorted(state.tenants)],
@@ -224,6 +225,7 @@ def _restore_partition(state: State, header: Header, documents: Iterable[tuple[s
     state.zones_version = header.partition.get("zones_version", "")
     state.shed = Shed()
     state.shed.on, state.shed.lag_ms, state.shed.stirred = header.partition["shed"]
+    _set(state.gauge, header.partition.get("gauge", {}), header.partition.get("gauge", {}))
     state.choice = msgspec.convert(header.partition.get("choice"), Choice | None)
     for name, document in documents:
         state.documents[name] = document
@@ -325,5 +327,5 @@ def _stir_again(state: State, header: Header) -> None:
     for station, (*_, stirred) in zip(stations, header.stations, strict=True):
         station.stirred = stirred
     workflows = [gauge for tenant in state.tenants.values() for gauge in tenant.workflow_gauges.values()]
-    blockers = [state.shed, *stations, *state.rated.values(), *state.label_gauges.values(), *workflows]
+    blockers = [state.shed, state.gauge, *stations, *state.rated.values(), *state.label_gauges.values(), *workflows]
     state.stirred = [blocker for blocker in blockers if blocker.stirred]

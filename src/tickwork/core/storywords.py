@@ -10,6 +10,7 @@ from tickwork.core import events as ev
 from tickwork.core import inputs as inp
 from tickwork.core.evolve import child_id
 from tickwork.core.governor import Source
+from tickwork.core.lanes import CARRIER, is_carrier
 from tickwork.core.lifecycle import Phase, RunTrigger
 from tickwork.core.model import Run, Schedule, State, Task
 from tickwork.core.timetext import instant_text
@@ -174,7 +175,10 @@ def _reached(state: State, event: ev.TaskReady | ev.TaskChecking | ev.TaskWaitin
 def _task(state: State, task: Task, event: ev.Event) -> tuple[str, str]:
     match event:
         case ev.TaskDispatched() | ev.ChildDispatched():
-            return "dispatched", f"to worker {state.workers[event.worker].id}"
+            return "dispatched", _given_to(state.workers[event.worker].id)
+        case ev.TaskTaken():
+            carrier = task.worker.id.removeprefix(CARRIER) if task.worker is not None else ""
+            return "taken", f"from lane {carrier} by worker {state.workers[event.worker].id}"
         case ev.AttemptStarted():
             return "attempt_started", "its worker said so"
         case ev.TaskSucceeded():
@@ -210,6 +214,10 @@ def _task(state: State, task: Task, event: ev.Event) -> tuple[str, str]:
             return "checkpoint", "it kept how far it got"
         case _:
             raise AssertionError(f"no words for {type(event).__name__}")
+
+
+def _given_to(worker: str) -> str:
+    return f"on lane {worker.removeprefix(CARRIER)}" if is_carrier(worker) else f"to worker {worker}"
 
 
 def _message(state: State, place: int) -> str:
@@ -280,6 +288,6 @@ def _sender(asked: inp.Input, task: Task | None) -> str:
     by: str = getattr(asked, "by", "")
     if by:
         return by
-    if isinstance(asked, inp.WorkerLost):
+    if isinstance(asked, inp.WorkerLost | inp.Taken):
         return f"worker:{asked.worker}"
     return f"worker:{task.worker.id}" if task is not None and task.worker is not None else ""

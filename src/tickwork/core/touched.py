@@ -189,7 +189,7 @@ def _task(touched: Touched, state: State, event: Any) -> None:
     touched.add_task(state, event.task)
 
 
-def _task_alone(touched: Touched, _state: State, event: ev.AttemptStarted | ev.Checkpoint | ev.TurnDelayed) -> None:
+def _task_alone(touched: Touched, _state: State, event: Any) -> None:
     touched.tasks.add(event.task)
 
 
@@ -234,6 +234,7 @@ RULES: dict[type[Any], Callable[[Touched, State, Any], None]] = {
     ev.TaskDispatched: _task,
     ev.ChildDispatched: _child,
     ev.ChildBegun: _child,
+    ev.TaskTaken: _task_alone,
     ev.AttemptStarted: _task_alone,
     ev.Checkpoint: _task_alone,
     ev.TurnDelayed: _task_alone,

@@ -58,6 +58,11 @@ def seal(row: Row, before: bytes) -> Sealed:
     return Sealed(row.seq, row.tick, chain(before, FORMAT_BYTE, body), FORMAT_BYTE + zlib.compress(body, 1))
 
 
+def hash_of(row: Row, before: bytes) -> bytes:
+    """What `seal` would give it, without the bytes."""
+    return chain(before, FORMAT_BYTE, _encoder.encode(row))
+
+
 def unseal(sealed: Sealed, before: bytes) -> Row:
     """The row, once its hash and its place in the chain are verified."""
     body = _body(sealed)

@@ -20,3 +20,6 @@ class Artifacts(Protocol):
 
     async def get(self, digest: str) -> bytes | None:
         """None: nobody has put it, or it is gone. Raises `Corrupt` where the bytes are not what was put."""
+
+    async def delete(self, digest: str) -> None:
+        """Gone for good. Repeating it changes nothing."""

@@ -80,7 +80,14 @@ class Progressed(_Message, frozen=True, tag=6):
     message: str = ""
 
 
-Report = Done | Broke | Begun | Saved | Returned | Progressed
+class Taken(_Message, frozen=True, tag=7):
+    """This attempt came by a lane. Unless the reply says that it is fenced, it is this worker's from then on."""
+
+    task: int
+    attempt: int
+
+
+Report = Done | Broke | Begun | Saved | Returned | Progressed | Taken
 
 
 class Profile(msgspec.Struct, frozen=True, array_like=True):

@@ -13,6 +13,7 @@ import msgspec
 from tickwork.core.errors import Conflict, TickworkError, Unavailable
 from tickwork.core.schedule import Range
 from tickwork.journal.record import GENESIS, Sealed
+from tickwork.ports.upkeep import Upkeep
 
 PORTION = 128  # where rows and commits take turns
 
@@ -199,7 +200,7 @@ class InboxRow(msgspec.Struct, frozen=True, gc=False):
     by: str = ""
 
 
-class Store(Protocol):
+class Store(Upkeep, Protocol):
     """Each method is one transaction. Numbers of runs, tasks and schedules are unique over all partitions: those of
     partition p are above `p << 44` and below the next."""
 

@@ -485,6 +485,18 @@ class Health(_Model, frozen=True, kw_only=True):
     detail: str = ""
 
 
+class PartitionHead(_Model, frozen=True, kw_only=True):
+    """Where a partition stands, as far as it is durable."""
+
+    partition: int
+    epoch: int
+    seq: int
+    tick: int
+    hash: str
+    watermark: int
+    dispatch_held: str = ""  # why nothing of it is given to workers; "": it is
+
+
 class Status(_Model, frozen=True, kw_only=True):
     """How the engine is."""
 
@@ -505,6 +517,7 @@ class Status(_Model, frozen=True, kw_only=True):
     schedules_late: int = 0  # those that catch up
     occurrences: dict[str, int] = {}  # of this tenant: expected, then by fate, and those that wait for their turn
     ledger_differences: int = 0  # since the start; anything but 0 is a defect
+    dispatch_held: str = ""  # why nothing is given to workers; "": it is
 
 
 # ---- requests

@@ -295,6 +295,11 @@ class Books:
     def _on_dispatched(self, event: ev.TaskDispatched | ev.ChildDispatched, _: list[Input], __: int) -> None:
         self._open(event.task)
 
+    def _on_taken(self, event: ev.TaskTaken, _: list[Input], __: int) -> None:
+        held = self.open.get(event.task)
+        if held is not None:
+            held.row.worker, held.told = self.state.workers[event.worker].id, 0
+
     def _on_started(self, event: ev.AttemptStarted, _: list[Input], __: int) -> None:
         held = self.open.get(event.task)
         if held is not None:
@@ -339,6 +344,7 @@ class Books:
 _HANDLERS: dict[type[Any], Callable[[Books, Any, list[Input], int], None]] = {
     ev.TaskDispatched: Books._on_dispatched,
     ev.ChildDispatched: Books._on_dispatched,
+    ev.TaskTaken: Books._on_taken,
     ev.AttemptStarted: Books._on_started,
     ev.TaskSucceeded: Books._on_succeeded,
     ev.TaskFailed: Books._on_failed_attempt,

@@ -22,7 +22,7 @@ from tickwork.core.strictjson import check as check_plain
 from tickwork.core.timetext import duration_ms, instant_ms
 from tickwork.core.values import INLINE_BYTES_MAX, Value, pack
 from tickwork.ports import wire
-from tickwork.ports.store import Payload
+from tickwork.ports.store import Payload, RunRow
 from tickwork.runtime import reads
 from tickwork.runtime.checks import check_terms, check_writable, packed, small
 from tickwork.runtime.endpoints import Endpoints
@@ -30,6 +30,7 @@ from tickwork.runtime.endpointwords import PREFIX
 from tickwork.runtime.facts import record_of
 from tickwork.runtime.ground import TENANT
 from tickwork.runtime.schedules import new_ones
+from tickwork.runtime.vault import decode_value
 from tickwork.runtime.versions import Versions, registration
 from tickwork.runtime.words import instant
 
@@ -193,9 +194,20 @@ class Commands(Endpoints, Versions):
     ) -> None:
         if self._tenant(tenant).runs.get(run_id) is not None:
             raise Refused("illegal_move", f"run {run_id[:128]} goes on: only a failed run is resolved", path="run_id")
+        row = await self._ended_row(tenant, run_id)
+        if row is not None:
+            self._bring_back_children(row)
         given: dict[str, Value] = {node: small(value, f"values.{node}") for node, value in (values or {}).items()}
         asked = ask.Resolve(by, tenant, run_id, reason or "retry", decisions or {}, given)
         await self._command(asked, facts=True)
+
+    def _bring_back_children(self, row: RunRow) -> None:
+        """A run that goes on, or whose results another keeps, has what its children gave in the store again."""
+        archived = self.archives.opened(row.number)
+        if archived is None or archived.row.ended_ms != row.ended_ms:
+            return
+        for child in archived.children:
+            self._live.books.keep_child(child.run, child.step, child.child, decode_value(child.value))
 
     async def rerun(self, run_id: str, wanted: wire.RerunRequest, *, by: str, tenant: str = TENANT) -> str:
         row = await self._ended_row(tenant, run_id)
@@ -205,6 +217,7 @@ class Commands(Endpoints, Versions):
                     "illegal_move", f"run {run_id[:128]} goes on: only an ended run is repeated", path="run_id"
                 )
             raise Refused("unknown_run", f"there is no run {run_id[:128]!r}", path="run_id")
+        self._bring_back_children(row)
         payloads: list[Payload] = []
         inputs: Value = None
         if wanted.inputs is not None:

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from tickwork.core import inputs as ask
-from tickwork.core.effects import Alert, FindRuns, Keep, LookUp, Stop
+from tickwork.core.effects import Alert, FindRuns, Keep, LookUp, Release, Stop
 from tickwork.core.errors import TickworkError
 from tickwork.core.events import RunSpawned, WorkerGone
 from tickwork.core.lifecycle import Phase
@@ -23,6 +23,7 @@ from tickwork.core.model import Settings
 from tickwork.core.values import Ref
 from tickwork.ports.exchange import Call, Reply
 from tickwork.runtime.assign import Assigner
+from tickwork.runtime.auditor import Auditor, Leave, at_the_watermark
 from tickwork.runtime.commands import INPUT_BYTES_MAX, Commands
 from tickwork.runtime.facts import Facts
 from tickwork.runtime.floor import Floor
@@ -30,6 +31,8 @@ from tickwork.runtime.ground import TENANT
 from tickwork.runtime.partition import Decided, Partition
 from tickwork.runtime.patience import patiently
 from tickwork.runtime.recovery import Recovered, check_rules, recover
+from tickwork.runtime.retention import Keep as HowLong
+from tickwork.runtime.retention import Retention
 from tickwork.runtime.timekeeper import Timekeeper
 from tickwork.runtime.vault import ARGUMENTS_STEP, decode_value
 from tickwork.runtime.versions import stranded_words
@@ -61,7 +64,7 @@ class Engine(Commands):
             keeper=Timekeeper(self._clock, logical, last_tick=machine.state.tick),
             books=books,
             assigner=self._assigner,
-            facts=Facts(self._store, books, self.number),
+            facts=Facts(self.archives, books, self.number),
             on_durable=self._on_durable,
             on_alarm=self._alarm,
             rebuild=self._recover,
@@ -82,6 +85,8 @@ class Engine(Commands):
         self.floor.start()
         if self._own_process:
             self._spawn(self._tidy())
+        if self._keep is not None:
+            self._begin_retention(self._keep)
         self._take_up()
         if chosen is not None:
             await chosen.done
@@ -92,6 +97,21 @@ class Engine(Commands):
             await self._command(ask.PutTenant("engine", TENANT))
         if "default" not in self.state.queues:
             await self._command(ask.PutQueue("engine", "default"))
+
+    def _begin_retention(self, keep: HowLong) -> None:
+        self.retention = Retention(
+            store=self._store,
+            artifacts=self.artifacts,
+            archives=self.archives,
+            clock=self._clock,
+            partition=self.number,
+            epoch=self._live.epoch,
+            settings=self.state.settings,
+            keep=keep,
+            lives=lambda number: number in self.state.runs,
+            on_alarm=self._alarm,
+        )
+        self._beside.append(asyncio.get_running_loop().create_task(self.retention.run()))
 
     async def _recover(self) -> Recovered:
         return await recover(self._store, self.number, self._zones, known=self.rules_known)
@@ -117,9 +137,27 @@ class Engine(Commands):
             if isinstance(run.inputs, Ref) and run.inputs.place == "arguments":
                 self._keep_arguments(run.parent, run.child)
 
+    async def audit(self, keep: Leave) -> Auditor:
+        """Decide every tick a second time, from the rows on, and hold dispatch where something differs."""
+
+        async def hold(partition: int, reason: str) -> None:
+            await self.pause("partition", str(partition), by="auditor", reason=reason)
+
+        place = await at_the_watermark(self._store, self.number, self._zones)
+        auditor = Auditor(
+            self._store, self.number, place, zones=self._zones, clock=self._clock, hold=hold, keep=keep,
+            on_alarm=self._alarm,
+        )  # fmt: skip
+        self.auditors.append(auditor)
+        self._auditing.append(asyncio.get_running_loop().create_task(auditor.follow()))
+        return auditor
+
     async def stop(self) -> None:
         """Refuse what is new, finish what was accepted, write the rows, let the store go."""
         self._draining = True
+        for beside in (*self._auditing, *self._beside):
+            beside.cancel()
+        await asyncio.gather(*self._auditing, *self._beside, return_exceptions=True)
         if self.partition is not None:
             await self.floor.close()
             await self.partition.stop()
@@ -150,7 +188,7 @@ class Engine(Commands):
             self.floor.look_for_room()
         for effect in decided.effects:
             match effect:
-                case Stop():
+                case Stop() | Release():
                     self.floor.stop(effect)
                 case LookUp():
                     self._spawn(self._look_up(effect))

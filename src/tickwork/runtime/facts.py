@@ -1,28 +1,39 @@
-"""Facts beside inputs: what a decision needs to know of runs that have left memory.
+"""Facts beside inputs: what a decision needs to know of runs that have left memory, or are about to.
 
 Asked in the tick that decides, never before: with one writer, nothing can change in between. First what the
 store does not know yet, then the store, in one batch.
 """
 
 from collections.abc import Sequence
+from typing import Protocol
 
 import msgspec
 
 from tickwork.core.evolve import record_of_run
 from tickwork.core.inputs import Cancel, Decide, Input, Known, Pause, Resolve, Resume, RunRecord, Submit, Terms
 from tickwork.core.model import NUMBER_BITS
-from tickwork.ports.store import RunRow, Store
+from tickwork.ports.store import RunRow
 from tickwork.runtime.books import Books
 from tickwork.runtime.inbox import Part
 
 record_decoder = msgspec.msgpack.Decoder(RunRecord)
 
 
+class Finder(Protocol):
+    """Ended runs wherever they are: a store, or a store with its archives."""
+
+    async def find_runs(self, tenant: str, *, ids: Sequence[str] = (), keys: Sequence[str] = ()) -> list[RunRow]: ...
+
+
 class Facts:
-    def __init__(self, store: Store, books: Books, partition: int) -> None:
+    def __init__(self, runs: Finder, books: Books, partition: int) -> None:
         self._partition = partition
-        self._store = store
+        self._runs = runs
         self._books = books
+
+    def over(self, books: Books) -> "Facts":
+        """The same beside other books."""
+        return Facts(self._runs, books, self._partition)
 
     async def beside(self, parts: list[Part]) -> list[Input]:
         """The inputs of these parts, with the facts that they need."""
@@ -37,7 +48,14 @@ class Facts:
         return inputs
 
     async def _look_up(self, inputs: list[Input], asked: list[int]) -> None:
-        wanted = [(place, tenant, run_id, key) for place in asked for tenant, run_id, key in [_wants(inputs[place])]]
+        wanted = []
+        for place in asked:
+            tenant, run_id, key = _wants(inputs[place])
+            live = self._live(tenant, run_id, key) if type(inputs[place]) is Submit else None
+            if live is None:
+                wanted.append((place, tenant, run_id, key))
+            else:
+                inputs[place] = _with_fact(inputs[place], live)
         found = await self._find([(tenant, run_id, key) for _, tenant, run_id, key in wanted])
         for (place, *_), record in zip(wanted, found, strict=True):
             # A run of another partition is none of ours to change; but its id and key are taken.
@@ -56,7 +74,7 @@ class Facts:
                 if key:
                     keys.append(key)
         for tenant, (ids, keys) in missing.items():
-            rows = await self._store.find_runs(tenant, ids=ids, keys=keys)
+            rows = await self._runs.find_runs(tenant, ids=ids, keys=keys)
             by_id = {row.id: row for row in rows}
             by_key = {row.key: row for row in rows if row.key}
             for place, (owner, run_id, key) in enumerate(wanted):
@@ -64,6 +82,14 @@ class Facts:
                 if records[place] is None and owner == tenant and row is not None:
                     records[place] = record_of(row)
         return records
+
+    def _live(self, tenant: str, run_id: str, key: str) -> RunRecord | None:
+        """A run in memory may end in the very tick that is asked for it again: the machine is told of it as well."""
+        known = self._books.state.tenants.get(tenant)
+        if known is None:
+            return None
+        run = known.runs.get(run_id) or (known.keys.get(key) if key else None)
+        return None if run is None else record_of_run(run)
 
     def _not_stored_yet(self, tenant: str, run_id: str, key: str) -> RunRecord | None:
         left = self._books.find_left(tenant, run_id) if run_id else None

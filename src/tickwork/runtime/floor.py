@@ -8,12 +8,12 @@ memory and worker may differ (a new session, a restart of the server) the worker
 import asyncio
 import contextlib
 import re
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from typing import Any
 
 import msgspec
 
-from tickwork.core.effects import Stop
+from tickwork.core.effects import Release, Stop
 from tickwork.core.errors import Refused, Unavailable
 from tickwork.core.inputs import (
     Checkpointed,
@@ -25,6 +25,8 @@ from tickwork.core.inputs import (
     Succeeded,
     WorkerLost,
 )
+from tickwork.core.inputs import Taken as TakenInput
+from tickwork.core.lanes import is_carrier
 from tickwork.core.model import State
 from tickwork.core.values import INLINE_BYTES_MAX, Ref, Value
 from tickwork.ports.clock import Clock
@@ -41,6 +43,7 @@ from tickwork.ports.exchange import (
     Returned,
     Saved,
     Spec,
+    Taken,
     Work,
     unspoken,
 )
@@ -229,6 +232,7 @@ class Floor:
             late = [places[place] for place, answer in sorted(letter.answers.items()) if answer.code == "fenced"]
             self.fenced += len(late)
             fenced = tuple((report.task, report.attempt) for report in late)
+            self._note_taken(call, places.values())
         if call.goodbye or call.lost:
             self.seats.pop(seat.worker, None)
             if call.lost:
@@ -346,21 +350,20 @@ class Floor:
         places: dict[int, Report] = {}
         if call.profile is not None:
             seat.profile = call.profile
+        offer = _offer(seat, call.credit)
+        if offer != seat.offer and not (call.goodbye or call.lost):
+            seat.offer = offer
+            inputs.append(offer)  # before what it takes: the machine must know who asks
         for report in call.reports:
             # Nearly all are a result that needs nobody to be asked: no coroutine for them.
             asked = self._small_result(report) if type(report) is Done else None
             if asked is None:
-                asked = await self._input_of(report, payloads)
+                asked = await self._input_of(seat, report, payloads)
             if asked is not None:
                 places[len(inputs)] = report
                 inputs.append(asked)
         if call.goodbye or call.lost:
             inputs.append(WorkerLost(seat.worker, clean=call.goodbye))
-            return inputs, payloads, places
-        offer = _offer(seat, call.credit)
-        if offer != seat.offer:
-            seat.offer = offer
-            inputs.append(offer)
         return inputs, payloads, places
 
     def _small_result(self, report: Done) -> Input | None:
@@ -372,7 +375,7 @@ class Floor:
             held.row.started_worker_ms, held.row.ended_worker_ms = report.started_ms, report.ended_ms
         return Succeeded(report.task, report.attempt, value)
 
-    async def _input_of(self, report: Report, payloads: list[Payload]) -> Input | None:
+    async def _input_of(self, seat: Seat, report: Report, payloads: list[Payload]) -> Input | None:
         held = self._books.open.get(report.task)
         row = held.row if held is not None and held.row.attempt == report.attempt else None
         match report:
@@ -393,7 +396,9 @@ class Floor:
             case Saved():
                 return Checkpointed(report.task, report.attempt, await self._value(report.value, payloads))
             case Returned():
-                return HandedBack(report.task, report.attempt)
+                return HandedBack(report.task, report.attempt, seat.worker if is_carrier(seat.worker) else "")
+            case Taken():
+                return TakenInput(report.task, report.attempt, seat.worker)
             case Progressed():
                 if held is not None and row is not None:
                     held.progress, held.progress_message = (report.done, report.total), report.message[:500]
@@ -452,7 +457,15 @@ class Floor:
         with contextlib.suppress(Exception):
             self._partition().ask([Failed(order.task, order.attempt, "BadArgument", message, permanent=True)])
 
-    def stop(self, effect: Stop) -> None:
+    def _note_taken(self, call: Call, reports: Iterable[Report]) -> None:
+        """What this call took its worker has from the lane, and knows of it from this reply on."""
+        for report in reports:
+            held = self._books.open.get(report.task) if type(report) is Taken else None
+            if held is not None and (held.row.worker, held.row.attempt) == (call.worker, report.attempt):
+                held.told = max(held.told, call.seq)
+
+    def stop(self, effect: Stop | Release) -> None:
+        """Its worker has nothing more to do with this attempt: it counts no more, or another one has it."""
         worker = self._state.workers.get(effect.worker)
         seat = self.seats.get(worker.id) if worker is not None else None
         if seat is None:

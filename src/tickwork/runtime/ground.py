@@ -22,11 +22,14 @@ from tickwork.ports.artifacts import Artifacts
 from tickwork.ports.clock import Clock
 from tickwork.ports.ids import Ids
 from tickwork.ports.store import Payload, RunRow, Store, StoreFull
+from tickwork.runtime.archive import Archives
+from tickwork.runtime.auditor import Auditor, Difference
 from tickwork.runtime.checks import check_writable
 from tickwork.runtime.floor import LOST_AFTER_MS, Floor
 from tickwork.runtime.inbox import Letter
 from tickwork.runtime.logs import Logs
 from tickwork.runtime.partition import Partition
+from tickwork.runtime.retention import Keep, Retention
 from tickwork.runtime.vault import Vault
 
 PARTITION = 0  # the only one where there is no cluster
@@ -57,11 +60,15 @@ class Ground:
         zones: Zones = UTC_ONLY,
         lost_after_ms: int = LOST_AFTER_MS,  # how long a worker may be silent
         catch_up: str = "",  # for whatever is late at the start; "": as each schedule says
+        keep: Keep | None = None,  # how long what is kept; None: nothing is archived or deleted
         number: int = PARTITION,
         shared: bool = False,  # the store is others' too: whoever made this engine opens and closes it
     ) -> None:
         self.number = number
         self._shared = shared
+        self._keep = keep
+        self.retention: Retention | None = None
+        self._beside: list[asyncio.Task[None]] = []  # jobs that never end by themselves
         self._store = store
         self._clock = clock
         self._ids = ids
@@ -76,10 +83,13 @@ class Ground:
         self._draining = False
         self.partition: Partition | None = None
         self.artifacts = artifacts
-        self.vault = Vault(store, artifacts)
+        self.archives = Archives(store, artifacts)
+        self.vault = Vault(store, artifacts, children=self.archives.read_children)
         self.logs = Logs(store, artifacts, clock)
         self.alarms: deque[Alarm] = deque(maxlen=ALERTS_KEPT)
         self.alarm_counts: dict[str, int] = {}
+        self.auditors: list[Auditor] = []  # that run beside it
+        self._auditing: list[asyncio.Task[Difference]] = []
         self.on_alarm: Callable[[Alarm], None] = lambda _: None
 
     @property
@@ -182,5 +192,5 @@ class Ground:
         left = self._live.books.find_left(tenant, run_id)
         if left is not None:
             return left.row
-        rows = await self._store.find_runs(tenant, ids=[run_id])
+        rows = await self.archives.find_runs(tenant, ids=[run_id])
         return rows[0] if rows else None

@@ -330,7 +330,7 @@ class Partition:
             return
         self.machine, self.books, self._watermark_head = await patiently(self._rebuild)
         self._in_hand = []
-        self._facts = Facts(self._store, self.books, self.number)
+        self._facts = self._facts.over(self.books)
         count = sum(part.count for part in parts)
         if count == 0:
             raise Poisoned(f"a tick without inputs could not be decided: {reason}") from error

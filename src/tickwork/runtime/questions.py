@@ -62,6 +62,8 @@ class Questions(Ground):
         if row is None:
             return None
         stored = await self._stored_attempts(row.number)
+        if (archived := self.archives.opened(row.number)) is not None:
+            stored = [*(one for data in archived.attempts for one in attempts_decoder.decode(data)), *stored]
         known = {(one.task, one.attempt, one.ended_ms) for one in stored}
         own = attempts_decoder.decode(row.attempts) if row.attempts else []
         stored += [one for one in own if (one.task, one.attempt, one.ended_ms) not in known]
@@ -135,7 +137,20 @@ class Questions(Ground):
         return teller.story()
 
     async def journal(self, *, after: int, limit: int) -> list[Sealed]:
-        return await self._store.journal(self.number, after=after, limit=limit)
+        return await self.archives.journal(self.number, after=after, limit=limit)
+
+    async def head(self) -> wire.PartitionHead:
+        """From the store: whoever asks wants to know what is durable."""
+        found, gauge = await self._store.read_head(self.number), self.state.gauge
+        return wire.PartitionHead(
+            partition=self.number,
+            epoch=found.epoch,
+            seq=found.seq,
+            tick=found.tick,
+            hash=found.hash.hex(),
+            watermark=found.watermark,
+            dispatch_held=(gauge.pause_reason or "paused") if gauge.paused else "",
+        )
 
     async def settings(self) -> Settings:
         return settings_of(msgspec.msgpack.encode(self.state.settings))
@@ -164,6 +179,7 @@ class Questions(Ground):
             schedules_late=len(ledger.late),
             occurrences=balance.words() if balance is not None else {},
             ledger_differences=ledger.differences,
+            dispatch_held=(state.gauge.pause_reason or "paused") if state.gauge.paused else "",
         )
 
     def workflows(self, *, tenant: str = TENANT) -> list[wire.Workflow]:

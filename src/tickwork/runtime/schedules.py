@@ -171,7 +171,7 @@ class Schedules(Ground):
         tenant, name, books = effect.tenant, effect.schedule, self._live.books
         ids = {occurrence_id(name, due_ms): due_ms for due_ms in effect.dues_ms}
         known = {due_ms for run_id, due_ms in ids.items() if books.find_left(tenant, run_id) is not None}
-        rows = await patiently(lambda: self._store.find_runs(tenant, ids=list(ids)))
+        rows = await patiently(lambda: self.archives.find_runs(tenant, ids=list(ids)))
         known.update(ids[row.id] for row in rows)
         first_ms, last_ms = min(effect.dues_ms), max(effect.dues_ms)
         spans = await patiently(

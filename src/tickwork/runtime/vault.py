@@ -7,7 +7,7 @@ it was seen lately, else from the store. Nothing here decides anything.
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -57,9 +57,13 @@ def map_head(count: int) -> bytes:
     return bytes([0x80 | count]) if count < 16 else b"\xde" + count.to_bytes(2)
 
 
+ReadChildren = Callable[[int, int], Awaitable[list[tuple[int, bytes]]]]
+
+
 class Vault:
-    def __init__(self, store: Store, artifacts: Artifacts) -> None:
+    def __init__(self, store: Store, artifacts: Artifacts, *, children: ReadChildren | None = None) -> None:
         self._store = store
+        self._read_children = children or store.read_children
         self._artifacts = artifacts
         self._kept: OrderedDict[str, bytes] = OrderedDict()
         self._kept_bytes = 0
@@ -120,7 +124,7 @@ class Vault:
         run, step = (int(part) for part in ref.digest.split("/"))
         # First what the store does not know yet: what is written while the store is asked would be in neither.
         unwritten = self.unwritten_children(run, step)
-        written = {child: decode_value(data) for child, data in await self._store.read_children(run, step)}
+        written = {child: decode_value(data) for child, data in await self._read_children(run, step)}
         children: dict[int, Value] = written | unwritten
         total = ref.items or 0
         parts = [await self.bytes_of(children.get(child)) for child in range(total)]
@@ -133,7 +137,7 @@ class Vault:
             await asyncio.wait([keeping])
         kept = self.unwritten_children(task, ARGUMENTS_STEP).get(child)
         if kept is None:
-            rows = dict(await self._store.read_children(task, ARGUMENTS_STEP))
+            rows = dict(await self._read_children(task, ARGUMENTS_STEP))
             if child not in rows:
                 raise Corrupt(f"the inputs of child {child} of task {task} are not there")
             kept = decode_value(rows[child])

@@ -199,6 +199,14 @@ def cancel(run: RunLike, reason: str) -> Ask[None]:
     return Ask("POST", _run(run, "cancel"), None, body=_encode(wire.Reason(reason=reason)))
 
 
+def partition(number: int) -> Ask[wire.PartitionHead]:
+    return Ask("GET", f"/v1/partitions/{number}", wire.PartitionHead)
+
+
+def partition_deed(partition: int, word: str, reason: str = "") -> Ask[None]:
+    return Ask("POST", f"/v1/partitions/{partition}/{word}", None, body=_encode(wire.Reason(reason=reason)))
+
+
 def pause(run: RunLike, reason: str, until: datetime | str | None) -> Ask[None]:
     text = "" if until is None else str(plain(until, what="until"))
     return Ask("POST", _run(run, "pause"), None, body=_encode(wire.PauseRequest(reason=reason, until=text)))

@@ -189,6 +189,18 @@ class Client(Schedules, Endpoints):
         """Ends a run; what is running of it is stopped."""
         self._ask(calls.cancel(run, reason))
 
+    def partition(self, partition: int) -> wire.PartitionHead:
+        """Where a partition stands."""
+        return self._ask(calls.partition(partition))
+
+    def pause_partition(self, partition: int, *, reason: str = "") -> None:
+        """Lets nothing of a partition be given to workers; what runs goes on."""
+        self._ask(calls.partition_deed(partition, "pause", reason))
+
+    def resume_partition(self, partition: int) -> None:
+        """Lets the work of a partition be given to workers again."""
+        self._ask(calls.partition_deed(partition, "resume"))
+
     def pause(self, run: RunLike, *, reason: str = "", until: datetime | str | None = None) -> None:
         """Starts nothing more of it until it is resumed, or `until` has come."""
         self._ask(calls.pause(run, reason, until))

@@ -179,6 +179,9 @@ class MemoryArtifacts:
             raise Corrupt(f"artifact {digest} is not what was put")
         return data
 
+    async def delete(self, digest: str) -> None:
+        self.kept.pop(digest, None)
+
     def damage(self, digest: str) -> None:
         data = self.kept[digest]
         self.kept[digest] = bytes([data[0] ^ 1]) + data[1:] if data else b"\0"

@@ -6,7 +6,7 @@ happen in the order in which they were asked for, as on one connection; only wha
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from typing import Any, TypeVar
 
 from tickwork.core.errors import Unavailable
@@ -16,6 +16,7 @@ from tickwork.ports.store import (
     PORTION,
     BackfillRow,
     CacheRow,
+    ChildRow,
     DefinitionRow,
     Founded,
     Head,
@@ -31,6 +32,7 @@ from tickwork.ports.store import (
     Store,
     StoreFull,
 )
+from tickwork.ports.upkeep import Archive, ArchivedRun, Batch, LogPlace, Take
 from tickwork.sim.journals import Commit, Grant, Journals, RowsWritten
 from tickwork.sim.loop import NS, SimulationError
 from tickwork.sim.world import MS, Host, World
@@ -194,6 +196,59 @@ class SimStore:
 
     async def read_log_chunks(self, task: int, attempt: int, *, after: int = -1) -> list[LogChunk]:
         return await self._read("read_log_chunks", lambda: self.inner.read_log_chunks(task, attempt, after=after))
+
+    # ---- upkeep
+
+    async def runs_after(self, partition: int, *, number: int, limit: int) -> list[RunRow]:
+        return await self._read("runs_after", lambda: self.inner.runs_after(partition, number=number, limit=limit))
+
+    async def children_between(self, first: int, last: int) -> list[ChildRow]:
+        return await self._read("children_between", lambda: self.inner.children_between(first, last))
+
+    async def attempts_between(self, first: int, last: int) -> list[tuple[int, bytes]]:
+        return await self._read("attempts_between", lambda: self.inner.attempts_between(first, last))
+
+    async def move_runs(self, partition: int, archive: Archive, runs: Sequence[ArchivedRun], *, epoch: int) -> None:
+        await self._write(
+            "move_runs", lambda: self.inner.move_runs(partition, archive, runs, epoch=epoch), lambda _: None, late=True
+        )
+
+    async def drop_journal(self, partition: int, archive: Archive, *, epoch: int) -> None:
+        await self._write(
+            "drop_journal", lambda: self.inner.drop_journal(partition, archive, epoch=epoch), lambda _: None, late=True
+        )
+
+    async def archived(self, tenant: str, ids: Sequence[str]) -> list[ArchivedRun]:
+        return await self._read("archived", lambda: self.inner.archived(tenant, ids))
+
+    async def journal_cut(self, partition: int) -> int:
+        return await self._read("journal_cut", lambda: self.inner.journal_cut(partition))
+
+    async def journal_archive(self, partition: int, *, seq: int) -> Archive | None:
+        return await self._read("journal_archive", lambda: self.inner.journal_archive(partition, seq=seq))
+
+    async def old_archives(self, *, before_ms: int, limit: int) -> list[Archive]:
+        return await self._read("old_archives", lambda: self.inner.old_archives(before_ms=before_ms, limit=limit))
+
+    async def drop_archive(self, object_: str) -> None:
+        await self._write("drop_archive", lambda: self.inner.drop_archive(object_), lambda _: None)
+
+    async def log_chunks_after(self, partition: int, *, place: LogPlace, limit: int) -> list[LogChunk]:
+        return await self._read(
+            "log_chunks_after", lambda: self.inner.log_chunks_after(partition, place=place, limit=limit)
+        )
+
+    async def named_logs(self, digests: Sequence[str], *, since_ms: int) -> frozenset[str]:
+        return await self._read("named_logs", lambda: self.inner.named_logs(digests, since_ms=since_ms))
+
+    async def drop_log_chunks(self, places: Sequence[LogPlace]) -> None:
+        await self._write("drop_log_chunks", lambda: self.inner.drop_log_chunks(places), lambda _: None)
+
+    async def export(self, take: Take) -> None:
+        await self.inner.export(take)
+
+    async def bring_in(self, batches: AsyncIterator[Batch]) -> None:
+        await self.inner.bring_in(batches)
 
     # ---- how an operation goes
 

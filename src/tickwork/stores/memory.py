@@ -32,6 +32,8 @@ from tickwork.ports.store import (
     RunFilter,
     RunRow,
 )
+from tickwork.ports.upkeep import Archive, ArchivedRun
+from tickwork.stores.memory_upkeep import MemoryUpkeep
 
 
 class Partition(msgspec.Struct):
@@ -48,6 +50,7 @@ class Partition(msgspec.Struct):
     live_runs: dict[int, bytes] = {}
     live_tasks: dict[int, bytes] = {}
     schedules: dict[int, bytes] = {}
+    cut: Sealed = Sealed(0, 0, GENESIS, b"")  # the last row that was taken away from the journal
 
 
 class MemoryDisk:
@@ -70,6 +73,8 @@ class MemoryDisk:
         self.fates: dict[tuple[str, str], dict[tuple[int, int, int], Range]] = defaultdict(dict)
         self.backfills: dict[int, BackfillRow] = {}
         self.log_chunks: dict[tuple[int, int], dict[int, LogChunk]] = defaultdict(dict)
+        self.archives: dict[str, Archive] = {}
+        self.archived: dict[tuple[str, str], ArchivedRun] = {}
 
     def add_run(self, row: RunRow) -> None:
         self.drop_run(row.number)
@@ -88,7 +93,7 @@ class MemoryDisk:
         return row
 
 
-class MemoryStore:
+class MemoryStore(MemoryUpkeep):
     portion = PORTION
 
     def __init__(self, disk: MemoryDisk) -> None:
@@ -187,12 +192,17 @@ class MemoryStore:
             [found.live_runs[number] for number in sorted(found.live_runs)],
             [found.live_tasks[number] for number in sorted(found.live_tasks)],
             [found.schedules[number] for number in sorted(found.schedules)],
-            found.journal[found.head.watermark :],
+            found.journal[found.head.watermark - found.cut.seq :],
         )
 
     async def journal(self, partition: int, *, after: int, limit: int) -> list[Sealed]:
         found = self._disk.partitions.get(partition)
-        return found.journal[after : after + limit] if found else []
+        if found is None:
+            return []
+        begin = after - found.cut.seq
+        if begin < 0:
+            raise Corrupt(f"the journal of partition {partition} begins behind seq {found.cut.seq}")
+        return found.journal[begin : begin + limit]
 
     async def read_payloads(self, digests: Sequence[str]) -> dict[str, bytes]:
         payloads = self._disk.payloads

@@ -26,6 +26,7 @@ from tickwork.ports.exchange import (
     Returned,
     Saved,
     Spec,
+    Taken,
     Work,
 )
 from tickwork.ports.executor import Executor, lacking
@@ -44,6 +45,14 @@ class Held(NamedTuple):
     work: Work
     spec: Spec
     executor: Executor
+
+
+class Taking(NamedTuple):
+    """`work` is None where it was too large for the lane: then it comes with the exchange."""
+
+    work: Work | None
+    spec: Spec | None
+    settled: asyncio.Future[bool]
 
 
 class Agent(Caller[Held]):
@@ -72,10 +81,27 @@ class Agent(Caller[Held]):
         self._credit = Credit()
         self.logs = Logs(self._send_log)
         self._hoard_handle: asyncio.Handle | None = None
+        self._taking: dict[Key, Taking] = {}  # came by a lane; the server is asked whose they are
+        self._announced = 0  # credit in the last call
+        self.freed = asyncio.Event()  # something that was held is over
 
     @property
     def slots(self) -> int:
         return sum(executor.slots for executor in self._executors)
+
+    @property
+    def labels(self) -> dict[str, str]:
+        return self._profile.labels
+
+    @property
+    def draining(self) -> bool:
+        return self._draining
+
+    @property
+    def room(self) -> int:
+        """How many attempts it would hold more, by its own account."""
+        most = max(self._announced, self.slots)
+        return 0 if self._draining or self._introduce else most - len(self._held) - len(self._taking)
 
     # ---- life
 
@@ -163,6 +189,8 @@ class Agent(Caller[Held]):
         if self._hoard_handle is not None:
             self._hoard_handle.cancel()
         await self._end_calls()
+        for taking in self._taking.values():
+            taking.settled.cancel()
         await self.logs.close()
         if not self._draining:
             for executor in self._executors:  # at once, and in turn: a loop that ends now leaves no task unbegun
@@ -201,6 +229,43 @@ class Agent(Caller[Held]):
         if self._post is None and self._pump_handle is None:
             self._pump_soon()
 
+    # ---- what comes by a lane
+
+    def take(self, key: Key, work: Work | None, spec: Spec | None) -> "asyncio.Future[bool]":
+        """Ask the server for it. The answer is durable: True, and it runs here; False, and it is not for us."""
+        if key in self._taking:
+            return self._taking[key].settled
+        settled: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        if key in self._held:
+            settled.set_result(True)  # another copy of it came before
+            return settled
+        self._taking[key] = Taking(work, spec, settled)
+        self._pending.append(Taken(*key))
+        if self._post is None and self._pump_handle is None:
+            self._pump_soon()
+        return settled
+
+    def _settle(self, reports: tuple[Report, ...], reply: Reply) -> None:
+        super()._settle(reports, reply)
+        if self._taking and not reply.refused:
+            for report in reports:
+                key = (report.task, report.attempt)
+                if type(report) is Taken and key in self._taking and key not in reply.later:
+                    self._settle_taking(key, mine=key not in reply.fenced)
+
+    def _settle_taking(self, key: Key, *, mine: bool) -> None:
+        """Its work begins only now: that it was taken is durable."""
+        taking = self._taking.pop(key)
+        if mine and taking.work is not None and taking.spec is not None:
+            self._specs[taking.spec.id] = taking.spec
+            self._begin(taking.work)
+        elif mine:
+            self._doubt = True  # it is assigned and not held, so it is offered
+        if not taking.settled.done():
+            taking.settled.set_result(mine)
+
+    # ---- on their behalf
+
     def log(self, task: int, attempt: int, stream: str, text: str, at_ms: int) -> None:
         self.logs.add(task, attempt, stream, text, at_ms)
 
@@ -231,7 +296,8 @@ class Agent(Caller[Held]):
         return await self._link.call(call)
 
     def _room(self) -> int:
-        return self._credit.now(slots=self.slots)
+        self._announced = self._credit.now(slots=self.slots)
+        return self._announced
 
     def _taken(self, reports: tuple[Report, ...]) -> None:
         """These are durable."""
@@ -241,6 +307,7 @@ class Agent(Caller[Held]):
             if kind is Done or kind is Broke or kind is Returned:
                 key = (report.task, report.attempt)
                 held.pop(key, None)
+                self.freed.set()
                 if key in logged:
                     self.logs.ended(key)
             elif kind is Saved:
@@ -250,6 +317,7 @@ class Agent(Caller[Held]):
 
     def _stop(self, key: Key) -> None:
         held = self._held.pop(key, None)
+        self.freed.set()
         if held is None:
             self._stopped[key] = None
             return

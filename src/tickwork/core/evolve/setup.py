@@ -83,7 +83,9 @@ def _on_policy(state: State, event: ev.PolicyPut) -> None:
 
 
 def scope_gauge(state: State, scope: str, tenant: str, name: str) -> Gauge | None:
-    """What a pause of a queue, workflow or tenant acts on; None where there is no such thing."""
+    """What a pause of a partition, queue, workflow or tenant acts on; None where there is no such thing."""
+    if scope == "partition":
+        return state.gauge
     if scope == "queue":
         queue = state.queues.get(name)
         return queue.gauge if queue else None

@@ -6,6 +6,7 @@ from typing import Any
 from tickwork.core import events as ev
 from tickwork.core.evolve.upkeep import (
     begin_attempt,
+    change_worker,
     clear_due,
     clear_timer,
     dequeue,
@@ -104,6 +105,10 @@ def on_dispatched(state: State, event: ev.TaskDispatched) -> None:
         task.run.phases[task.step.index] = RUNNING
 
 
+def _on_taken(state: State, event: ev.TaskTaken) -> None:
+    change_worker(state, state.tasks[event.task], state.workers[event.worker])
+
+
 def _on_child_dispatched(state: State, event: ev.ChildDispatched) -> None:
     parent = state.tasks[event.parent]
     fan, lane, body = parent.fan, parent.lane, parent.step.body
@@ -157,7 +162,7 @@ def _on_started(state: State, event: ev.AttemptStarted) -> None:
 def _heard_from(state: State, task: Task) -> None:
     task.heard = state.tick
     silent_ms = task.step.timeout.silent_ms
-    if silent_ms is not None:
+    if silent_ms is not None and task.silent_at:  # on a lane nobody waits for a word of it
         clear_timer(state, Timer.SILENT, task.number, task.silent_at)
         task.silent_at = state.tick + state.settings.clock.ticks(silent_ms)
         set_timer(state, Timer.SILENT, task.number, task.silent_at)
@@ -492,6 +497,7 @@ TASK_HANDLERS: dict[type[Any], Callable[[State, Any], None]] = {
     ev.TaskReady: on_ready,
     ev.TaskDispatched: on_dispatched,
     ev.ChildDispatched: _on_child_dispatched,
+    ev.TaskTaken: _on_taken,
     ev.AttemptStarted: _on_started,
     ev.TaskSucceeded: on_succeeded,
     ev.TaskRetrying: _on_retrying,

@@ -6,7 +6,7 @@ together. They decide nothing; whoever calls them has an event in hand that says
 
 from operator import attrgetter
 
-from tickwork.core.lanes import PIN_LABEL, PLAIN_RESOURCES, START_CHARGE_MS, Blocker, Gauge, Lane, Station
+from tickwork.core.lanes import PIN_LABEL, PLAIN_RESOURCES, START_CHARGE_MS, Blocker, Gauge, Lane, Station, is_carrier
 from tickwork.core.lifecycle import Phase
 from tickwork.core.model import NOTHING, Run, State, Task, Tenant, Timer, Worker, dominant_units
 from tickwork.core.plan import Step
@@ -125,7 +125,7 @@ def make_lane(
         key=key,
         tenant=tenant,
         station=station_of(state, queue, labels),
-        gauges=(tenant.gauge, workflow_gauge(tenant, workflow), *counted[1:]),
+        gauges=(state.gauge, tenant.gauge, workflow_gauge(tenant, workflow), *counted[1:]),
         counted=counted,
         priority=priority,
         lead_ms=priority * state.settings.ageing_ms,
@@ -309,6 +309,28 @@ def begin_attempt(state: State, task: Task, worker: Worker, lane: Lane) -> None:
     if len(tasks) >= worker.credit or worker.slots >= worker.capacity[0]:
         for station in worker.stations:
             station.free &= ~(1 << worker.number)
+    if task.step.timed and not is_carrier(worker.id):  # on a lane it does not run yet
+        _set_attempt_timers(state, task)
+
+
+def change_worker(state: State, task: Task, worker: Worker) -> None:
+    """The attempt goes on, with another worker. That one may hold more than its credit by it."""
+    before, lane = task.worker, task.lane
+    assert before is not None and lane is not None and before is not worker
+    slots, cpu, memory, gpu = lane.resources
+    for holder, sign in ((before, -1), (worker, 1)):
+        holder.slots += sign * slots
+        more = holder.more
+        holder.more = (more[0] + sign * cpu, more[1] + sign * memory, more[2] + sign * gpu)
+    del before.tasks[task.number]
+    worker.tasks[task.number] = task
+    task.worker = worker
+    task.dispatched = task.heard = state.tick
+    if not has_credit(worker):
+        for station in worker.stations:
+            station.free &= ~(1 << worker.number)
+    if has_credit(before):
+        free_worker(state, before)
     if task.step.timed:
         _set_attempt_timers(state, task)
 

@@ -31,5 +31,8 @@ class PostgresArtifacts:
             raise Corrupt(f"the artifact {digest} was damaged in the database")
         return data
 
+    async def delete(self, digest: str) -> None:
+        await self._lines.fetch("drop_payload", digest)
+
     async def close(self) -> None:
         await self._lines.close()

@@ -7,7 +7,7 @@ given in each one and statements have no names.
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
@@ -225,6 +225,17 @@ class Talk:
     async def fetch(self, name: str, *args: Any) -> list[Any]:
         found: list[Any] = await self._connection.fetch(self._sql[name], *args, timeout=self._timeout_s)
         return found
+
+    async def plain(self, sql: str, *args: Any) -> list[Any]:
+        """A statement without a name: for what is done once."""
+        found: list[Any] = await self._connection.fetch(sql, *args, timeout=self._timeout_s)
+        return found
+
+    async def stream(self, sql: str, rows: int) -> AsyncIterator[list[Any]]:
+        """So many at a time."""
+        cursor = await self._connection.cursor(sql, timeout=self._timeout_s)
+        while found := await cursor.fetch(rows, timeout=self._timeout_s):
+            yield found
 
     async def copy(self, table: str, columns: Sequence[str], records: Sequence[tuple[Any, ...]]) -> None:
         await self._connection.copy_records_to_table(table, records=records, columns=columns, timeout=self._timeout_s)

@@ -285,3 +285,105 @@ delete from leases where partition_id = $1 and session = $2;
 -- name: read_leases
 -- Those that have not run out.
 select partition_id, session, node, address from leases where until > clock_timestamp() order by partition_id;
+
+-- name: runs_after
+-- Ended runs of a partition by number.
+select number, id, tenant, workflow, definition, state, source, by, submitted_ms, started_ms, ended_ms, key, error,
+       schedule, record, output, attempts
+  from runs where number > $1 and number <= $2 order by number limit $3;
+
+-- name: children_between
+-- What is kept of children under these numbers.
+select run, step, child, value from children where run between $1 and $2 order by run, step, child;
+
+-- name: lock_owner
+-- Whether an epoch is the owner's, and up to where its rows are true. A claim waits until this has ended.
+select w.watermark from partitions p join watermarks w on w.partition_id = p.id
+ where p.id = $1 and p.epoch = $2 for share of p;
+
+-- name: put_archive
+-- The object is there already.
+insert into archives (object, kind, partition_id, first, last, rows, size, before, hash, tick, from_ms, to_ms, written_ms)
+values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13) on conflict do nothing;
+
+-- name: move_runs
+-- Only those that are still as they were read: one that was brought back and ended again is another.
+with gone as (
+    delete from runs r using unnest($1::bigint[], $2::bigint[], $3::integer[]) as given (number, ended_ms, steps)
+     where r.number = given.number and r.ended_ms = given.ended_ms
+    returning r.tenant, r.id, r.number, given.steps
+), kept as (
+    insert into archived (tenant, id, number, object) select tenant, id, number, $4 from gone
+    on conflict (tenant, id) do update set number = excluded.number, object = excluded.object
+), attempts_gone as (
+    delete from attempts a using gone where a.run = gone.number
+)
+delete from children c using gone where c.run >= gone.number and c.run < gone.number + gone.steps;
+
+-- name: cut_journal
+-- Where the journal begins moves with what is taken away from it.
+update partitions set seq = $2, tick = $3, hash = $4 where id = $1 and seq < $2;
+
+-- name: drop_journal
+-- What is in the archive.
+delete from journal where partition_id = $1 and seq <= $2;
+
+-- name: read_archived
+-- Where runs are.
+select tenant, id, number, object from archived where tenant = $1 and id = any($2::text[]);
+
+-- name: read_journal_archive
+-- The one that holds a row, if any does.
+select object, kind, partition_id, first, last, rows, size, before, hash, tick, from_ms, to_ms, written_ms
+  from archives where partition_id = $1 and kind = 'journal' and last >= $2 order by last limit 1;
+
+-- name: read_old_archives
+-- Oldest first.
+select object, kind, partition_id, first, last, rows, size, before, hash, tick, from_ms, to_ms, written_ms
+  from archives where to_ms < $1 order by to_ms, object limit $2;
+
+-- name: drop_archive
+-- It is gone, and the runs in it.
+with runs_gone as (delete from archived where object = $1) delete from archives where object = $1;
+
+-- name: log_chunks_after
+-- Pieces of logs of a partition's tasks, in the order of their places.
+select task, attempt, chunk, first, lines, size, digest, written_ms
+  from log_chunks where (task, attempt, chunk) > ($1, $2, $3) and task <= $4 order by task, attempt, chunk limit $5;
+
+-- name: read_named_logs
+-- Which bytes a piece names that is not old.
+select distinct digest from log_chunks where digest = any($1::text[]) and written_ms >= $2;
+
+-- name: drop_log_chunks
+-- They are old.
+delete from log_chunks l using unnest($1::bigint[], $2::integer[], $3::integer[]) as given (task, attempt, chunk)
+ where l.task = given.task and l.attempt = given.attempt and l.chunk = given.chunk;
+
+-- name: add_partition
+-- From elsewhere.
+insert into partitions (id, epoch, owner, seq, tick, hash) values ($1, $2, $3, $4, $5, $6);
+
+-- name: add_watermark
+-- From elsewhere.
+insert into watermarks (partition_id, epoch, watermark, hash, writes) values ($1, $2, $3, $4, 0);
+
+-- name: add_whole_machine
+-- From elsewhere.
+insert into machines (partition_id, settings, header) values ($1, $2, $3);
+
+-- name: attempts_between
+-- By run, oldest first.
+select run, data from attempts where run between $1 and $2 order by run, place;
+
+-- name: read_journal_cut
+-- The seq behind which the journal begins.
+select seq from partitions where id = $1;
+
+-- name: drop_payload
+-- It was an artifact that nothing names any more.
+delete from payloads where digest = $1;
+
+-- name: add_payloads
+-- From elsewhere.
+insert into payloads (digest, data) select * from unnest($1::text[], $2::bytea[]) on conflict do nothing;

@@ -195,6 +195,35 @@ create table leases (  -- who tries; who wins is for `partitions` to say
     until timestamptz not null
 ) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
 
+create table archives (  -- objects in the artifact store
+    object text collate "C" primary key,
+    kind text collate "C" not null,
+    partition_id integer not null,
+    first bigint not null,
+    last bigint not null,
+    rows bigint not null,
+    size bigint not null,
+    before bytea not null,
+    hash bytea not null,
+    tick bigint not null,
+    from_ms bigint not null,
+    to_ms bigint not null,
+    written_ms bigint not null
+);
+create index archives_by_place on archives (partition_id, kind, last);
+create index archives_by_age on archives (to_ms);
+
+create table archived (  -- where a run is that is no longer in `runs`
+    tenant text collate "C" not null,
+    id text collate "C" not null,
+    number bigint not null,
+    object text collate "C" not null,
+    primary key (tenant, id)
+);
+create index archived_by_object on archived (object);
+
+create index log_chunks_by_digest on log_chunks (digest);
+
 -- Rows behind, in one round trip: the fence first, then what there is to write. 0: fenced, or not the next. 1: written.
 -- 2: this very write (by `writes_before`) was made already, and nothing is changed. Ended runs come as arrays only where
 -- they may be there already; new ones are copied in afterwards.

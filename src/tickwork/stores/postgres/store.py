@@ -37,6 +37,7 @@ from tickwork.stores.postgres import reading, writing
 from tickwork.stores.postgres.lines import GENERIC, Address, Line, Lines, Talk, address, client
 from tickwork.stores.postgres.opening import bring_up
 from tickwork.stores.postgres.troubles import RETRY_MS, UNIQUE, sqlstate
+from tickwork.stores.postgres.upkeep import PostgresUpkeep
 
 COMMIT_S = 10.0
 ROWS_S = 30.0
@@ -44,7 +45,7 @@ READ_S = 30.0
 PORTION = 1_024  # rows have a connection of their own; a round trip and a fence for each few would cost more than they
 
 
-class PostgresStore:
+class PostgresStore(PostgresUpkeep):
     """`pgbouncer`: a PgBouncer in transaction mode is between (`?pgbouncer=1` in the address says the same).
     `replica_dsn`: where lists for people are read, some moments old. `notes`, once it is open, tells what a person
     should know about the server."""

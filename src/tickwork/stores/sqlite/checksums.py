@@ -10,6 +10,7 @@ import msgspec
 
 from tickwork.core.errors import Corrupt
 from tickwork.ports.store import CacheRow, DefinitionRow, InboxRow, RunRow
+from tickwork.ports.upkeep import Archive
 
 _encode = msgspec.msgpack.Encoder().encode
 
@@ -18,7 +19,7 @@ def of_bytes(number: int, data: bytes) -> int:
     return crc32(data, number & 0xFFFFFFFF)
 
 
-def of_row(row: RunRow | DefinitionRow | CacheRow | InboxRow) -> int:
+def of_row(row: RunRow | DefinitionRow | CacheRow | InboxRow | Archive) -> int:
     return crc32(_encode(row))
 
 

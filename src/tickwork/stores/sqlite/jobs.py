@@ -20,6 +20,7 @@ from tickwork.ports.store import (
     StoreInUse,
     StoreUnusable,
 )
+from tickwork.ports.upkeep import Archive, ArchivedRun, LogPlace
 
 SIZE = struct.Struct("<I")
 
@@ -84,7 +85,31 @@ class AddLogChunks(_Job):
     chunks: list[LogChunk]
 
 
-Job = BringUp | Reopen | PutDown | Found | PutRoute | AddInbox | DropInbox | Claim | Commit | WriteRows | AddLogChunks
+class MoveRuns(_Job):
+    partition: int
+    archive: Archive
+    runs: list[ArchivedRun]
+    epoch: int
+
+
+class DropJournal(_Job):
+    partition: int
+    archive: Archive
+    epoch: int
+
+
+class DropArchive(_Job):
+    object_: str
+
+
+class DropLogChunks(_Job):
+    places: list[LogPlace]
+
+
+Job = (
+    BringUp | Reopen | PutDown | Found | PutRoute | AddInbox | DropInbox | Claim | Commit | WriteRows | AddLogChunks
+    | MoveRuns | DropJournal | DropArchive | DropLogChunks
+)  # fmt: skip
 WRITES: dict[str, type[Any]] = {
     "found": Found,
     "put_route": PutRoute,
@@ -94,6 +119,10 @@ WRITES: dict[str, type[Any]] = {
     "commit": Commit,
     "write_rows": WriteRows,
     "add_log_chunks": AddLogChunks,
+    "move_runs": MoveRuns,
+    "drop_journal": DropJournal,
+    "drop_archive": DropArchive,
+    "drop_log_chunks": DropLogChunks,
 }
 
 

@@ -270,3 +270,87 @@ on conflict do nothing;
 -- Where the pieces of an attempt's log lie, in order.
 select task, attempt, chunk, first, lines, size, digest, written_ms
   from log_chunks where task = ? and attempt = ? and chunk > ? order by chunk;
+
+-- name: runs_after
+-- Ended runs of a partition by number.
+select number, id, tenant, workflow, definition, state, source, by, submitted_ms, started_ms, ended_ms, key, error,
+       schedule, record, output, attempts, checksum
+  from runs where number > ? and number <= ? order by number limit ?;
+
+-- name: children_between
+-- What is kept of children under these numbers.
+select run, step, child, value, checksum from children where run between ? and ? order by run, step, child;
+
+-- name: read_owner
+-- Whether an epoch is the owner's, and up to where its rows are true.
+select watermark from partitions where id = ? and epoch = ?;
+
+-- name: put_archive
+-- The object is there already.
+insert into archives (object, kind, partition_id, first, last, rows, size, before, hash, tick, from_ms, to_ms, written_ms,
+                      checksum)
+values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) on conflict do nothing;
+
+-- name: drop_moved_run
+-- Only as it was read: one that was brought back and ended again is another.
+delete from runs where number = ? and ended_ms = ?;
+
+-- name: put_archived
+-- The latest end of a run counts.
+insert into archived (tenant, id, number, object) values (?, ?, ?, ?)
+on conflict (tenant, id) do update set number = excluded.number, object = excluded.object;
+
+-- name: drop_attempts
+-- Those of a run that is in the archive.
+delete from attempts where run = ?;
+
+-- name: drop_children
+-- Those of a run that is in the archive.
+delete from children where run >= ? and run < ?;
+
+-- name: drop_journal
+-- What is in the archive.
+delete from journal where partition_id = ? and seq <= ?;
+
+-- name: read_archived
+-- Where a run is.
+select tenant, id, number, object from archived where tenant = ? and id = ?;
+
+-- name: read_journal_archive
+-- The one that holds a row, if any does.
+select object, kind, partition_id, first, last, rows, size, before, hash, tick, from_ms, to_ms, written_ms, checksum
+  from archives where partition_id = ? and kind = 'journal' and last >= ? order by last limit 1;
+
+-- name: read_old_archives
+-- Oldest first.
+select object, kind, partition_id, first, last, rows, size, before, hash, tick, from_ms, to_ms, written_ms, checksum
+  from archives where to_ms < ? order by to_ms, object limit ?;
+
+-- name: drop_archived
+-- The runs in an object that is gone.
+delete from archived where object = ?;
+
+-- name: drop_archive
+-- It is gone.
+delete from archives where object = ?;
+
+-- name: log_chunks_after
+-- Pieces of logs of a partition's tasks, in the order of their places.
+select task, attempt, chunk, first, lines, size, digest, written_ms
+  from log_chunks where (task, attempt, chunk) > (?, ?, ?) and task <= ? order by task, attempt, chunk limit ?;
+
+-- name: read_named_log
+-- Whether a piece that is not old names these bytes.
+select 1 from log_chunks where digest = ? and written_ms >= ? limit 1;
+
+-- name: drop_log_chunk
+-- It is old.
+delete from log_chunks where task = ? and attempt = ? and chunk = ?;
+
+-- name: attempts_between
+-- By run, oldest first.
+select run, data, checksum from attempts where run between ? and ? order by run, place;
+
+-- name: read_journal_cut
+-- The seq behind which the journal begins: its first row is never the last that was taken away.
+select coalesce(min(seq), 1) - 1 from journal where partition_id = ?;

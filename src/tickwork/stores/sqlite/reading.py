@@ -29,8 +29,9 @@ from tickwork.ports.store import (
     RunRow,
 )
 from tickwork.stores.sqlite import checksums
+from tickwork.stores.sqlite.archiving import ArchiveReading, checked_run
 from tickwork.stores.sqlite.statements import queries
-from tickwork.stores.sqlite.writing import explained, run_row
+from tickwork.stores.sqlite.writing import explained
 
 LIMIT_MAX = 2**63 - 1
 NUMBER_BITS = 44  # of a number below its partition
@@ -38,7 +39,7 @@ _NO_PARTITION = Head(0)
 _decode_range = msgspec.msgpack.Decoder(Range).decode
 
 
-class Reader:
+class Reader(ArchiveReading):
     """Each method sees one moment: several statements are inside one read transaction."""
 
     def __init__(self, connection: apsw.Connection) -> None:
@@ -174,8 +175,8 @@ class Reader:
     # ---- what people ask for
 
     def find_runs(self, tenant: str, ids: Sequence[str], keys: Sequence[str]) -> list[RunRow]:
-        rows = [run_row(row) for one in ids for row in self._rows("find_run_by_id", tenant, one)]
-        rows += [run_row(row) for key in keys for row in self._rows("find_run_by_key", tenant, key)]
+        rows = [checked_run(row) for one in ids for row in self._rows("find_run_by_id", tenant, one)]
+        rows += [checked_run(row) for key in keys for row in self._rows("find_run_by_key", tenant, key)]
         return list({row.id: row for row in rows}.values())
 
     def list_runs(self, wanted: RunFilter) -> list[RunRow]:
@@ -198,13 +199,13 @@ class Reader:
         return [("list_runs_by_state", {"state": state}) for state in dict.fromkeys(states)]
 
     def _listed(self, name: str, fields: dict[str, Any]) -> list[RunRow]:
-        return [run_row(found) for found in self.connection.execute(self._sql[name], fields)]
+        return [checked_run(found) for found in self.connection.execute(self._sql[name], fields)]
 
     def attempts(self, run: int) -> list[bytes]:
         found = self._rows("read_attempts", run)
         for data, checksum in found:
             checksums.require(checksum == checksums.of_bytes(run, data), f"an attempt of run {run}")
-        last = [run_row(row).attempts for row in self._rows("read_last_attempts", run)]
+        last = [checked_run(row).attempts for row in self._rows("read_last_attempts", run)]
         return [data for data, _ in found] + [data for data in last if data]
 
     def children(self, run: int, step: int) -> list[tuple[int, bytes]]:

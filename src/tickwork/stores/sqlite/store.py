@@ -32,10 +32,11 @@ from tickwork.stores.sqlite import opening
 from tickwork.stores.sqlite.connections import Connections, Writing, WritingThread
 from tickwork.stores.sqlite.desk import Desk
 from tickwork.stores.sqlite.threads import Answers
+from tickwork.stores.sqlite.upkeep import SqliteUpkeep
 from tickwork.stores.sqlite.writing import RETRY_MS, Failpoints
 
 
-class SqliteStore:
+class SqliteStore(SqliteUpkeep):
     """`network_allowed` lets the file lie on a network file system. `synchronous` below FULL loses acknowledged
     commits when the power goes: OFF is for tests, NORMAL only where somebody chose it knowing that.
     `failpoints` are called at named steps; crash tests end the process in them. `apart` writes in a process of its

@@ -32,6 +32,7 @@ from tickwork.ports.store import (
     StoreFull,
 )
 from tickwork.stores.sqlite import checksums
+from tickwork.stores.sqlite.archiving import ArchiveWriting, checked_run
 from tickwork.stores.sqlite.statements import queries
 
 T = TypeVar("T")
@@ -42,7 +43,7 @@ RUNS_AT_ONCE = 32  # rows in one statement; more make it longer to bind than it 
 Failpoints = Mapping[str, Callable[[], object]]
 
 
-class Writer:
+class Writer(ArchiveWriting):
     def __init__(self, connection: apsw.Connection, failpoints: Failpoints, *, synchronous: str) -> None:
         self.connection = connection
         self._synchronous = synchronous
@@ -204,7 +205,7 @@ class Writer:
         found = self.connection.execute(self._sql["read_run"], (number,)).fetchone()
         if found is None:
             return
-        attempts = run_row(found).attempts
+        attempts = checked_run(found).attempts
         if attempts:
             self._one("add_attempts", number, attempts, checksums.of_bytes(number, attempts))
         self._one("drop_run", number)
@@ -241,12 +242,6 @@ def _fate_bindings(span: Range) -> tuple[Any, ...]:
 def _repeated(insert: str, times: int) -> str:
     head, values, tail = _VALUES.split(insert)
     return head + "values " + ", ".join([values] * times) + tail
-
-
-def run_row(found: tuple[Any, ...]) -> RunRow:
-    row = RunRow(*found[:-1])
-    checksums.require(found[-1] == checksums.of_row(row), f"the row of run {row.number}")
-    return row
 
 
 def explained(error: apsw.Error, *, system_errno: int = 0) -> TickworkError:

@@ -1,0 +1,194 @@
+"""`tickwork auditor`: a second opinion on a partition's decisions, beside the server that takes them.
+
+It follows the journal of a server, or goes through that of a data folder which no server uses. What it finds equal
+costs nobody anything; the first difference has dispatch held at the server and leaves a reproduction here.
+"""
+
+import asyncio
+import time
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
+
+from tickwork.cli.exits import Ended, Exit
+from tickwork.cli.shared import TO, To
+
+if TYPE_CHECKING:
+    from tickwork.core.model import Settings
+    from tickwork.journal.record import Sealed
+    from tickwork.ports.store import Head
+    from tickwork.runtime.auditor import Auditor, Hold, Place, Source
+    from tickwork.sdk.client import Client
+
+SHOWN_S = 5.0
+
+
+def auditor(
+    *,
+    data: Path | None = None,
+    partition: int = 0,
+    once: Annotated[bool, Parameter(negative="")] = False,
+    into: Path = Path(),
+    to: To = TO,
+) -> int:
+    """Decide a journal again as it grows, and compare the hash of every tick.
+
+    The first difference is an alarm: nothing of that partition is given to workers until somebody releases it with
+    `tickwork release`, and a file is left from which `tickwork replay --from` decides the one row again. Exit code 1.
+
+    Parameters
+    ----------
+    data
+        A data folder that no server uses, instead of a server.
+    partition
+        Which partition of a cluster; 0 where there is only one.
+    once
+        End when everything that is there is compared.
+    into
+        The folder for what a difference leaves; this one, if none is named.
+    """
+    return asyncio.run(_of_folder(data, into, to) if data is not None else _of_server(to, partition, into, once=once))
+
+
+def release(partition: int = 0, /, *, to: To = TO) -> int:
+    """Give the work of a partition to workers again, after an auditor or a person had it held.
+
+    Parameters
+    ----------
+    partition
+        Its number; 0 where there is only one.
+    """
+    from tickwork.cli.screen import print_json
+
+    with to.client() as client:
+        client.resume_partition(partition)
+    if to.json:
+        print_json({"partition": partition, "held": False})
+    else:
+        print(f"partition {partition} goes on")
+    return Exit.OK
+
+
+class _Served:
+    """A server's journal and head, as an auditor asks for them."""
+
+    def __init__(self, client: "Client") -> None:
+        self._client = client
+
+    async def read_head(self, partition: int) -> "Head":
+        from tickwork.ports.store import Head
+
+        found = await asyncio.to_thread(self._client.partition, partition)
+        return Head(found.epoch, found.seq, found.tick, bytes.fromhex(found.hash), found.watermark)
+
+    async def journal(self, partition: int, *, after: int, limit: int) -> "list[Sealed]":
+        return (await asyncio.to_thread(self._fetch, partition, after, limit))[1]
+
+    async def settings(self, partition: int) -> "Settings":
+        return (await asyncio.to_thread(self._fetch, partition, 0, 0))[0]
+
+    def _fetch(self, partition: int, after: int, limit: int) -> "tuple[Settings, list[Sealed]]":
+        from contextlib import closing
+
+        from tickwork.cli.replay import streamed
+        from tickwork.journal.export import read
+
+        with closing(streamed(self._client.address, f"/v1/partitions/{partition}/journal", after=after)) as pieces:
+            head, rows = read(pieces)
+            return head.settings, list(islice(rows, limit))
+
+
+async def _of_server(to: To, partition: int, into: Path, *, once: bool) -> int:
+    from tickwork.runtime.auditor import at_the_beginning
+    from tickwork.runtime.patience import patiently
+    from tickwork.zonedata import load_zones
+
+    with to.client() as client:
+        source = _Served(client)
+
+        async def hold(partition: int, reason: str) -> None:
+            await asyncio.to_thread(client.pause_partition, partition, reason=reason)
+
+        settings, zones = await source.settings(partition), load_zones()
+        judge = _made(source, partition, at_the_beginning(settings, zones), into, hold)
+        shown_at = 0.0
+        while judge.difference is None:
+            steps = await (judge.step() if once else patiently(judge.step))
+            if not steps and once:
+                break
+            if time.monotonic() - shown_at >= SHOWN_S:
+                shown_at = time.monotonic()
+                _show(judge, to)
+            if not steps:
+                await asyncio.sleep(0.25)
+        return _verdict(judge, to)
+
+
+async def _of_folder(folder: Path, into: Path, to: To) -> int:
+    from tickwork.compose.server import ARTIFACTS, DATABASE
+    from tickwork.runtime.archive import Archives
+    from tickwork.runtime.auditor import at_the_beginning
+    from tickwork.runtime.ground import PARTITION
+    from tickwork.runtime.recovery import settings_of
+    from tickwork.stores.sqlite.store import SqliteStore
+    from tickwork.system import FolderArtifacts
+    from tickwork.zonedata import load_zones
+
+    if not (folder / DATABASE).is_file():
+        raise Ended(Exit.NOT_FOUND, f"{folder} has no {DATABASE}; name a server's data folder")
+
+    async def hold(partition: int, reason: str) -> None:
+        """Nobody dispatches from a folder that no server uses."""
+
+    store = SqliteStore(folder / DATABASE)
+    await store.open()
+    try:
+        loaded = await store.load(PARTITION)
+        source = Archives(store, FolderArtifacts(folder / ARTIFACTS))
+        judge = _made(source, PARTITION, at_the_beginning(settings_of(loaded.settings), load_zones()), into, hold)
+        while await judge.step():
+            _show(judge, to)
+        return _verdict(judge, to)
+    finally:
+        await store.close()
+
+
+def _made(source: "Source", partition: int, place: "Place", into: Path, hold: "Hold") -> "Auditor":
+    from tickwork.compose.server import keeping
+    from tickwork.runtime.auditor import Auditor
+    from tickwork.system import SystemClock
+    from tickwork.zonedata import load_zones
+
+    return Auditor(
+        source, partition, place, zones=load_zones(), clock=SystemClock(), hold=hold, keep=keeping(into)
+    )  # fmt: skip
+
+
+def _show(judge: "Auditor", to: To) -> None:
+    from tickwork.cli.screen import console, print_json
+
+    view = judge.view()
+    if to.json:
+        print_json(view)
+    else:
+        console(stderr=True).print(
+            f"partition {view.partition}: equal through seq {view.seq}, {view.lag_rows} rows behind", highlight=False
+        )
+
+
+def _verdict(judge: "Auditor", to: To) -> int:
+    from tickwork.cli.screen import print_json
+
+    view = judge.view()
+    if to.json:
+        print_json(view)
+    elif view.difference is None:
+        print(f"equal: {view.rows} rows decided again, {view.folded} folded, through seq {view.seq}, hash {view.hash}")
+    else:
+        found = view.difference
+        held = "dispatch is held; tickwork release lets it go on" if found.held else "dispatch could not be held"
+        left = f"; to decide it again: tickwork replay --from {found.reproduction}" if found.reproduction else ""
+        raise Ended(Exit.FAILED, f"differs at {found.text} ({held}{left})")
+    return Exit.OK if view.difference is None else Exit.FAILED

@@ -1,0 +1,404 @@
+"""`tickwork db`: the store as a whole. Nothing here is needed every day.
+
+A store is a data folder (SQLite) or an address (postgresql://…). What is restored or copied is fenced: it is another
+cluster, and owners of the original can never write into it, nor its owners into the original.
+"""
+
+import asyncio
+import contextlib
+import os
+import secrets
+from collections.abc import AsyncIterator, Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import msgspec
+from cyclopts import App, Parameter
+
+from tickwork.cli.exits import Ended, Exit
+from tickwork.cli.shared import settings as read_settings
+
+if TYPE_CHECKING:
+    from tickwork.ports.artifacts import Artifacts
+    from tickwork.ports.store import Store
+    from tickwork.ports.upkeep import Batch
+    from tickwork.runtime.moving import Say
+
+db = App(name="db", help_format="plaintext")
+
+Json = Annotated[bool, Parameter(negative="")]
+At = Annotated[str | None, Parameter(name="--store")]
+
+
+class Moved(msgspec.Struct, frozen=True, kw_only=True):
+    """What was copied, backed up or restored."""
+
+    target: str
+    rows: dict[str, int]
+    partitions: dict[str, str] = {}  # number to the hash that its journal ends with
+    cluster: str = ""  # of the copy
+
+
+class Upgraded(msgspec.Struct, frozen=True, kw_only=True):
+    store: str
+    schema: int
+
+
+@db.default
+def overview() -> int:
+    """The store as a whole: upgrade, check, backup, restore, copy."""
+    raise Ended(Exit.USAGE, "say which: tickwork db upgrade|check|backup|restore|copy; see tickwork db --help")
+
+
+@db.command
+def upgrade(*, store: At = None, json: Json = False) -> int:
+    """Bring the schema of a store up to date. A server does so by itself when it starts.
+
+    Parameters
+    ----------
+    store
+        A data folder or postgresql://… (TICKWORK_STORE, TICKWORK_DATA; .tickwork).
+    json
+        Print the answer as JSON, for programs.
+    """
+    return asyncio.run(_upgrade(_place(store), json=json))
+
+
+@db.command
+def check(*, store: At = None, json: Json = False) -> int:
+    """Verify a store: checksums, the chain of the journal, and the rows against a fold of it. 65 where it is damaged.
+
+    A folder must not be in use by a server; a database may.
+
+    Parameters
+    ----------
+    store
+        A data folder or postgresql://… (TICKWORK_STORE, TICKWORK_DATA; .tickwork).
+    json
+        Print the answer as JSON, for programs.
+    """
+    return asyncio.run(_check(_place(store), json=json))
+
+
+@db.command
+def backup(file: Path, /, *, store: At = None, json: Json = False) -> int:
+    """Write everything into one file, as of one moment, also while a server runs.
+
+    Parameters
+    ----------
+    file
+        A new file.
+    store
+        A data folder or postgresql://… (TICKWORK_STORE, TICKWORK_DATA; .tickwork).
+    json
+        Print the answer as JSON, for programs.
+    """
+    return asyncio.run(_backup(_place(store), file, json=json))
+
+
+@db.command
+def restore(file: Path, /, *, store: At = None, json: Json = False) -> int:
+    """Bring a backup back into an empty place. What is restored is another cluster, fenced from the original.
+
+    Parameters
+    ----------
+    file
+        What `tickwork db backup` wrote.
+    store
+        An empty folder, or a database without tickwork's tables (TICKWORK_STORE, TICKWORK_DATA; .tickwork).
+    json
+        Print the answer as JSON, for programs.
+    """
+    return asyncio.run(_restore(file, _place(store), json=json))
+
+
+@db.command
+def copy(source: str, target: str, /, *, json: Json = False) -> int:
+    """Copy a store into an empty one, of the same kind or the other. No server may use either.
+
+    Parameters
+    ----------
+    source
+        A data folder or postgresql://….
+    target
+        An empty one.
+    json
+        Print the answer as JSON, for programs.
+    """
+    return asyncio.run(_copy(source, target, json=json))
+
+
+# ---- the deeds
+
+
+async def _upgrade(place: str, *, json: bool) -> int:
+    async with _opened(place, exists=True):
+        known = _migrations(place)
+    return _told(Upgraded(store=_shown(place), schema=known), f"{_shown(place)} has schema {known}", json=json)
+
+
+async def _check(place: str, *, json: bool) -> int:
+    from tickwork.cli.screen import print_json
+    from tickwork.runtime.checking import check as verify
+    from tickwork.zonedata import load_zones
+
+    async with _opened(place, exists=True) as (store, artifacts):
+        with _progress("check", quiet=json) as say:
+            found = await verify(store, artifacts, load_zones(), say)
+    if json:
+        print_json(found)
+    else:
+        for one in found.partitions:
+            how = (
+                "rows are what it makes of them" if one.folded else "rows could not be compared: its beginning is gone"
+            )
+            print(
+                f"partition {one.partition}: {one.verified} rows of the journal verified, through seq {one.seq}; {how}"
+            )
+    damage = [text for text in (found.damage, *(one.damage for one in found.partitions)) if text]
+    if damage:
+        raise Ended(Exit.DAMAGED, "" if json else "; ".join(damage))
+    return Exit.OK
+
+
+async def _backup(place: str, file: Path, *, json: bool) -> int:
+    from tickwork.ports.places import private_file
+    from tickwork.runtime.moving import write
+
+    draft = file.with_name(f".{file.name}.part")
+    if file.exists():
+        raise Ended(Exit.REFUSED, f"{file} is there already: name a new file")
+    try:
+        draft.unlink(missing_ok=True)
+        with _progress("backup", quiet=json) as say:
+            async with _source(place, draft.with_suffix(".db"), say) as (store, beside):
+                with os.fdopen(private_file(draft), "wb") as out:
+                    rows = await write(store, beside, out, say)
+                    out.flush()
+                    os.fsync(out.fileno())
+                heads = await _heads(store)
+        draft.replace(file)
+    except OSError as error:
+        raise Ended(Exit.REFUSED, f"{file} cannot be written: {error.strerror}") from None
+    finally:
+        draft.unlink(missing_ok=True)
+    return _told(Moved(target=str(file), rows=rows, partitions=heads), f"{file}: {sum(rows.values())} rows", json=json)
+
+
+async def _restore(file: Path, place: str, *, json: bool) -> int:
+    from tickwork.runtime.moving import bring_in, read
+
+    try:
+        with file.open("rb") as source:
+            async with _opened(place, exists=False) as (store, artifacts):
+                with _progress("restore", quiet=json) as say:
+                    cluster = secrets.token_hex(12)
+                    arrived = await bring_in(
+                        store, artifacts, _given(read(source)), cluster=cluster, inside=_is_address(place), say=say
+                    )
+    except OSError as error:
+        raise Ended(Exit.NOT_FOUND, f"{file} cannot be read: {error.strerror}") from None
+    heads = {str(number): hash_.hex() for number, (_, hash_) in sorted(arrived.heads.items())}
+    text = f"{_shown(place)}: {sum(arrived.rows.values())} rows, another cluster than the one that was backed up"
+    return _told(Moved(target=_shown(place), rows=arrived.rows, partitions=heads, cluster=cluster), text, json=json)
+
+
+async def _copy(source: str, target: str, *, json: bool) -> int:
+    from tickwork.ports.upkeep import Batch
+    from tickwork.runtime.moving import ARTIFACTS, bring_in
+
+    async with (
+        _opened(source, exists=True) as (store, _),
+        _opened(target, exists=False) as (other, artifacts),
+    ):
+        queue: asyncio.Queue[Batch | None] = asyncio.Queue(maxsize=4)
+
+        async def send() -> None:
+            try:
+                await store.export(queue.put)
+                for digest, data in _beside(source):
+                    await queue.put(Batch(ARTIFACTS, [(digest, data)]))
+            except Exception:
+                await queue.put(None)  # whoever receives asks what became of this
+                raise
+            await queue.put(None)
+
+        sending = asyncio.create_task(send())
+
+        async def received() -> "AsyncIterator[Batch]":
+            while (batch := await queue.get()) is not None:
+                yield batch
+            await sending  # where it broke off, nothing counts
+
+        cluster = secrets.token_hex(12)
+        try:
+            with _progress("copy", quiet=json) as say:
+                arrived = await bring_in(
+                    other, artifacts, received(), cluster=cluster, inside=_is_address(target), say=say
+                )
+        finally:
+            sending.cancel()
+            await asyncio.wait([sending])
+    heads = {str(number): hash_.hex() for number, (_, hash_) in sorted(arrived.heads.items())}
+    text = f"{_shown(target)}: {sum(arrived.rows.values())} rows, journals end with the same hashes"
+    return _told(Moved(target=_shown(target), rows=arrived.rows, partitions=heads, cluster=cluster), text, json=json)
+
+
+# ---- places
+
+
+def _place(given: str | None) -> str:
+    if given is not None:
+        return given
+    found = read_settings({})
+    return found.store or found.data
+
+
+def _is_address(place: str) -> bool:
+    return "://" in place
+
+
+def _shown(place: str) -> str:
+    """For people: no user, no password."""
+    from urllib.parse import urlsplit
+
+    if not _is_address(place):
+        return place
+    parts = urlsplit(place)
+    return f"{parts.scheme}://{parts.hostname or ''}{f':{parts.port}' if parts.port else ''}{parts.path}"
+
+
+@contextlib.asynccontextmanager
+async def _opened(place: str, *, exists: bool) -> "AsyncIterator[tuple[Store, Artifacts]]":
+    store, artifacts = _made(place, exists=exists)
+    await store.open()
+    try:
+        yield store, artifacts
+    finally:
+        await store.close()
+        if hasattr(artifacts, "close"):
+            await artifacts.close()
+
+
+def _made(place: str, *, exists: bool) -> "tuple[Store, Artifacts]":
+    from tickwork.compose.server import ARTIFACTS, DATABASE
+    from tickwork.stores.sqlite.store import SqliteStore
+    from tickwork.system import FolderArtifacts
+
+    if not _is_address(place):
+        if exists and not (Path(place) / DATABASE).is_file():
+            raise Ended(Exit.NOT_FOUND, f"{place} has no {DATABASE}; name a server's data folder")
+        return SqliteStore(Path(place) / DATABASE), FolderArtifacts(Path(place) / ARTIFACTS)
+    from tickwork.stores.postgres.artifacts import PostgresArtifacts
+    from tickwork.stores.postgres.store import PostgresStore
+
+    words = _schema_of(place)
+    return PostgresStore(words[0], **words[1]), PostgresArtifacts(words[0], **words[1])
+
+
+def _schema_of(place: str) -> tuple[str, dict[str, Any]]:
+    """`?schema=NAME` in the address, for those who keep several in one database."""
+    from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+
+    parts = urlsplit(place)
+    words = dict(parse_qsl(parts.query))
+    schema = words.pop("schema", "")
+    return urlunsplit(parts._replace(query=urlencode(words))), {"schema": schema} if schema else {}
+
+
+@contextlib.asynccontextmanager
+async def _source(place: str, scratch: Path, say: "Say") -> "AsyncIterator[tuple[Store, Iterable[tuple[str, bytes]]]]":
+    """A store to read from, which a server may be using: of a SQLite file, a copy that SQLite made."""
+    from tickwork.compose.server import DATABASE
+    from tickwork.stores.sqlite.dumping import copy_live
+    from tickwork.stores.sqlite.store import SqliteStore
+
+    if _is_address(place):
+        async with _opened(place, exists=True) as (store, _):
+            yield store, ()
+        return
+    if not (Path(place) / DATABASE).is_file():
+        raise Ended(Exit.NOT_FOUND, f"{place} has no {DATABASE}; name a server's data folder")
+    for left in _traces(scratch):
+        left.unlink(missing_ok=True)
+    await asyncio.to_thread(copy_live, Path(place) / DATABASE, scratch, lambda done, _: say("pages", done))
+    copied = SqliteStore(scratch, network_allowed=True)
+    await copied.open()
+    try:
+        yield copied, _beside(place)  # artifacts after the database: whatever it names is there
+    finally:
+        await copied.close()
+        for left in _traces(scratch):
+            left.unlink(missing_ok=True)
+
+
+def _traces(scratch: Path) -> list[Path]:
+    return [scratch.with_name(f"{scratch.name}{end}") for end in ("", "-wal", "-shm", ".lock")]
+
+
+def _beside(place: str) -> Iterator[tuple[str, bytes]]:
+    """Artifacts in a data folder; those of a database are in it."""
+    from tickwork.compose.server import ARTIFACTS
+
+    if _is_address(place):
+        return
+    for folder in sorted((Path(place) / ARTIFACTS).glob("??")):
+        for file in sorted(folder.iterdir()):
+            if not file.name.startswith("."):
+                yield folder.name + file.name, file.read_bytes()
+
+
+async def _heads(store: "Store") -> dict[str, str]:
+    found: dict[str, str] = {}
+
+    async def take(batch: "Batch") -> None:
+        if batch.table == "partitions":
+            found.update((str(row[0]), row[5].hex()) for row in batch.rows)
+
+    await store.export(take)
+    return found
+
+
+def _migrations(place: str) -> int:
+    if _is_address(place):
+        from tickwork.stores.postgres.statements import FILES
+
+        return len(FILES.migrations)
+    from tickwork.stores.sqlite.statements import migrations
+
+    return len(migrations())
+
+
+async def _given(batches: "Iterator[Batch]") -> "AsyncIterator[Batch]":
+    for batch in batches:
+        yield batch
+        await asyncio.sleep(0)
+
+
+# ---- words
+
+
+@contextlib.contextmanager
+def _progress(title: str, *, quiet: bool) -> "Iterator[Say]":
+    from rich.progress import Progress, SpinnerColumn, TimeElapsedColumn
+
+    from tickwork.cli.screen import console
+
+    screen = console(stderr=True)
+    progress = Progress(
+        SpinnerColumn(), title, "{task.description}", TimeElapsedColumn(), console=screen,
+        disable=quiet or not screen.is_terminal, transient=True,
+    )  # fmt: skip
+    with progress:
+        bar = progress.add_task("")
+        yield lambda table, count: progress.update(bar, description=f"{table} {count}")
+
+
+def _told(answer: Any, text: str, *, json: bool) -> int:
+    from tickwork.cli.screen import print_json
+
+    if json:
+        print_json(answer)
+    else:
+        print(text)
+    return Exit.OK

@@ -1,0 +1,74 @@
+"""Lanes from settings: the keepers of a server, and what a worker receives from."""
+
+import contextlib
+from collections.abc import AsyncIterator, Callable
+
+from tickwork.compose.settings import BadSettings, Settings, names
+from tickwork.core.errors import Refused
+from tickwork.lanes.making import make_lane
+from tickwork.ports.lanes import Lane, Seal
+from tickwork.runtime.engine import Engine
+from tickwork.runtime.lanekeeper import LaneKeeper
+from tickwork.system import SystemClock, SystemIds
+from tickwork.worker.agent import Agent
+from tickwork.worker.lanes import Receiver
+
+
+def lane_of(settings: Settings) -> Lane:
+    try:
+        return make_lane(settings.lane, seal=Seal(settings.token))
+    except (Refused, ValueError) as error:
+        raise BadSettings("bad_setting", f"lane: {getattr(error, 'message', error)}", path="lane") from None
+
+
+@contextlib.asynccontextmanager
+async def carrying(settings: Settings) -> AsyncIterator[Callable[[Engine], LaneKeeper] | None]:
+    """What makes the keeper of an engine; None where no lane is wanted. They share one connection."""
+    if not settings.lane:
+        yield None
+        return
+    check_lane(settings)
+    lane = lane_of(settings)
+    await lane.open()
+
+    def keeper(engine: Engine) -> LaneKeeper:
+        return LaneKeeper(
+            engine,
+            lane,
+            queues=names(settings.lane_queues),
+            clock=SystemClock(),
+            ids=SystemIds(),
+            credit=settings.lane_credit,
+            drain_per_s=settings.lane_drain,
+            untaken_ms=round(settings.lane_untaken_s * 1000),
+            on_trouble=engine.alarm,
+        )
+
+    try:
+        yield keeper
+    finally:
+        await lane.close()
+
+
+def check_lane(settings: Settings) -> None:
+    if not names(settings.lane_queues):
+        raise BadSettings("bad_setting", "lane_queues: name at least one queue", path="lane_queues")
+    if settings.lane_credit < 1 or settings.lane_drain < 1:
+        raise BadSettings("bad_setting", "lane_credit and lane_drain: at least 1", path="lane_credit")
+    if settings.lane_untaken_s < 1:
+        raise BadSettings("bad_setting", "lane_untaken_s: at least 1 second", path="lane_untaken_s")
+
+
+def exchange_queues(settings: Settings) -> tuple[str, ...]:
+    """What a worker serves by its own calls: not what comes by the lane."""
+    wanted = names(settings.queues) or ("default",)
+    return tuple(queue for queue in wanted if not settings.lane or queue not in names(settings.lane_queues))
+
+
+def receiver_of(settings: Settings, agent: Agent) -> Receiver | None:
+    """Of those of its queues that go by the lane."""
+    wanted = names(settings.queues) or ("default",)
+    by_lane = [queue for queue in names(settings.lane_queues) if queue in wanted]
+    if not settings.lane or not by_lane:
+        return None
+    return Receiver(agent, lane_of(settings), by_lane)

@@ -1,0 +1,17 @@
+"""How long what is kept, from the settings."""
+
+from tickwork.compose.settings import BadSettings, Settings
+from tickwork.core.errors import Refused
+from tickwork.runtime.retention import Keep, keep_of
+
+
+def how_long(settings: Settings) -> Keep:
+    try:
+        return keep_of(
+            runs=settings.retention_runs,
+            journal=settings.retention_journal,
+            archive=settings.retention_archive,
+            logs=settings.retention_logs,
+        )
+    except Refused as refused:
+        raise BadSettings("bad_setting", refused.message, path=refused.path) from None

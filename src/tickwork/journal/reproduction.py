@@ -1,0 +1,221 @@
+"""One row that was decided in two ways, with everything that is needed to decide it again.
+
+A reproduction has the state as it stood before the row, the row as it is recorded, and the fewest of its inputs from
+which the same wrong event, or the same missing one, still follows. It is one file, and needs neither store nor server.
+"""
+
+import struct
+import zlib
+from collections.abc import Callable
+
+import msgspec
+
+from tickwork.core.errors import Corrupt
+from tickwork.core.events import Event
+from tickwork.core.inputs import Input
+from tickwork.core.machine import Machine
+from tickwork.core.snapshot import Snapshot, capture, restore
+from tickwork.core.zones import Zones
+from tickwork.journal.record import Row, Sealed, hash_of, unseal
+
+MAGIC = b"TWR1"
+_SIZE = struct.Struct(">II")  # length, checksum
+BYTES_MAX = 1 << 31  # unpacked
+TRIALS_MAX = 300  # each restores the whole state
+
+
+class Claim(msgspec.Struct, frozen=True):
+    """The first thing in which two decisions differ. None: there is no such event on that side."""
+
+    was: Event | None = None  # recorded
+    again: Event | None = None  # what is decided now
+    text: str = ""
+    broken: str = ""  # what deciding it again raised
+    taken: bool = False  # the number of inputs taken differs
+    opaque: bool = False  # nothing of the row can be decided: it is not part of this chain
+
+
+class Before(msgspec.Struct, frozen=True):
+    """The state before the row, in its pieces."""
+
+    header: bytes
+    documents: list[tuple[str, bytes]]
+    runs: list[bytes]
+    tasks: list[bytes]
+    schedules: list[bytes]
+
+    def machine(self, zones: Zones) -> Machine:
+        return Machine(restore(self.header, self.documents, self.runs, self.tasks, self.schedules, zones=zones))
+
+
+class Reproduction(msgspec.Struct, frozen=True):
+    partition: int
+    rules: str  # that decided it again
+    zones: str
+    hash: bytes  # of the row before
+    before: Before
+    row: Sealed
+    claim: Claim
+    inputs: list[int]  # places of the inputs that are enough
+
+
+class Found(msgspec.Struct, frozen=True):
+    """What running a reproduction showed."""
+
+    seq: int
+    inputs: list[int]
+    differs: bool  # the whole row does
+    still: bool  # so do the inputs that are enough
+    text: str
+
+
+def before(machine: Machine) -> Before:
+    pieces: Snapshot = capture(machine.state)
+    return Before(pieces.header, list(pieces.documents), list(pieces.runs), list(pieces.tasks), list(pieces.schedules))
+
+
+# ---- comparing
+
+
+def decide(machine: Machine, row: Row, sealed: Sealed, head: bytes) -> Claim | None:
+    """The row decided again; None where its hash is the recorded one. The machine has moved on in any case."""
+    try:
+        outcome = machine.apply(row.tick, row.inputs)
+    except Exception as error:  # a defect on one of the two sides, and no reason to look away
+        return Claim(text=f"it cannot be decided again: {_said(error)}", broken=type(error).__name__)
+    if outcome.taken != len(row.inputs):
+        return Claim(text=f"{outcome.taken} of {len(row.inputs)} inputs were taken", taken=True)
+    if outcome.events != row.events:
+        return _first_difference(row.events, outcome.events)
+    if hash_of(Row(row.seq, row.tick, row.rules, row.inputs, outcome.events), head) != sealed.hash:
+        return Claim(text="the events are equal, the bytes are not: the row was not written as rows are", opaque=True)
+    return None
+
+
+def fold(machine: Machine, row: Row) -> Claim | None:
+    """A row of other rules: its events are applied, and must at least be possible."""
+    try:
+        machine.fold(row.tick, row.inputs, row.events)
+    except Exception as error:
+        return Claim(text=f"its events do not fit the state: {_said(error)}", opaque=True)
+    return None
+
+
+def _first_difference(recorded: list[Event], decided: list[Event]) -> Claim:
+    for place, (was, now) in enumerate(zip(recorded, decided, strict=False)):
+        if was != now:
+            return Claim(was, now, f"event {place} was {was}, is {now}")
+    place = min(len(recorded), len(decided))
+    if len(recorded) > len(decided):
+        return Claim(recorded[place], None, f"event {place} is no longer decided: {recorded[place]}")
+    return Claim(None, decided[place], f"event {place} is newly decided: {decided[place]}")
+
+
+def _said(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"[:300]
+
+
+# ---- shrinking
+
+
+def shrink(state: Before, row: Row, claim: Claim, zones: Zones, *, trials: int = TRIALS_MAX) -> list[int]:
+    """Places of the fewest inputs from which the same difference follows, as far as dropping some of them finds it."""
+    if claim.opaque:
+        return list(range(len(row.inputs)))
+
+    def differs(places: list[int]) -> bool:
+        return holds(state, row, claim, places, zones)
+
+    return _fewest(list(range(len(row.inputs))), differs, trials)
+
+
+def _fewest(places: list[int], differs: Callable[[list[int]], bool], trials: int) -> list[int]:
+    size = len(places)
+    while size:
+        at = 0
+        while at < len(places) and trials > 0:
+            rest = places[:at] + places[at + size :]
+            trials -= 1
+            if differs(rest):
+                places = rest
+            else:
+                at += size
+        size = min(size, len(places)) // 2 if trials > 0 else 0
+    return places
+
+
+def holds(state: Before, row: Row, claim: Claim, places: list[int], zones: Zones) -> bool:
+    """Whether the inputs at these places alone lead to the same difference."""
+    machine = state.machine(zones)
+    try:
+        outcome = machine.apply(row.tick, [row.inputs[place] for place in places])
+    except Exception as error:
+        return type(error).__name__ == claim.broken
+    if claim.taken or claim.broken:
+        return claim.taken and outcome.taken != len(places)
+    new_place = {old: new for new, old in enumerate(places)} | {-1: -1}
+    for event, wanted in ((claim.again, True), (claim.was, False)):
+        if event is None:
+            continue
+        moved = _moved(event, new_place)
+        if moved is None or (moved in outcome.events) is not wanted:
+            return False
+    return True
+
+
+def _moved(event: Event, new_place: dict[int, int]) -> Event | None:
+    """The event as it reads beside fewer inputs; None where the one that it names is gone."""
+    place = getattr(event, "input", None)
+    if place is None:
+        return event
+    return msgspec.structs.replace(event, input=new_place[place]) if place in new_place else None
+
+
+# ---- the file
+
+
+def write(made: Reproduction) -> bytes:
+    body = zlib.compress(msgspec.msgpack.encode(made), 6)
+    return MAGIC + _SIZE.pack(len(body), zlib.crc32(body)) + body
+
+
+def read(data: bytes) -> Reproduction:
+    begin = len(MAGIC) + _SIZE.size
+    if not data.startswith(MAGIC) or len(data) < begin:
+        raise Corrupt("this is not a reproduction, or only the beginning of one")
+    length, checksum = _SIZE.unpack_from(data, len(MAGIC))
+    body = data[begin:]
+    if len(body) != length or zlib.crc32(body) != checksum:
+        raise Corrupt("the reproduction is cut off or damaged: its checksum does not match")
+    unpacker = zlib.decompressobj()
+    try:
+        plain = unpacker.decompress(body, BYTES_MAX)
+        if not unpacker.eof:
+            raise Corrupt(f"the reproduction has more than {BYTES_MAX} bytes")
+        return msgspec.msgpack.decode(plain, type=Reproduction)
+    except (zlib.error, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise Corrupt(f"the reproduction cannot be read: {error}") from None
+
+
+def run(made: Reproduction, zones: Zones) -> Found:
+    """Decide the row again from the state before it, whole and with the few inputs."""
+    machine = made.before.machine(zones)
+    row = _row_of(made)
+    if row is None:
+        return Found(made.row.seq, made.inputs, True, True, made.claim.text)
+    again = decide(machine, row, made.row, made.hash) if row.rules == machine.rules else fold(machine, row)
+    still = again is not None and (made.claim.opaque or holds(made.before, row, made.claim, made.inputs, zones))
+    return Found(made.row.seq, made.inputs, again is not None, still, "" if again is None else again.text)
+
+
+def _row_of(made: Reproduction) -> Row | None:
+    try:
+        return unseal(made.row, made.hash)
+    except Corrupt:
+        return None
+
+
+def inputs_of(made: Reproduction) -> list[Input]:
+    """The inputs that are enough, for people."""
+    row = _row_of(made)
+    return [row.inputs[place] for place in made.inputs] if row is not None else []

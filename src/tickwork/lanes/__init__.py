@@ -1,0 +1,1 @@
+"""Lanes over brokers: one module for each, all under the same promises."""

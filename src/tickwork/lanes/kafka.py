@@ -1,0 +1,323 @@
+"""Lanes over Kafka: a topic for each queue, set of labels and band; offsets committed by hand, after acceptance.
+
+Kafka keeps places, not messages: what was fetched and not accepted holds its partition's place back, comes again here
+after a while, and elsewhere when this worker leaves its group. One topic partition feeds one worker at a time, so there
+are to be more of them than workers. Nothing long happens between two polls: work is taken here and runs elsewhere.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+import msgspec
+
+from tickwork.core.errors import Unavailable
+from tickwork.ports.lanes import (
+    DELIVERIES_MAX,
+    REDELIVER_MS,
+    DeadLetter,
+    Delivery,
+    Depth,
+    Envelope,
+    Seal,
+    Unreadable,
+    band,
+    headers_of,
+    labels_token,
+    missing_extra,
+    places,
+    token,
+    too_often,
+)
+
+if TYPE_CHECKING:
+    from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+
+TIMEOUT_S = 3.0
+POLL_MS = 200
+SESSION_MS = 10_000  # a worker that dies is out of its group after this
+POLL_MS_MAX = 60_000  # one that has had no room for so long leaves its partitions to others
+
+
+class _Open(msgspec.Struct, eq=False):
+    """A message that was fetched and not accepted."""
+
+    data: bytes
+    level: int
+    due: float
+    times: int = 1
+
+
+class _Places:
+    """One topic partition, as this worker has it."""
+
+    def __init__(self) -> None:
+        self.open: dict[int, _Open] = {}  # by offset
+        self.next = -1  # the offset after the last one fetched
+        self.committed = -1
+
+    def low(self) -> int:
+        """Everything before it is settled."""
+        return min(self.open, default=self.next)
+
+
+class KafkaLane:
+    def __init__(
+        self,
+        url: str,
+        *,
+        seal: Seal | None = None,
+        redeliver_ms: int = REDELIVER_MS,
+        deliveries_max: int = DELIVERIES_MAX,
+    ) -> None:
+        """`kafka://host:9092,host2:9092/NAME`; NAME begins the names of topics and of the group."""
+        parts = urlsplit(url)
+        self._servers = parts.netloc.split(",")
+        self._name = token(parts.path.strip("/") or "tickwork")
+        self._seal = seal or Seal()
+        self._redeliver_s, self._deliveries_max = redeliver_ms / 1000, deliveries_max
+        self._opening = asyncio.Lock()
+        self._producer: AIOKafkaProducer | None = None
+        self._consumer: AIOKafkaConsumer | None = None
+        self._topics: dict[str, int] = {}  # known to this process, with their band
+        self._subscribed: frozenset[str] = frozenset()
+        self._places: dict[Any, _Places] = {}  # by topic partition
+
+    async def open(self) -> None:
+        try:
+            import aiokafka  # noqa: F401
+        except ImportError:
+            raise missing_extra("kafka", "Kafka") from None
+
+    async def close(self) -> None:
+        producer, consumer = self._producer, self._consumer
+        self._producer = self._consumer = None
+        self._subscribed, self._places = frozenset(), {}
+        for one in (consumer, producer):
+            if one is not None:
+                await _quietly(one.stop())
+
+    # ---- the connection
+
+    @contextlib.asynccontextmanager
+    async def _broker(self) -> "AsyncIterator[tuple[AIOKafkaProducer, AIOKafkaConsumer]]":
+        from aiokafka.errors import IllegalStateError, KafkaError
+
+        try:
+            async with self._opening:
+                if self._producer is None or self._consumer is None:
+                    await self._connect()
+            assert self._producer is not None and self._consumer is not None
+            yield self._producer, self._consumer
+        except (KafkaError, IllegalStateError, OSError, TimeoutError) as error:
+            raise Unavailable(
+                f"Kafka cannot be reached: {str(error) or type(error).__name__}", retry_after_ms=1_000
+            ) from None
+
+    async def _connect(self) -> None:
+        from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+
+        request_ms = int(TIMEOUT_S * 1000)
+        producer = AIOKafkaProducer(bootstrap_servers=self._servers, acks="all", request_timeout_ms=request_ms)
+        consumer = AIOKafkaConsumer(
+            bootstrap_servers=self._servers,
+            group_id=f"{self._name}.workers",
+            enable_auto_commit=False,
+            auto_offset_reset="earliest",
+            session_timeout_ms=SESSION_MS,
+            heartbeat_interval_ms=SESSION_MS // 5,
+            max_poll_interval_ms=POLL_MS_MAX,
+            metadata_max_age_ms=5_000,  # so soon it sees partitions that are new
+        )
+        try:
+            await producer.start()
+            await consumer.start()
+        except BaseException:
+            await _quietly(consumer.stop())
+            await _quietly(producer.stop())
+            raise
+        self._producer, self._consumer = producer, consumer
+
+    # ---- out
+
+    async def publish(self, envelopes: Sequence[Envelope]) -> None:
+        async with self._broker() as (producer, _):
+            async with asyncio.timeout(2 * TIMEOUT_S):
+                sent = [await self._send(producer, one) for one in envelopes]
+                await asyncio.gather(*sent)
+
+    async def _send(self, producer: "AIOKafkaProducer", envelope: Envelope) -> "Awaitable[Any]":
+        level = band(envelope.priority)
+        topic = self._topic(token(envelope.queue), labels_token(envelope.labels), level)
+        self._topics[topic] = level
+        headers = [(name, value.encode()) for name, value in headers_of(envelope).items()]
+        return await producer.send(topic, self._seal.wrap(envelope), headers=headers)
+
+    def _topic(self, queue: str, labels: str, level: int) -> str:
+        return f"{self._name}.work.{queue}.{labels}.{level}"
+
+    # ---- in
+
+    async def receive(
+        self, queues: Sequence[str], labels: Mapping[str, str], *, limit: int, wait_ms: int
+    ) -> list[Delivery]:
+        topics = {self._topic(*place): place[2] for place in places(queues, labels)}
+        loop = asyncio.get_running_loop()
+        ends = loop.time() + wait_ms / 1000
+        async with self._broker() as (_, consumer):
+            self._subscribe(consumer, topics)
+            while True:
+                await self._fetch(consumer, topics, limit)
+                if found := await self._deliveries(topics, limit):
+                    return found
+                left = ends - loop.time()
+                if left <= 0:
+                    async with asyncio.timeout(TIMEOUT_S):
+                        await consumer.topics()  # a broker that is away is silent: ask whether it is there
+                    return []
+                await self._poll(consumer, [], min(left, POLL_MS / 1000), limit)
+
+    def _subscribe(self, consumer: "AIOKafkaConsumer", topics: Mapping[str, int]) -> None:
+        self._topics.update(topics)
+        if not frozenset(topics) <= self._subscribed:
+            self._subscribed |= frozenset(topics)
+            consumer.subscribe(sorted(self._subscribed))
+
+    async def _fetch(self, consumer: "AIOKafkaConsumer", topics: Mapping[str, int], limit: int) -> None:
+        """What is there, band by band, until it is enough."""
+        assigned = consumer.assignment()
+        for gone in [one for one in self._places if one not in assigned]:
+            del self._places[gone]  # somebody else has it now, and what was not accepted with it
+        for level in sorted(set(topics.values())):
+            some = [one for one in assigned if topics.get(one.topic) == level]
+            if some and self._ready(topics) < limit:
+                await self._poll(consumer, some, 0.001, limit)
+
+    async def _poll(self, consumer: "AIOKafkaConsumer", some: list[Any], wait_s: float, limit: int) -> None:
+        """The client's own limit counts only once the group has met."""
+        fetched: Mapping[Any, Sequence[Any]] = {}
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(wait_s + 0.1):
+                fetched = await consumer.getmany(*some, timeout_ms=max(int(wait_s * 1000), 1), max_records=limit)
+        for place, records in fetched.items():
+            known = self._places.setdefault(place, _Places())
+            for record in records:
+                known.open[record.offset] = _Open(record.value or b"", self._topics.get(record.topic, 1), 0.0, 0)
+                known.next = record.offset + 1
+
+    def _ready(self, topics: Mapping[str, int]) -> int:
+        now = asyncio.get_running_loop().time()
+        kept = [known for place, known in self._places.items() if place.topic in topics]
+        return sum(one.due <= now for known in kept for one in known.open.values())
+
+    async def _deliveries(self, topics: Mapping[str, int], limit: int) -> list[Delivery]:
+        now = asyncio.get_running_loop().time()
+        ready = [
+            (one.level, offset, place, one)
+            for place, known in self._places.items()
+            if place.topic in topics
+            for offset, one in known.open.items()
+            if one.due <= now
+        ]
+        found: list[Delivery] = []
+        for _, offset, place, one in sorted(ready, key=lambda entry: entry[:3])[:limit]:
+            one.times, one.due = one.times + 1, now + self._redeliver_s
+            try:
+                if one.times > self._deliveries_max:
+                    raise Unreadable(too_often(one.times - 1))
+                found.append(Delivery(self._seal.unwrap(one.data), (place, offset), one.times))
+            except Unreadable as error:
+                await self._bury(place, offset, one.data, str(error))
+        return found
+
+    # ---- what became of it
+
+    async def accept(self, deliveries: Sequence[Delivery]) -> None:
+        async with self._broker():
+            await self._settle([one.receipt for one in deliveries])
+
+    async def _settle(self, receipts: list[tuple[Any, int]]) -> None:
+        from aiokafka.errors import CommitFailedError, IllegalStateError
+
+        assert self._consumer is not None
+        for place, offset in receipts:
+            if (known := self._places.get(place)) is not None:
+                known.open.pop(offset, None)
+        moved = {
+            place: known.low()
+            for place in {place for place, _ in receipts}
+            if (known := self._places.get(place)) is not None and known.low() > known.committed
+        }
+        if not moved:
+            return
+        with contextlib.suppress(CommitFailedError, IllegalStateError):  # another worker has it, and is told the same
+            async with asyncio.timeout(TIMEOUT_S):
+                await self._consumer.commit(moved)
+            for place, offset in moved.items():
+                if place in self._places:
+                    self._places[place].committed = offset
+
+    async def reject(self, delivery: Delivery, reason: str) -> None:
+        place, offset = delivery.receipt
+        async with self._broker():
+            known = self._places.get(place)
+            if known is not None and (one := known.open.get(offset)) is not None:
+                await self._bury(place, offset, one.data, reason)
+
+    async def _bury(self, place: Any, offset: int, data: bytes, reason: str) -> None:
+        assert self._producer is not None
+        headers = [("tickwork-reason", reason.encode())]
+        async with asyncio.timeout(2 * TIMEOUT_S):
+            await self._producer.send_and_wait(f"{self._name}.dead", data, headers=headers)
+        await self._settle([(place, offset)])
+
+    async def depth(self) -> Depth:
+        """Of the topics that this process has used: what the group has not committed."""
+        async with self._broker() as (producer, consumer):
+            async with asyncio.timeout(2 * TIMEOUT_S):
+                ends = await self._ends(producer, consumer, *self._topics)
+                used = [place for place, end in ends.items() if end]
+                settled = await asyncio.gather(*(consumer.committed(place) for place in used))
+                waiting = sum(ends[place] - (done or 0) for place, done in zip(used, settled, strict=True))
+                dead = await self._ends(producer, consumer, f"{self._name}.dead")
+                began = await consumer.beginning_offsets(list(dead)) if dead else {}
+                return Depth(waiting, sum(end - began[place] for place, end in dead.items()))
+
+    async def _ends(self, producer: "AIOKafkaProducer", consumer: "AIOKafkaConsumer", *topics: str) -> "dict[Any, int]":
+        from aiokafka import TopicPartition
+
+        wanted = [TopicPartition(topic, number) for topic in topics for number in await producer.partitions_for(topic)]
+        return dict(await consumer.end_offsets(wanted)) if wanted else {}
+
+    async def dead_letters(self, limit: int) -> list[DeadLetter]:
+        from aiokafka import AIOKafkaConsumer
+
+        async with self._broker() as (producer, consumer):
+            ends = await self._ends(producer, consumer, f"{self._name}.dead")
+            reader = AIOKafkaConsumer(bootstrap_servers=self._servers, enable_auto_commit=False)
+            try:
+                await reader.start()
+                reader.assign(list(ends))
+                for place, end in ends.items():
+                    reader.seek(place, max(end - limit, 0))
+                found: list[Any] = []
+                async with asyncio.timeout(2 * TIMEOUT_S):
+                    while any([await reader.position(place) < end for place, end in ends.items()]):
+                        fetched = await reader.getmany(timeout_ms=POLL_MS)
+                        found += [record for records in fetched.values() for record in records]
+            finally:
+                await _quietly(reader.stop())
+        found.sort(key=lambda record: (record.timestamp, record.offset), reverse=True)
+        return [DeadLetter(_reason(record), record.value or b"") for record in found[:limit]]
+
+
+def _reason(record: Any) -> str:
+    return next((value.decode("utf-8", "replace") for name, value in record.headers if name == "tickwork-reason"), "")
+
+
+async def _quietly(ending: "Awaitable[None]") -> None:
+    with contextlib.suppress(Exception):
+        async with asyncio.timeout(TIMEOUT_S):
+            await ending

@@ -1,0 +1,201 @@
+"""A broker in this process, for tests, the simulator and `tickwork dev`: what it holds ends with it.
+
+It keeps exact priorities. Time is the event loop's, so it runs on a simulated one as well.
+"""
+
+import asyncio
+import contextlib
+import heapq
+from collections.abc import Mapping, Sequence
+from weakref import WeakValueDictionary
+
+import msgspec
+
+from tickwork.core.errors import Unavailable
+from tickwork.ports.lanes import (
+    DELIVERIES_MAX,
+    REDELIVER_MS,
+    DeadLetter,
+    Delivery,
+    Depth,
+    Envelope,
+    Labels,
+    Seal,
+    Unreadable,
+    label_sets,
+    too_often,
+)
+
+DEAD_KEPT_MAX = 1_000
+
+
+class _Message(msgspec.Struct, eq=False):
+    number: int
+    place: tuple[str, Labels]
+    priority: int
+    data: bytes
+    times: int = 0
+    due: float = 0.0  # while somebody has it: when it comes again
+    gone: bool = False
+
+
+class MemoryBroker:
+    """What several lanes of one process share."""
+
+    def __init__(self) -> None:
+        self.up = True  # an outage is a lie told to all who ask
+        self.identity = 1
+        self.messages: dict[int, _Message] = {}
+        self.dead: list[DeadLetter] = []
+        self._lines: dict[tuple[str, Labels], list[tuple[int, int, _Message]]] = {}
+        self._leased: list[tuple[float, int, _Message]] = []
+        self._numbers = 0
+        self._news: asyncio.Future[None] | None = None
+
+    def put(self, place: tuple[str, Labels], priority: int, data: bytes) -> None:
+        self._numbers += 1
+        message = self.messages[self._numbers] = _Message(self._numbers, place, priority, data)
+        self._line_up(message)
+
+    def _line_up(self, message: _Message) -> None:
+        line = self._lines.setdefault(message.place, [])
+        heapq.heappush(line, (-message.priority, message.number, message))
+        if self._news is not None and not self._news.done():
+            self._news.set_result(None)
+
+    def take(self, wanted: Sequence[tuple[str, Labels]], now: float, *, redeliver_s: float) -> _Message | None:
+        """The most important one, of equals the oldest."""
+        while self._leased and self._leased[0][0] <= now:
+            due, _, message = heapq.heappop(self._leased)
+            if not message.gone and message.due == due:
+                self._line_up(message)
+        heads = [line[0] for place in wanted if (line := self._line(place))]
+        if not heads:
+            return None
+        message = heapq.heappop(self._lines[min(heads)[2].place])[2]
+        message.times, message.due = message.times + 1, now + redeliver_s
+        heapq.heappush(self._leased, (message.due, message.number, message))
+        return message
+
+    def _line(self, place: tuple[str, Labels]) -> list[tuple[int, int, _Message]]:
+        line = self._lines.get(place, [])
+        while line and line[0][2].gone:
+            heapq.heappop(line)
+        return line
+
+    def drop(self, number: int) -> None:
+        message = self.messages.pop(number, None)
+        if message is not None:
+            message.gone = True
+
+    def bury(self, data: bytes, reason: str) -> None:
+        self.dead = [*self.dead[-DEAD_KEPT_MAX:], DeadLetter(reason, data)]
+
+    def wipe(self) -> None:
+        """As if its disk were lost."""
+        for number in list(self.messages):
+            self.drop(number)
+        self.identity += 1
+
+    async def news(self, timeout_s: float) -> None:
+        """Until something may have come."""
+        if self._news is None or self._news.done():
+            self._news = asyncio.get_running_loop().create_future()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                await asyncio.shield(self._news)
+
+    def next_due(self) -> float | None:
+        return self._leased[0][0] if self._leased else None
+
+
+_NAMED: "WeakValueDictionary[str, MemoryBroker]" = WeakValueDictionary()
+
+
+def broker_named(name: str) -> MemoryBroker:
+    """The same for all who ask while somebody holds it."""
+    found = _NAMED.get(name)
+    if found is None:
+        found = _NAMED[name] = MemoryBroker()
+    return found
+
+
+class MemoryLane:
+    def __init__(
+        self,
+        broker: MemoryBroker,
+        *,
+        seal: Seal | None = None,
+        redeliver_ms: int = REDELIVER_MS,
+        deliveries_max: int = DELIVERIES_MAX,
+    ) -> None:
+        self._deliveries_max = deliveries_max
+        self._broker = broker
+        self._seal = seal or Seal()
+        self._redeliver_s = redeliver_ms / 1000
+
+    async def open(self) -> None:
+        pass
+
+    async def close(self) -> None:
+        pass
+
+    def _check(self) -> None:
+        if not self._broker.up:
+            raise Unavailable("the broker is away", retry_after_ms=1_000)
+
+    async def publish(self, envelopes: Sequence[Envelope]) -> None:
+        self._check()
+        for envelope in envelopes:
+            self._broker.put((envelope.queue, envelope.labels), envelope.priority, self._seal.wrap(envelope))
+
+    async def receive(
+        self, queues: Sequence[str], labels: Mapping[str, str], *, limit: int, wait_ms: int
+    ) -> list[Delivery]:
+        wanted = [(queue, some) for queue in queues for some in label_sets(labels)]
+        loop = asyncio.get_running_loop()
+        ends = loop.time() + wait_ms / 1000
+        while True:
+            self._check()
+            if found := self._take(wanted, limit, loop.time()):
+                return found
+            left = ends - loop.time()
+            if left <= 0:
+                return []
+            due = self._broker.next_due()
+            await self._broker.news(left if due is None else max(min(left, due - loop.time()), 0.001))
+
+    def _take(self, wanted: list[tuple[str, Labels]], limit: int, now: float) -> list[Delivery]:
+        found: list[Delivery] = []
+        while len(found) < limit:
+            message = self._broker.take(wanted, now, redeliver_s=self._redeliver_s)
+            if message is None:
+                break
+            try:
+                if message.times > self._deliveries_max:
+                    raise Unreadable(too_often(message.times - 1))
+                found.append(Delivery(self._seal.unwrap(message.data), message.number, message.times))
+            except Unreadable as error:
+                self._broker.bury(message.data, str(error))
+                self._broker.drop(message.number)
+        return found
+
+    async def accept(self, deliveries: Sequence[Delivery]) -> None:
+        self._check()
+        for delivery in deliveries:
+            self._broker.drop(delivery.receipt)
+
+    async def reject(self, delivery: Delivery, reason: str) -> None:
+        self._check()
+        message = self._broker.messages.get(delivery.receipt)
+        if message is not None:
+            self._broker.bury(message.data, reason)
+            self._broker.drop(message.number)
+
+    async def depth(self) -> Depth:
+        self._check()
+        return Depth(len(self._broker.messages), len(self._broker.dead), str(self._broker.identity))
+
+    async def dead_letters(self, limit: int) -> list[DeadLetter]:
+        self._check()
+        return self._broker.dead[-limit:][::-1]

@@ -1,0 +1,415 @@
+"""Lanes over NATS JetStream: a work-queue stream, pull consumers, explicit acknowledgement that is itself confirmed.
+
+JetStream knows no priorities, so each band of them has a subject and a consumer of its own, which are asked in order.
+Messages come to one inbox: what arrives while nobody asks is kept for a moment and then given back. A lost connection
+is made anew by the next call, and a stream or consumer that somebody deleted is made anew when it is missed.
+"""
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qs, urlsplit
+
+import msgspec
+
+from tickwork.core.errors import Unavailable
+from tickwork.core.stablehash import stable_digest
+from tickwork.ports.lanes import (
+    DELIVERIES_MAX,
+    REDELIVER_MS,
+    DeadLetter,
+    Delivery,
+    Depth,
+    Envelope,
+    Seal,
+    Unreadable,
+    band,
+    headers_of,
+    labels_token,
+    missing_extra,
+    places,
+    token,
+    too_often,
+)
+
+if TYPE_CHECKING:
+    from nats.aio.client import Client
+    from nats.aio.msg import Msg
+    from nats.js import JetStreamContext
+
+TIMEOUT_S = 2.0
+TOGETHER_MAX = 500  # publications or acknowledgements that wait for their confirmation at one time
+KEPT_S = 1.0  # what came too late for who asked goes back to the others
+DEAD_DAYS = 30
+DEAD_BYTES_MAX = 256 * 1024 * 1024
+IDLE_DAYS = 7  # a consumer that nobody asks for so long goes; what waits for it stays
+
+Place = tuple[str, str, int]
+
+
+class _Pull(msgspec.Struct, eq=False):
+    """A request for messages that the server has not fulfilled yet."""
+
+    reply: str
+    left: int
+    expires: float
+    done: asyncio.Future[None]
+
+
+class _Arrived(msgspec.Struct, eq=False):
+    place: Place
+    seq: int
+    times: int
+    reply: str
+    data: bytes
+    at: float
+
+
+class NatsLane:
+    def __init__(
+        self,
+        url: str,
+        *,
+        seal: Seal | None = None,
+        redeliver_ms: int = REDELIVER_MS,
+        deliveries_max: int = DELIVERIES_MAX,
+    ) -> None:
+        """`nats://host:4222/NAME?replicas=3`; NAME begins the names of streams and subjects."""
+        self._deliveries_max = deliveries_max
+        parts = urlsplit(url)
+        self._servers = [f"{parts.scheme}://{host}" for host in parts.netloc.split(",")]
+        self._name = token(parts.path.strip("/") or "tickwork")
+        self._replicas = int(parse_qs(parts.query).get("replicas", ["1"])[0])
+        self._work, self._dead = f"{self._name}-work", f"{self._name}-dead"
+        self._seal = seal or Seal()
+        self._redeliver_s = redeliver_ms / 1000
+        self._client: Client | None = None
+        self._opening = asyncio.Lock()
+        self._consumers: dict[str, Place] = {}
+        self._pulls: dict[Place, _Pull] = {}
+        self._pull_numbers = 0
+        self._inbox = ""
+        self._arrived: list[_Arrived] = []
+        self._news = asyncio.Event()
+        self._jobs: set[asyncio.Task[None]] = set()
+        self._receiving = 0
+
+    async def open(self) -> None:
+        try:
+            import nats  # noqa: F401
+        except ImportError:
+            raise missing_extra("nats", "NATS") from None
+
+    async def close(self) -> None:
+        client, self._client = self._client, None
+        for job in list(self._jobs):
+            job.cancel()
+        if client is not None:
+            with contextlib.suppress(Exception):
+                async with asyncio.timeout(TIMEOUT_S):
+                    await client.close()
+
+    # ---- the connection
+
+    @contextlib.asynccontextmanager
+    async def _stream(self) -> "AsyncIterator[JetStreamContext]":
+        """The broker, connected and with its streams. Whatever it cannot do now is `Unavailable`."""
+        import nats.errors
+        import nats.js.errors
+
+        try:
+            async with self._opening:
+                client = self._client
+                if client is None or client.is_closed:
+                    client = await self._connect()
+            yield client.jetstream(timeout=TIMEOUT_S)
+        except nats.js.errors.NoStreamResponseError as error:
+            await self._drop()  # somebody deleted it: the next call makes it anew
+            raise _away(error) from None
+        except (nats.errors.Error, OSError, TimeoutError) as error:
+            raise _away(error) from None
+
+    async def _connect(self) -> "Client":
+        from nats.aio.client import Client
+
+        await self._drop()
+        client = Client()
+        try:
+            async with asyncio.timeout(2 * TIMEOUT_S):
+                await client.connect(
+                    self._servers,
+                    allow_reconnect=False,
+                    max_reconnect_attempts=1,
+                    reconnect_time_wait=0,
+                    connect_timeout=int(TIMEOUT_S),
+                    ping_interval=5,
+                    error_cb=_silent,
+                )
+                await self._make_streams(client)
+                self._inbox = client.new_inbox()
+                await client.subscribe(f"{self._inbox}.*", cb=self._on_message)
+        except BaseException:
+            await client.close()
+            raise
+        self._client = client
+        return client
+
+    async def _drop(self) -> None:
+        client, self._client = self._client, None
+        self._consumers, self._pulls, self._arrived = {}, {}, []
+        if client is not None:
+            with contextlib.suppress(Exception):
+                async with asyncio.timeout(TIMEOUT_S):
+                    await client.close()
+
+    async def _make_streams(self, client: "Client") -> None:
+        """Where they are there, they stay as they are: their owner may have chosen replicas or limits."""
+        from nats.js.api import RetentionPolicy, StreamConfig
+        from nats.js.errors import NotFoundError
+
+        stream = client.jetstream(timeout=TIMEOUT_S)
+        work = StreamConfig(
+            name=self._work,
+            subjects=[f"{self._name}.work.>"],
+            retention=RetentionPolicy.WORK_QUEUE,
+            num_replicas=self._replicas,
+        )
+        dead = StreamConfig(
+            name=self._dead,
+            subjects=[f"{self._name}.dead.>"],
+            max_age=DEAD_DAYS * 86_400,
+            max_bytes=DEAD_BYTES_MAX,
+            num_replicas=self._replicas,
+        )
+        for config in (work, dead):
+            try:
+                await stream.stream_info(config.name or "")
+            except NotFoundError:
+                await stream.add_stream(config)
+
+    # ---- out
+
+    async def publish(self, envelopes: Sequence[Envelope]) -> None:
+        async with self._stream() as stream:
+            for first in range(0, len(envelopes), TOGETHER_MAX):
+                some = envelopes[first : first + TOGETHER_MAX]
+                await _all(self._publish(stream, one) for one in some)
+
+    async def _publish(self, stream: "JetStreamContext", envelope: Envelope) -> None:
+        where = (envelope.tenant, envelope.queue)
+        subject = ".".join(
+            (self._name, "work", *map(token, where), labels_token(envelope.labels), str(band(envelope.priority)))
+        )
+        headers = headers_of(envelope) | {"Nats-Msg-Id": envelope.key}
+        await stream.publish(subject, self._seal.wrap(envelope), headers=headers, timeout=TIMEOUT_S)
+
+    # ---- in
+
+    async def receive(
+        self, queues: Sequence[str], labels: Mapping[str, str], *, limit: int, wait_ms: int
+    ) -> list[Delivery]:
+        wanted = places(queues, labels)
+        self._receiving += 1
+        try:
+            async with self._stream() as stream:
+                await self._make_consumers(stream, wanted)
+                await self._look(wanted, limit)
+                if wait_ms and not self._has(wanted):
+                    await self._wait(wanted, wait_ms / 1000)
+                return await self._deliveries(self._take(wanted, limit))
+        finally:
+            self._receiving -= 1
+            if self._arrived:
+                asyncio.get_running_loop().call_later(KEPT_S, self._give_back)
+
+    async def _make_consumers(self, stream: "JetStreamContext", wanted: list[Place]) -> None:
+        from nats.js.api import AckPolicy, ConsumerConfig
+
+        known = set(self._consumers.values())
+        for place in wanted:
+            if place in known:
+                continue
+            queue, some, level = place
+            name = f"take-{stable_digest(queue, some, str(level))}"
+            config = ConsumerConfig(
+                durable_name=name,
+                ack_policy=AckPolicy.EXPLICIT,
+                ack_wait=self._redeliver_s,
+                filter_subject=f"{self._name}.work.*.{queue}.{some}.{level}",
+                inactive_threshold=IDLE_DAYS * 86_400,
+                max_ack_pending=100_000,
+            )
+            await stream.add_consumer(self._work, config)
+            self._consumers[name] = place
+
+    async def _look(self, wanted: list[Place], limit: int) -> None:
+        """What is there now, band by band, until it is enough."""
+        for level in sorted({place[2] for place in wanted}):
+            room = limit - sum(one.place in wanted for one in self._arrived)
+            if room <= 0:
+                return
+            pulls = [self._pulls.get(place) for place in wanted if place[2] == level]
+            asked = [
+                await self._pull(place, batch=room, no_wait=True)
+                for place, pull in zip([place for place in wanted if place[2] == level], pulls, strict=True)
+                if pull is None or self._is_over(pull)
+            ]
+            if asked:
+                await asyncio.wait([pull.done for pull in asked], timeout=TIMEOUT_S)
+
+    def _is_over(self, pull: _Pull) -> bool:
+        return pull.done.done() or asyncio.get_running_loop().time() > pull.expires
+
+    async def _wait(self, wanted: list[Place], wait_s: float) -> None:
+        for place in wanted:
+            pull = self._pulls.get(place)
+            if pull is None or self._is_over(pull):
+                await self._pull(place, batch=1, no_wait=False, expires_s=wait_s)
+        client = self._client
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(wait_s):
+                while not self._has(wanted):
+                    self._news.clear()
+                    await self._news.wait()
+                    if client is None or client.is_closed or client is not self._client:
+                        return
+
+    async def _pull(self, place: Place, *, batch: int, no_wait: bool, expires_s: float = TIMEOUT_S) -> _Pull:
+        assert self._client is not None
+        loop = asyncio.get_running_loop()
+        self._pull_numbers += 1
+        reply = f"{self._inbox}.{self._pull_numbers}"
+        pull = self._pulls[place] = _Pull(reply, batch, loop.time() + expires_s + 0.5, loop.create_future())
+        asked = {"batch": batch, "no_wait": True} if no_wait else {"batch": batch, "expires": int(expires_s * 1e9)}
+        name = next(name for name, known in self._consumers.items() if known == place)
+        subject = f"$JS.API.CONSUMER.MSG.NEXT.{self._work}.{name}"
+        await self._client.publish(subject, json.dumps(asked).encode(), reply=reply)
+        return pull
+
+    async def _on_message(self, message: "Msg") -> None:
+        if not message.reply:
+            self._on_status(message)
+            return
+        facts = message.metadata
+        place = self._consumers.get(facts.consumer)
+        if place is None:
+            return
+        now = asyncio.get_running_loop().time()
+        arrived = _Arrived(place, facts.sequence.stream, facts.num_delivered or 1, message.reply, message.data, now)
+        self._arrived.append(arrived)
+        pull = self._pulls.get(place)
+        if pull is not None:
+            pull.left -= 1
+            if pull.left <= 0 and not pull.done.done():
+                pull.done.set_result(None)
+        self._news.set()
+        if not self._receiving:
+            asyncio.get_running_loop().call_later(KEPT_S, self._give_back)
+
+    def _on_status(self, message: "Msg") -> None:
+        """There is nothing more for this pull; or its consumer is gone, and is made anew."""
+        for place, pull in list(self._pulls.items()):
+            if pull.reply == message.subject:
+                del self._pulls[place]
+                if not pull.done.done():
+                    pull.done.set_result(None)
+                if (message.headers or {}).get("Status") in ("409", "503"):
+                    self._consumers = {name: known for name, known in self._consumers.items() if known != place}
+        self._news.set()
+
+    def _has(self, wanted: list[Place]) -> bool:
+        return any(one.place in wanted for one in self._arrived)
+
+    def _take(self, wanted: list[Place], limit: int) -> list[_Arrived]:
+        ready = sorted((one for one in self._arrived if one.place in wanted), key=lambda one: (one.place[2], one.seq))[
+            :limit
+        ]
+        self._arrived = [one for one in self._arrived if one not in ready]
+        return ready
+
+    async def _deliveries(self, arrived: list[_Arrived]) -> list[Delivery]:
+        found: list[Delivery] = []
+        for one in arrived:
+            try:
+                if one.times > self._deliveries_max:
+                    raise Unreadable(too_often(one.times - 1))
+                found.append(Delivery(self._seal.unwrap(one.data), (one.reply, one.data), one.times))
+            except Unreadable as error:
+                await self._bury(one.reply, one.data, str(error))
+        return found
+
+    def _give_back(self) -> None:
+        now = asyncio.get_running_loop().time()
+        late = [one for one in self._arrived if now - one.at >= KEPT_S]
+        if late and not self._receiving and self._client is not None:
+            self._arrived = [one for one in self._arrived if one not in late]
+            self._spawn(_all(self._client.publish(one.reply, b"-NAK") for one in late))
+
+    def _spawn(self, job: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(job)
+        self._jobs.add(task)
+        task.add_done_callback(self._jobs.discard)
+        task.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
+
+    # ---- what became of it
+
+    async def accept(self, deliveries: Sequence[Delivery]) -> None:
+        async with self._stream():
+            for first in range(0, len(deliveries), TOGETHER_MAX):
+                await _all(self._confirm(one.receipt[0], b"+ACK") for one in deliveries[first : first + TOGETHER_MAX])
+
+    async def _confirm(self, reply: str, word: bytes) -> None:
+        """Until the server has said that it heard: otherwise the message comes again."""
+        from nats.errors import NoRespondersError
+
+        assert self._client is not None
+        with contextlib.suppress(NoRespondersError):  # its stream or consumer is gone, and it with them
+            await self._client.request(reply, word, timeout=TIMEOUT_S)
+
+    async def reject(self, delivery: Delivery, reason: str) -> None:
+        reply, data = delivery.receipt
+        async with self._stream():
+            await self._bury(reply, data, reason)
+
+    async def _bury(self, reply: str, data: bytes, reason: str) -> None:
+        assert self._client is not None
+        stream = self._client.jetstream(timeout=TIMEOUT_S)
+        shown = reason.encode("ascii", "backslashreplace").decode()[:500]
+        await stream.publish(f"{self._name}.dead.letter", data, headers={"tickwork-reason": shown}, timeout=TIMEOUT_S)
+        await self._confirm(reply, b"+TERM")
+
+    async def depth(self) -> Depth:
+        async with self._stream() as stream:
+            work, dead = await stream.stream_info(self._work), await stream.stream_info(self._dead)
+            return Depth(work.state.messages, dead.state.messages, str(work.created))
+
+    async def dead_letters(self, limit: int) -> list[DeadLetter]:
+        from nats.js.errors import NotFoundError
+
+        async with self._stream() as stream:
+            state = (await stream.stream_info(self._dead)).state
+            found: list[DeadLetter] = []
+            for seq in range(state.last_seq, max(state.first_seq, 1) - 1, -1):
+                if len(found) == limit:
+                    break
+                with contextlib.suppress(NotFoundError):
+                    message = await stream.get_msg(self._dead, seq)
+                    found.append(DeadLetter((message.headers or {}).get("tickwork-reason", ""), message.data or b""))
+            return found
+
+
+async def _all(jobs: Any) -> None:
+    """All of them to their end, then the first error."""
+    for ended in await asyncio.gather(*jobs, return_exceptions=True):
+        if isinstance(ended, BaseException):
+            raise ended
+
+
+async def _silent(_error: Exception) -> None:
+    """Whoever calls hears of it; nothing is to be printed."""
+
+
+def _away(error: BaseException) -> Unavailable:
+    return Unavailable(f"NATS cannot be reached: {str(error) or type(error).__name__}", retry_after_ms=1_000)

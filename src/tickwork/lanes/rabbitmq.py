@@ -1,0 +1,286 @@
+"""Lanes over RabbitMQ: quorum queues, publisher confirms, and messages that are fetched, never pushed.
+
+A quorum queue knows no priorities, so each band of them has a queue of its own, which are looked into in order. What is
+not accepted in time is put back by whoever has it; where that process is gone, RabbitMQ does it at once. How often a
+message may come is counted by us: RabbitMQ 3.10 would deliver a poison message for ever.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+
+import msgspec
+
+from tickwork.core.errors import Unavailable
+from tickwork.ports.lanes import (
+    DELIVERIES_MAX,
+    REDELIVER_MS,
+    DeadLetter,
+    Delivery,
+    Depth,
+    Envelope,
+    Seal,
+    Unreadable,
+    band,
+    headers_of,
+    labels_token,
+    missing_extra,
+    places,
+    token,
+    too_often,
+)
+
+if TYPE_CHECKING:
+    from aio_pika.abc import AbstractChannel, AbstractConnection, AbstractExchange, AbstractIncomingMessage
+
+TIMEOUT_S = 3.0
+POLL_S, POLL_S_MAX = 0.01, 0.1
+BROKER_DELIVERIES_MAX = 1_000  # RabbitMQ 4 would drop a message after 20, silently
+IDLE_DAYS = 7  # a queue that nobody uses for so long goes: versions of applications come and go
+DEAD_DAYS, DEAD_MAX = 30, 10_000
+
+Place = tuple[str, str, int]
+
+
+class _Held(msgspec.Struct, eq=False):
+    """A message that was fetched and is not settled yet."""
+
+    message: Any
+    due: float
+
+
+class RabbitLane:
+    def __init__(
+        self,
+        url: str,
+        *,
+        seal: Seal | None = None,
+        redeliver_ms: int = REDELIVER_MS,
+        deliveries_max: int = DELIVERIES_MAX,
+    ) -> None:
+        """`amqp://user:password@host:5672/vhost?lane=NAME`; NAME begins the names of exchange and queues."""
+        parts = urlsplit(url)
+        given = dict(parse_qsl(parts.query))
+        self._name = token(given.pop("lane", "tickwork"))
+        self._url = urlunsplit(parts._replace(query=urlencode(given)))
+        self._seal = seal or Seal()
+        self._redeliver_s, self._deliveries_max = redeliver_ms / 1000, deliveries_max
+        self._connection: AbstractConnection | None = None
+        self._opening = asyncio.Lock()
+        self._out: AbstractChannel
+        self._in: AbstractChannel
+        self._exchange: AbstractExchange
+        self._queues: dict[Place, Any] = {}
+        self._held: dict[int, _Held] = {}  # by delivery tag of this connection
+        self._generation = 0  # of the connection: tags mean something in it alone
+        self._sweeper: asyncio.Task[None] | None = None
+
+    async def open(self) -> None:
+        try:
+            import aio_pika  # noqa: F401
+        except ImportError:
+            raise missing_extra("rabbitmq", "RabbitMQ") from None
+
+    async def close(self) -> None:
+        """What it has and did not accept goes back at once."""
+        connection, self._connection = self._connection, None
+        self._queues, self._held = {}, {}
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+            await asyncio.wait([self._sweeper])
+            self._sweeper = None
+        if connection is not None:
+            with contextlib.suppress(Exception):
+                async with asyncio.timeout(TIMEOUT_S):
+                    await connection.close()
+
+    # ---- the connection
+
+    @contextlib.asynccontextmanager
+    async def _broker(self) -> AsyncIterator[None]:
+        """Connected, or `Unavailable`. After any trouble the connection is made anew: channels do not outlive it."""
+        from aio_pika.exceptions import AMQPError, ChannelInvalidStateError
+
+        try:
+            async with self._opening:
+                if self._connection is None or self._connection.is_closed:
+                    async with asyncio.timeout(2 * TIMEOUT_S):
+                        await self._connect()
+            yield
+        except (AMQPError, ChannelInvalidStateError, ConnectionError, OSError, TimeoutError, RuntimeError) as error:
+            await self.close()
+            raise Unavailable(
+                f"RabbitMQ cannot be reached: {str(error) or type(error).__name__}", retry_after_ms=1_000
+            ) from None
+
+    async def _connect(self) -> None:
+        import aio_pika
+
+        await self.close()
+        connection = await aio_pika.connect(self._url, timeout=TIMEOUT_S)
+        try:
+            self._out = await connection.channel(publisher_confirms=True, on_return_raises=True)
+            self._in = await connection.channel()
+            self._exchange = await self._out.declare_exchange(
+                f"{self._name}.work", aio_pika.ExchangeType.TOPIC, durable=True, timeout=TIMEOUT_S
+            )
+            limits = {"x-queue-type": "quorum", "x-message-ttl": DEAD_DAYS * 86_400_000, "x-max-length": DEAD_MAX}
+            await self._out.declare_queue(f"{self._name}.dead", durable=True, arguments=limits, timeout=TIMEOUT_S)
+        except BaseException:
+            await connection.close()
+            raise
+        self._connection = connection
+        self._generation += 1
+        self._sweeper = asyncio.get_running_loop().create_task(self._sweep(self._generation))
+
+    async def _queue(self, place: Place) -> Any:
+        queue = self._queues.get(place)
+        if queue is None:
+            queue, labels, level = place
+            arguments = {
+                "x-queue-type": "quorum",
+                "x-delivery-limit": BROKER_DELIVERIES_MAX,
+                "x-expires": IDLE_DAYS * 86_400_000,
+            }
+            name = f"{self._name}.work.{queue}.{labels}.{level}"
+            made = await self._in.declare_queue(name, durable=True, arguments=arguments, timeout=TIMEOUT_S)
+            await made.bind(self._exchange, f"*.{queue}.{labels}.{level}", timeout=TIMEOUT_S)
+            queue = self._queues[place] = made
+        return queue
+
+    # ---- out
+
+    async def publish(self, envelopes: Sequence[Envelope]) -> None:
+        async with self._broker():
+            for place in dict.fromkeys(_place(one) for one in envelopes):
+                await self._queue(place)
+            ended = await asyncio.gather(*map(self._publish, envelopes), return_exceptions=True)
+            for error in ended:
+                if isinstance(error, BaseException):
+                    raise error  # also where its queue was deleted: the next connection declares it anew
+
+    async def _publish(self, envelope: Envelope) -> None:
+        from aio_pika import DeliveryMode, Message
+
+        message = Message(
+            self._seal.wrap(envelope),
+            headers=dict(headers_of(envelope)),
+            message_id=envelope.key,
+            delivery_mode=DeliveryMode.PERSISTENT,
+        )
+        key = ".".join((token(envelope.tenant), *map(str, _place(envelope))))
+        await self._exchange.publish(message, key, mandatory=True, timeout=TIMEOUT_S)
+
+    # ---- in
+
+    async def receive(
+        self, queues: Sequence[str], labels: Mapping[str, str], *, limit: int, wait_ms: int
+    ) -> list[Delivery]:
+        wanted = places(queues, labels)
+        loop = asyncio.get_running_loop()
+        ends, pause_s = loop.time() + wait_ms / 1000, POLL_S
+        while True:
+            async with self._broker():
+                found = await self._fetch(wanted, limit)
+            left = ends - loop.time()
+            if found or left <= 0:
+                return found
+            await asyncio.sleep(min(pause_s, left))
+            pause_s = min(pause_s * 1.5, POLL_S_MAX)
+
+    async def _fetch(self, wanted: list[Place], limit: int) -> list[Delivery]:
+        found: list[Delivery] = []
+        there = [await self._queue(place) for place in wanted]  # all of them first: what is fetched is not to wait
+        loop = asyncio.get_running_loop()
+        ends = loop.time() + self._redeliver_s / 4  # each one is a question and an answer, and the first is not to wait
+        for queue in there:
+            while len(found) < limit and not (found and loop.time() > ends):
+                message = await queue.get(no_ack=False, fail=False, timeout=TIMEOUT_S)
+                if message is None:
+                    break
+                if (delivery := await self._delivery(message)) is not None:
+                    found.append(delivery)
+        return found
+
+    async def _delivery(self, message: "AbstractIncomingMessage") -> Delivery | None:
+        times = _counted(message) + 1
+        tag = message.delivery_tag or 0
+        try:
+            if times > self._deliveries_max:
+                raise Unreadable(too_often(times - 1))
+            envelope = self._seal.unwrap(message.body)
+        except Unreadable as error:
+            await self._bury(message, str(error))
+            return None
+        self._held[tag] = _Held(message, asyncio.get_running_loop().time() + self._redeliver_s)
+        return Delivery(envelope, (self._generation, tag), times)
+
+    async def _sweep(self, generation: int) -> None:
+        """What was not accepted in time goes back into its queue, for anybody."""
+        loop = asyncio.get_running_loop()
+        while generation == self._generation:
+            await asyncio.sleep(min(self._redeliver_s / 4, 1.0))
+            for tag, held in list(self._held.items()):
+                if held.due <= loop.time() and self._held.pop(tag, None) is not None:
+                    with contextlib.suppress(Exception):  # the next call sees that the connection is gone
+                        await held.message.nack(requeue=True)
+
+    # ---- what became of it
+
+    def _settled(self, delivery: Delivery) -> Any:
+        """The message, where it is still ours. A word about one that went back would end the whole channel."""
+        generation, tag = delivery.receipt
+        held = self._held.pop(tag, None) if generation == self._generation else None
+        return None if held is None else held.message
+
+    async def accept(self, deliveries: Sequence[Delivery]) -> None:
+        async with self._broker():
+            for delivery in deliveries:
+                if (message := self._settled(delivery)) is not None:
+                    await message.ack()
+
+    async def reject(self, delivery: Delivery, reason: str) -> None:
+        async with self._broker():
+            if (message := self._settled(delivery)) is not None:
+                await self._bury(message, reason)
+
+    async def _bury(self, message: "AbstractIncomingMessage", reason: str) -> None:
+        from aio_pika import DeliveryMode, Message
+
+        dead = Message(message.body, headers={"tickwork-reason": reason}, delivery_mode=DeliveryMode.PERSISTENT)
+        await self._out.default_exchange.publish(dead, f"{self._name}.dead", mandatory=True, timeout=TIMEOUT_S)
+        await message.ack()
+
+    async def depth(self) -> Depth:
+        """As far as this process knows its queues; what others have fetched and not accepted is not counted."""
+        async with self._broker():
+            waiting = len(self._held)
+            for queue in list(self._queues.values()):
+                again = await self._in.declare_queue(queue.name, passive=True, timeout=TIMEOUT_S)
+                waiting += again.declaration_result.message_count or 0
+            dead = await self._in.declare_queue(f"{self._name}.dead", passive=True, timeout=TIMEOUT_S)
+            return Depth(waiting, dead.declaration_result.message_count or 0)
+
+    async def dead_letters(self, limit: int) -> list[DeadLetter]:
+        """They are fetched and put back: RabbitMQ has no other way to look."""
+        async with self._broker():
+            queue = await self._in.declare_queue(f"{self._name}.dead", passive=True, timeout=TIMEOUT_S)
+            fetched = []
+            while len(fetched) < DEAD_MAX and (one := await queue.get(no_ack=False, fail=False)) is not None:
+                fetched.append(one)
+            for one in fetched:
+                await one.nack(requeue=True)
+            newest = fetched[-limit:][::-1]
+            return [DeadLetter(str(one.headers.get("tickwork-reason", "")), one.body) for one in newest]
+
+
+def _place(envelope: Envelope) -> Place:
+    return (token(envelope.queue), labels_token(envelope.labels), band(envelope.priority))
+
+
+def _counted(message: "AbstractIncomingMessage") -> int:
+    """How often it came back, as a quorum queue counts."""
+    count = message.headers.get("x-delivery-count", 0)
+    return count if isinstance(count, int) else 0

@@ -1,0 +1,247 @@
+"""The keeper of a lane: sits at the floor as the worker `lane:NAME`, and puts on the lane what is given to it.
+
+What a lane carries stays assigned to its keeper until a worker has taken it, so the store is the buffer: while the
+broker is away nothing is lost and no more than the credit is given. When the broker is back, or seems to have
+forgotten, everything that nobody has taken is published again, at a bounded rate. What nobody took in time is handed
+back, and comes again under a new attempt number; whoever still gets the old one is fenced.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from tickwork.core.errors import TickworkError, Unavailable
+from tickwork.core.lanes import CARRIER
+from tickwork.core.names import check_name
+from tickwork.core.stablehash import stable_digest, stable_hash
+from tickwork.ports.clock import Clock
+from tickwork.ports.exchange import Call, Profile, Reply, Report, Returned, Spec, Work
+from tickwork.ports.ids import Ids
+from tickwork.ports.lanes import MESSAGE_BYTES_MAX, Depth, Envelope, Lane, Parcel
+from tickwork.runtime.engine import Engine
+
+CREDIT = 1_000
+DRAIN_PER_S = 2_000
+UNTAKEN_MS = 300_000
+WAIT_MS = 10_000
+LOOK_S = 2.0  # how often the broker is asked how it is
+TOGETHER_MAX = 500
+BACKOFF_S, BACKOFF_S_MAX = 0.05, 1.0
+
+Pair = tuple[int, int]
+
+
+class _Carried(msgspec.Struct, eq=False):
+    envelope: Envelope
+    published: float = 0.0  # loop time of the last confirmation; 0: not on the lane
+
+
+class LaneKeeper:
+    """One for each engine and lane. `on_trouble` hears once when the broker goes away, and once when it is back."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        lane: Lane,
+        *,
+        queues: Sequence[str],
+        clock: Clock,
+        ids: Ids,
+        name: str = "main",
+        credit: int = CREDIT,
+        drain_per_s: int = DRAIN_PER_S,
+        untaken_ms: int = UNTAKEN_MS,
+        on_trouble: Callable[[str, str], None] = lambda _kind, _text: None,
+    ) -> None:
+        check_name(name, path="lane", kind="lane")
+        self.worker = f"{CARRIER}{name}"
+        self._engine, self._lane, self._clock, self._ids = engine, lane, clock, ids
+        self._profile = Profile(tuple(queues))
+        self._credit, self._drain_per_s, self._untaken_s = credit, max(drain_per_s, 1), untaken_ms / 1000
+        self._on_trouble = on_trouble
+        self._session, self._seq, self._introduce = ids.new(), 0, True
+        self._specs: dict[int, Spec] = {}
+        self._carried: dict[Pair, _Carried] = {}  # assigned to this lane, and not taken
+        self._due: dict[Pair, None] = {}  # of these: what is to be published
+        self._news = asyncio.Event()
+        self._away = False
+        self._draining = False  # publishing what waited for the broker
+        self._identity = ""
+        self._jobs: list[asyncio.Task[None]] = []
+        self.depth: Depth | None = None  # as last seen
+        self.published = self.returned = 0
+
+    @property
+    def untaken(self) -> int:
+        return len(self._carried)
+
+    def start(self) -> None:
+        """The lane is open, and whoever opened it closes it: keepers may share one."""
+        loop = asyncio.get_running_loop()
+        self._jobs = [loop.create_task(job) for job in (self._listen(), self._publish(), self._look())]
+
+    async def close(self) -> None:
+        """Without a goodbye: what is on the lane stays there, and the next keeper of this name goes on with it."""
+        for job in self._jobs:
+            job.cancel()
+        await asyncio.gather(*self._jobs, return_exceptions=True)
+
+    # ---- from the engine
+
+    async def _listen(self) -> None:
+        delay_s = BACKOFF_S
+        while True:
+            try:
+                if not await self._exchange(wait_ms=0 if self._introduce else WAIT_MS):
+                    await asyncio.sleep(BACKOFF_S)  # an engine that stops lets nobody wait
+                delay_s = BACKOFF_S
+            except TickworkError:  # it starts, stops, or is fenced; whoever owns it decides
+                await asyncio.sleep(delay_s)
+                delay_s = min(2 * delay_s, BACKOFF_S_MAX)
+
+    async def _exchange(self, reports: tuple[Report, ...] = (), *, wait_ms: int = 0) -> bool:
+        """Whether it brought something."""
+        self._seq += 1
+        introduce, self._introduce = self._introduce, False
+        held = tuple(self._carried) if introduce else None
+        profile = self._profile if introduce else None
+        call = Call(self.worker, self._session, self._seq, self._credit, wait_ms, reports, held, profile)
+        try:
+            reply = await self._engine.exchange(call, self.worker)
+        except BaseException:
+            self._introduce = True  # whatever that reply would have brought is offered again
+            raise
+        if reply.resync or reply.refused:
+            self._introduce = True
+            if reply.refused:
+                raise Unavailable(f"the lane's place is taken: {reply.refused}", retry_after_ms=1_000)
+        self._follow(reply)
+        return bool(reply.work or reply.stop)
+
+    def _follow(self, reply: Reply) -> None:
+        self._specs.update((spec.id, spec) for spec in reply.specs)
+        for work in reply.work:
+            envelope = self._envelope(work)
+            if envelope is not None:
+                self._carried[work.task, work.attempt] = _Carried(envelope)
+                self._due[work.task, work.attempt] = None
+        for pair in reply.stop:
+            self._carried.pop(pair, None)
+            self._due.pop(pair, None)
+        if self._due:
+            self._news.set()
+
+    def _envelope(self, work: Work) -> Envelope | None:
+        """None: it ended while it was on its way here."""
+        task, spec = self._engine.state.tasks.get(work.task), self._specs.get(work.spec)
+        if spec is None:
+            self._introduce = True
+            return None
+        if task is None or task.attempt != work.attempt or task.lane is None:
+            return None
+        _, _, queue, priority, labels, _, _ = task.lane.key
+        tried = task.attempt - task.losses - task.returns
+        body = msgspec.msgpack.encode(Parcel(work, spec))
+        return Envelope(
+            work.tenant,
+            queue,
+            labels,
+            priority,
+            work.task,
+            work.attempt,
+            f"{work.task}-{work.attempt}",
+            max(task.step.retry.attempts - tried, 0),
+            trace_of(work),
+            self._clock.wall_ms(),
+            body if len(body) <= MESSAGE_BYTES_MAX else b"",  # whoever takes it gets it with the exchange
+        )
+
+    # ---- to the broker
+
+    async def _publish(self) -> None:
+        delay_s = BACKOFF_S
+        while True:
+            if not self._due:
+                self._draining = False
+                self._news.clear()
+                await self._news.wait()
+            room = max(self._drain_per_s // 10, 1) if self._draining else TOGETHER_MAX
+            some = [pair for pair, _ in zip(self._due, range(room), strict=False)]
+            loop = asyncio.get_running_loop()
+            began = loop.time()
+            try:
+                await self._lane.publish([self._carried[pair].envelope for pair in some])
+            except Unavailable as error:
+                self._gone(str(error))
+                await asyncio.sleep(delay_s)
+                delay_s = min(2 * delay_s, BACKOFF_S_MAX)
+                continue
+            delay_s = BACKOFF_S
+            self.published += len(some)
+            self._confirmed(some, loop.time())
+            self._back()
+            if self._draining:
+                await asyncio.sleep(max(len(some) / self._drain_per_s - (loop.time() - began), 0))
+
+    def _confirmed(self, pairs: list[Pair], now: float) -> None:
+        for pair in pairs:
+            self._due.pop(pair, None)
+            carried = self._carried.get(pair)
+            if carried is not None:
+                carried.published = now
+
+    def _gone(self, why: str) -> None:
+        self._draining = True
+        if not self._away:
+            self._away = True
+            self._on_trouble("lane_away", f"{self.worker}: {why}")
+
+    def _back(self) -> None:
+        """It may have lost what it confirmed: everything untaken goes out again, and copies do no harm."""
+        if self._away:
+            self._away = False
+            self._on_trouble("lane_back", f"{self.worker}: {len(self._carried)} dispatches are published again")
+            self._publish_all()
+
+    def _publish_all(self) -> None:
+        self._draining = True
+        self._due = dict.fromkeys(self._carried)
+        self._news.set()
+
+    # ---- how it goes
+
+    async def _look(self) -> None:
+        pause_s = min(LOOK_S, self._untaken_s / 4)
+        while True:
+            await asyncio.sleep(pause_s)
+            try:
+                self.depth = await self._lane.depth()
+            except Unavailable as error:
+                self._gone(str(error))
+                continue
+            self._back()
+            if self._identity and self.depth.identity != self._identity:
+                self._publish_all()
+            self._identity = self.depth.identity
+            with contextlib.suppress(TickworkError):
+                await self._hand_back()
+
+    async def _hand_back(self) -> None:
+        """What nobody took for so long: perhaps it never arrived, or where it is nobody looks."""
+        oldest = asyncio.get_running_loop().time() - self._untaken_s
+        late = [pair for pair, one in self._carried.items() if one.published and one.published <= oldest]
+        for first in range(0, len(late), TOGETHER_MAX):
+            some = late[first : first + TOGETHER_MAX]
+            await self._exchange(tuple(Returned(*pair) for pair in some))
+            for pair in some:
+                self._carried.pop(pair, None)
+                self._due.pop(pair, None)
+            self.returned += len(some)
+
+
+def trace_of(work: Work) -> str:
+    """W3C `traceparent`: the run is the trace and the attempt its span, the same wherever it is asked for."""
+    trace = stable_digest("trace", work.tenant, work.run_id)[:32]
+    return f"00-{trace}-{stable_hash('span', work.task, work.attempt) or 1:016x}-01"

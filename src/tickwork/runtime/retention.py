@@ -1,0 +1,254 @@
+"""Keeping less: a job beside the ticks of an owner, in small steps.
+
+Ended runs and journal rows that are old move to archive objects, old archives and logs go for good. Each step writes
+its object first and takes the rows away afterwards, in one transaction; so whatever ends it in between, nothing is
+lost, and the next step does the same again. Nothing here is ever in a tick's way, and what is still needed stays:
+whatever lives, the journal from the watermark on, and the fates of occurrences.
+"""
+
+import asyncio
+from collections.abc import Callable
+
+import msgspec
+
+from tickwork.core.errors import Corrupt, Refused, TickworkError, Unavailable
+from tickwork.core.inputs import RunRecord
+from tickwork.core.model import Settings
+from tickwork.core.timetext import duration_ms
+from tickwork.journal import export, stream
+from tickwork.journal.record import GENESIS, Sealed
+from tickwork.ports.artifacts import Artifacts
+from tickwork.ports.clock import Clock
+from tickwork.ports.store import ChildRow, Fenced, RunRow, Store
+from tickwork.ports.upkeep import JOURNAL, RUNS, Archive, ArchivedRun, LogPlace
+from tickwork.runtime.archive import Archives, Bundle, packed
+
+PASS_S = 600.0  # between two looks at everything
+STEP_S = 0.05  # between two steps: at most so many portions a second
+RUNS_PORTION = 500
+JOURNAL_PORTION = 256
+JOURNAL_BYTES = 4 * 1024 * 1024  # of one object, about
+LOGS_PORTION = 500
+LOGS_YOUNG_MAX = 20  # portions without an old piece after which the rest is taken to be young
+ARCHIVES_PORTION = 20
+DAY_MS = 86_400_000
+
+_record = msgspec.msgpack.Decoder(RunRecord)
+
+
+class Keep(msgspec.Struct, frozen=True, kw_only=True):
+    """How long what is kept. 0: for ever."""
+
+    runs_ms: int = 3 * DAY_MS
+    journal_ms: int = 3 * DAY_MS
+    archive_ms: int = 365 * DAY_MS
+    logs_ms: int = 30 * DAY_MS
+
+
+def keep_of(*, runs: str, journal: str, archive: str, logs: str) -> Keep:
+    """From durations as people write them; `0` is for ever. Raises `Refused` where one is too short."""
+    found = {
+        name: 0 if text.strip() == "0" else duration_ms(text, path=name)
+        for name, text in (
+            ("retention_runs", runs), ("retention_journal", journal), ("retention_archive", archive),
+            ("retention_logs", logs),
+        )
+    }  # fmt: skip
+    if 0 < found["retention_runs"] < DAY_MS:  # submit keys are found in the store, and count for a day
+        raise Refused("bad_setting", "runs are kept for a day at least", path="retention_runs")
+    for name in ("retention_runs", "retention_journal"):
+        if 0 < found["retention_archive"] < found[name]:
+            raise Refused("bad_setting", f"the archive is kept at least as long as {name}", path="retention_archive")
+    runs_ms, journal_ms, archive_ms, logs_ms = found.values()
+    return Keep(runs_ms=runs_ms, journal_ms=journal_ms, archive_ms=archive_ms, logs_ms=logs_ms)
+
+
+class Retention:
+    def __init__(
+        self,
+        *,
+        store: Store,
+        artifacts: Artifacts,
+        archives: Archives,
+        clock: Clock,
+        partition: int,
+        epoch: int,
+        settings: Settings,
+        keep: Keep,
+        lives: Callable[[int], bool],
+        on_alarm: Callable[[str, str], None],
+    ) -> None:
+        self._store = store
+        self._artifacts = artifacts
+        self._archives = archives
+        self._clock = clock
+        self._partition = partition
+        self._epoch = epoch
+        self._settings = settings
+        self._keep = keep
+        self._lives = lives
+        self._on_alarm = on_alarm
+        self.runs = self.rows = self.logs = self.forgotten = 0  # since the start: moved, moved, deleted, deleted
+
+    async def run(self) -> None:
+        """For ever, a pass now and then."""
+        while True:
+            try:
+                await self.look_through()
+            except Unavailable as error:
+                self._on_alarm("retention_late", str(error))
+            except Fenced:
+                return
+            except TickworkError as error:
+                self._on_alarm("retention_stopped", f"nothing is archived any more: {error}")
+                return
+            await asyncio.sleep(PASS_S)
+
+    async def look_through(self) -> None:
+        """One pass over everything, with a rest between two steps."""
+        await self._move_runs()
+        await self._move_journal()
+        await self._forget_archives()
+        await self._forget_logs()
+
+    def _before_ms(self, kept_ms: int) -> int:
+        return self._clock.wall_ms() - kept_ms if kept_ms else -1
+
+    # ---- runs
+
+    async def _move_runs(self) -> None:
+        """By number, which is the order in which they were submitted: the first young one is the end."""
+        before_ms, number = self._before_ms(self._keep.runs_ms), 0
+        while before_ms >= 0:
+            page = await self._store.runs_after(self._partition, number=number, limit=RUNS_PORTION)
+            old = [row for row in page if row.ended_ms < before_ms and not self._lives(row.number)]
+            if old:
+                await self._move(old)
+            if len(page) < RUNS_PORTION or page[-1].submitted_ms >= before_ms:
+                return
+            number = page[-1].number
+            await asyncio.sleep(STEP_S)
+
+    async def _move(self, rows: list[RunRow]) -> None:
+        steps = {row.number: max(1, len(_record.decode(row.record).phases)) for row in rows}
+        first, last = rows[0].number, rows[-1].number + steps[rows[-1].number] - 1
+        attempts: dict[int, list[bytes]] = {}
+        for run, data in await self._store.attempts_between(first, last):
+            attempts.setdefault(run, []).append(data)
+        children = await self._store.children_between(first, last)
+        bundles = [
+            Bundle(row, attempts.get(row.number, []), _within(children, row.number, steps[row.number])) for row in rows
+        ]
+        bundles = [await self._with_earlier(bundle) for bundle in bundles]
+        data = packed(bundles)
+        object_ = await self._artifacts.put(data)
+        ends = [row.ended_ms for row in rows]
+        archive = Archive(
+            object_, RUNS, self._partition, rows[0].number, rows[-1].number, len(rows), len(data), b"", b"", 0,
+            min(ends), max(ends), self._clock.wall_ms(),
+        )  # fmt: skip
+        moved = [ArchivedRun(row.tenant, row.id, row.number, object_, row.ended_ms, steps[row.number]) for row in rows]
+        await self._store.move_runs(self._partition, archive, moved, epoch=self._epoch)
+        self.runs += len(rows)
+
+    async def _with_earlier(self, bundle: Bundle) -> Bundle:
+        """A run that came back from the archive takes along what the archive knew of it."""
+        row = bundle.row
+        earlier = await self._archives.earlier(row.tenant, row.id)
+        if earlier is None or earlier.row.ended_ms == row.ended_ms:
+            return bundle
+        told = [*earlier.attempts, *filter(None, [earlier.row.attempts])]
+        known = {(child.run, child.step, child.child) for child in bundle.children}
+        more = [child for child in earlier.children if (child.run, child.step, child.child) not in known]
+        return Bundle(row, told + bundle.attempts, [*more, *bundle.children])
+
+    # ---- the journal
+
+    async def _move_journal(self) -> None:
+        before_ms = self._before_ms(self._keep.journal_ms)
+        while before_ms >= 0:
+            watermark = (await self._store.read_head(self._partition)).watermark
+            after = await self._store.journal_cut(self._partition)
+            rows = await self._store.journal(self._partition, after=after, limit=JOURNAL_PORTION + 1)
+            old = [row for row in rows if row.seq < watermark and self._at_ms(row) < before_ms]
+            old = _not_too_large(old)
+            if not old:
+                return
+            await self._move_rows(old, after)
+            await asyncio.sleep(STEP_S)
+
+    def _at_ms(self, row: Sealed) -> int:
+        return self._settings.clock.ms_of(row.tick)
+
+    async def _move_rows(self, rows: list[Sealed], after: int) -> None:
+        before = GENESIS
+        if after:
+            last = await self._store.journal_archive(self._partition, seq=after)
+            if last is None:
+                raise Corrupt(f"nobody knows the hash of seq {after}, behind which the journal begins")
+            before = last.hash
+        head = export.Head(self._settings, after, before)
+        data = export.write_head(head) + b"".join(stream.write(rows))
+        object_ = await self._artifacts.put(data)
+        archive = Archive(
+            object_, JOURNAL, self._partition, rows[0].seq, rows[-1].seq, len(rows), len(data), before, rows[-1].hash,
+            rows[-1].tick, self._at_ms(rows[0]), self._at_ms(rows[-1]), self._clock.wall_ms(),
+        )  # fmt: skip
+        await self._store.drop_journal(self._partition, archive, epoch=self._epoch)
+        self.rows += len(rows)
+
+    # ---- what goes for good
+
+    async def _forget_archives(self) -> None:
+        before_ms = self._before_ms(self._keep.archive_ms)
+        kept = 0
+        while before_ms >= 0:
+            old = await self._store.old_archives(before_ms=before_ms, limit=ARCHIVES_PORTION + kept)
+            going = [one for one in old if not await self._is_last(one)]
+            if not going:
+                return
+            kept = len(old) - len(going)
+            for one in going:
+                await self._artifacts.delete(one.object)
+                await self._store.drop_archive(one.object)
+                self.forgotten += 1
+            await asyncio.sleep(STEP_S)
+
+    async def _is_last(self, archive: Archive) -> bool:
+        """The last piece of a journal stays: the next one is chained to it."""
+        if archive.kind != JOURNAL:
+            return False
+        return await self._store.journal_archive(archive.partition, seq=archive.last + 1) is None
+
+    async def _forget_logs(self) -> None:
+        before_ms, young = self._before_ms(self._keep.logs_ms), 0
+        place: LogPlace = (0, 0, 0)
+        while before_ms >= 0 and young < LOGS_YOUNG_MAX:
+            page = await self._store.log_chunks_after(self._partition, place=place, limit=LOGS_PORTION)
+            old = [one for one in page if one.written_ms < before_ms]
+            if old:
+                digests = sorted({one.digest for one in old})
+                named = await self._store.named_logs(digests, since_ms=before_ms)
+                for digest in digests:
+                    if digest not in named:
+                        await self._artifacts.delete(digest)
+                await self._store.drop_log_chunks([(one.task, one.attempt, one.chunk) for one in old])
+                self.logs += len(old)
+            young = 0 if old else young + 1
+            if len(page) < LOGS_PORTION:
+                return
+            place = (page[-1].task, page[-1].attempt, page[-1].chunk)
+            await asyncio.sleep(STEP_S)
+
+
+def _within(children: list[ChildRow], first: int, steps: int) -> list[ChildRow]:
+    return [child for child in children if first <= child.run < first + steps]
+
+
+def _not_too_large(rows: list[Sealed]) -> list[Sealed]:
+    size = 0
+    for place, row in enumerate(rows[:JOURNAL_PORTION]):
+        size += len(row.data)
+        if size > JOURNAL_BYTES:
+            return rows[: place + 1]
+    return rows[:JOURNAL_PORTION]

@@ -1,0 +1,264 @@
+"""The part of the memory store that keeps less, and that is taken elsewhere."""
+
+from collections.abc import AsyncIterator, Iterator, Sequence
+from itertools import chain, islice
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from msgspec.structs import astuple
+
+from tickwork.core.model import NUMBER_BITS
+from tickwork.core.schedule import Range
+from tickwork.journal.record import Sealed
+from tickwork.ports.store import (
+    BackfillRow,
+    CacheRow,
+    ChildRow,
+    DefinitionRow,
+    Fenced,
+    Founded,
+    Head,
+    InboxRow,
+    LogChunk,
+    Route,
+    RunRow,
+)
+from tickwork.ports.upkeep import JOURNAL, Archive, ArchivedRun, Batch, LogPlace, NotEmpty, Take
+
+if TYPE_CHECKING:
+    from tickwork.stores.memory import MemoryDisk, Partition
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode_range = msgspec.msgpack.Decoder(Range).decode
+Row = tuple[Any, ...]
+
+
+class MemoryUpkeep:
+    @property
+    def _disk(self) -> "MemoryDisk":
+        raise NotImplementedError
+
+    # ---- keeping less
+
+    async def runs_after(self, partition: int, *, number: int, limit: int) -> list[RunRow]:
+        runs = self._disk.runs
+        own = (one for one in sorted(runs) if one > number and one >> NUMBER_BITS == partition)
+        return [runs[one] for one in islice(own, max(limit, 0))]
+
+    async def children_between(self, first: int, last: int) -> list[ChildRow]:
+        return [
+            ChildRow(run, step, child, value)
+            for (run, step), found in sorted(self._disk.children.items())
+            if first <= run <= last
+            for child, value in sorted(found.items())
+        ]
+
+    async def attempts_between(self, first: int, last: int) -> list[tuple[int, bytes]]:
+        found = self._disk.attempts
+        return [(run, data) for run in sorted(found) if first <= run <= last for data in found[run]]
+
+    async def move_runs(self, partition: int, archive: Archive, runs: Sequence[ArchivedRun], *, epoch: int) -> None:
+        disk = self._disk
+        self._own(partition, epoch)
+        disk.archives[archive.object] = archive
+        for run in runs:
+            row = disk.runs.get(run.number)
+            if row is None or row.ended_ms != run.ended_ms:
+                continue
+            disk.drop_run(run.number)
+            disk.attempts.pop(run.number, None)
+            for place in [one for one in disk.children if run.number <= one[0] < run.number + run.steps]:
+                del disk.children[place]
+            disk.archived[run.tenant, run.id] = ArchivedRun(run.tenant, run.id, run.number, run.object)
+
+    async def drop_journal(self, partition: int, archive: Archive, *, epoch: int) -> None:
+        disk, found = self._disk, self._own(partition, epoch)
+        if archive.last >= found.head.watermark:
+            raise Fenced(f"partition {partition}: the journal is needed from seq {found.head.watermark} on")
+        disk.archives[archive.object] = archive
+        count = max(0, archive.last - found.cut.seq)
+        del found.journal[:count], found.epochs[:count]
+        if count:
+            found.cut = Sealed(archive.last, archive.tick, archive.hash, b"")
+
+    def _own(self, partition: int, epoch: int) -> "Partition":
+        found = self._disk.partitions.get(partition)
+        if found is None or found.head.epoch != epoch:
+            raise Fenced(f"partition {partition}: epoch {epoch} is not the owner's")
+        return found
+
+    async def archived(self, tenant: str, ids: Sequence[str]) -> list[ArchivedRun]:
+        found = self._disk.archived
+        return [found[tenant, one] for one in ids if (tenant, one) in found]
+
+    async def journal_cut(self, partition: int) -> int:
+        found = self._disk.partitions.get(partition)
+        return found.cut.seq if found else 0
+
+    async def journal_archive(self, partition: int, *, seq: int) -> Archive | None:
+        for one in self._disk.archives.values():
+            if one.kind == JOURNAL and one.partition == partition and one.first <= seq <= one.last:
+                return one
+        return None
+
+    async def old_archives(self, *, before_ms: int, limit: int) -> list[Archive]:
+        old = [one for one in self._disk.archives.values() if one.to_ms < before_ms]
+        return sorted(old, key=lambda one: (one.to_ms, one.object))[: max(limit, 0)]
+
+    async def drop_archive(self, object_: str) -> None:
+        disk = self._disk
+        disk.archives.pop(object_, None)
+        for place in [place for place, run in disk.archived.items() if run.object == object_]:
+            del disk.archived[place]
+
+    async def log_chunks_after(self, partition: int, *, place: LogPlace, limit: int) -> list[LogChunk]:
+        every = chain.from_iterable(found.values() for found in self._disk.log_chunks.values())
+        placed = {(one.task, one.attempt, one.chunk): one for one in every if one.task >> NUMBER_BITS == partition}
+        return [placed[at] for at in islice((at for at in sorted(placed) if at > place), max(limit, 0))]
+
+    async def named_logs(self, digests: Sequence[str], *, since_ms: int) -> frozenset[str]:
+        every = chain.from_iterable(found.values() for found in self._disk.log_chunks.values())
+        return frozenset(digests) & {one.digest for one in every if one.written_ms >= since_ms}
+
+    async def drop_log_chunks(self, places: Sequence[LogPlace]) -> None:
+        for task, attempt, chunk in places:
+            self._disk.log_chunks.get((task, attempt), {}).pop(chunk, None)
+
+    # ---- taking it elsewhere
+
+    async def export(self, take: Take) -> None:
+        moment = [Batch(table, list(rows)) for table, rows in _tables(self._disk)]
+        for batch in moment:
+            if batch.rows:
+                await take(batch)
+
+    async def bring_in(self, batches: AsyncIterator[Batch]) -> None:
+        disk = self._disk
+        if any(rows for _, rows in ((table, list(rows)) for table, rows in _tables(disk))):
+            raise NotEmpty("the memory")
+        taken = [batch async for batch in batches]  # first all of it: what comes may break off
+        for batch in sorted(taken, key=lambda one: one.table != "partitions"):
+            for row in batch.rows:
+                _add(disk, batch.table, tuple(row))
+
+
+def _tables(disk: "MemoryDisk") -> Iterator[tuple[str, Iterator[Row]]]:
+    """In the order and with the columns of `COLUMNS`."""
+    parts = disk.partitions
+    yield "founded", iter([astuple(disk.founded)] if disk.founded is not None else [])
+    yield "routes", (astuple(disk.routes[tenant]) for tenant in sorted(disk.routes))
+    yield "partitions", (_partition_row(number, parts[number]) for number in sorted(parts))
+    yield (
+        "journal",
+        (
+            (number, row.seq, epoch, row.tick, row.hash, row.data)
+            for number in sorted(parts)
+            for row, epoch in zip(parts[number].journal, parts[number].epochs, strict=True)
+        ),
+    )
+    yield "payloads", iter(sorted(disk.payloads.items()))
+    for table in ("live_runs", "live_tasks", "schedules"):
+        yield table, (pair for number in sorted(parts) for pair in sorted(getattr(parts[number], table).items()))
+    yield "definitions", _definitions(disk)
+    yield "runs", (astuple(disk.runs[number]) for number in sorted(disk.runs))
+    yield "attempts", ((run, data) for run in sorted(disk.attempts) for data in disk.attempts[run])
+    yield (
+        "children",
+        (
+            (*place, child, value)
+            for place in sorted(disk.children)
+            for child, value in sorted(disk.children[place].items())
+        ),
+    )
+    yield "cache", (astuple(disk.cache[key]) for key in sorted(disk.cache))
+    yield (
+        "fates",
+        (
+            (*names, *place, span.to_ms, _encode(span))
+            for names in sorted(disk.fates)
+            for place, span in sorted(disk.fates[names].items())
+        ),
+    )
+    yield "backfills", (astuple(disk.backfills[number]) for number in sorted(disk.backfills))
+    yield (
+        "log_chunks",
+        (
+            astuple(disk.log_chunks[place][chunk])
+            for place in sorted(disk.log_chunks)
+            for chunk in sorted(disk.log_chunks[place])
+        ),
+    )
+    yield "archives", (astuple(disk.archives[name]) for name in sorted(disk.archives))
+    yield "archived", ((run.tenant, run.id, run.number, run.object) for _, run in sorted(disk.archived.items()))
+    yield (
+        "inbox",
+        (
+            (number, one.id, one.tenant, one.data, one.by)
+            for number in sorted(disk.inbox)
+            for one in disk.inbox[number].values()
+        ),
+    )
+
+
+def _partition_row(number: int, found: "Partition") -> Row:
+    head, cut = found.head, found.cut
+    return (
+        number, head.epoch, found.owner, head.seq, head.tick, head.hash, head.watermark, found.watermark_hash,
+        found.settings, found.header, cut.seq, cut.tick, cut.hash,
+    )  # fmt: skip
+
+
+def _definitions(disk: "MemoryDisk") -> Iterator[Row]:
+    for (tenant, digest), row in sorted(disk.definitions.items()):
+        for number, found in sorted(disk.partitions.items()):
+            if digest in found.documents:
+                yield tenant, digest, number, row.name, row.document, row.put_ms
+
+
+def _add(disk: "MemoryDisk", table: str, row: Row) -> None:
+    from tickwork.stores.memory import Partition
+
+    match table:
+        case "founded":
+            disk.founded = Founded(*row)
+        case "routes":
+            disk.routes[row[0]] = Route(*row)
+        case "partitions":
+            number, epoch, owner, seq, tick, hash_, watermark, watermark_hash, settings, header, *cut = row
+            head = Head(epoch, seq, tick, hash_, watermark)
+            disk.partitions[number] = Partition(
+                settings, head, owner, header, watermark_hash, cut=Sealed(cut[0], cut[1], cut[2], b"")
+            )
+        case "journal":
+            disk.partitions[row[0]].journal.append(Sealed(row[1], *row[3:]))
+            disk.partitions[row[0]].epochs.append(row[2])
+        case "payloads":
+            disk.payloads[row[0]] = row[1]
+        case "live_runs" | "live_tasks" | "schedules":
+            getattr(disk.partitions[row[0] >> NUMBER_BITS], table)[row[0]] = row[1]
+        case "definitions":
+            tenant, digest, number, name, document, put_ms = row
+            disk.definitions[tenant, digest] = DefinitionRow(digest, tenant, name, document, put_ms)
+            disk.partitions[number].documents[digest] = document
+        case "runs":
+            disk.add_run(RunRow(*row))
+        case "attempts":
+            disk.attempts[row[0]].append(row[1])
+        case "children":
+            disk.children[row[0], row[1]][row[2]] = row[3]
+        case "cache":
+            disk.cache[row[0]] = CacheRow(*row)
+        case "fates":
+            disk.fates[row[0], row[1]][row[2], row[3], row[4]] = _decode_range(row[6])
+        case "backfills":
+            disk.backfills[row[0]] = BackfillRow(*row)
+        case "log_chunks":
+            disk.log_chunks[row[0], row[1]][row[2]] = LogChunk(*row)
+        case "archives":
+            disk.archives[row[0]] = Archive(*row)
+        case "archived":
+            disk.archived[row[0], row[1]] = ArchivedRun(*row)
+        case "inbox":
+            disk.inbox[row[0]][row[1]] = InboxRow(row[1], row[0], *row[2:])
+        case _:
+            raise AssertionError(f"a table without a place: {table}")

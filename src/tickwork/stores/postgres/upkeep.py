@@ -1,0 +1,195 @@
+"""The part of the port that keeps less, and that takes everything elsewhere.
+
+Both ways elsewhere are one transaction: of a snapshot while it is read, and all or nothing where it is written.
+"""
+
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import astuple
+
+from tickwork.core.errors import TickworkError
+from tickwork.core.model import NUMBER_BITS
+from tickwork.ports.store import ChildRow, Fenced, LogChunk, RunRow
+from tickwork.ports.upkeep import COLUMNS, Archive, ArchivedRun, Batch, LogPlace, NotEmpty, Take
+from tickwork.stores.postgres.lines import Address, Line, Talk
+
+if TYPE_CHECKING:
+    from tickwork.stores.postgres.store import _Connections
+
+ROWS = 500  # of a batch
+PATIENCE_S = 3_600.0  # for what moves everything
+_NO_NUL = frozenset([("runs", "error")])  # PostgreSQL has no text with it
+_WHOLE = """
+select p.id, p.epoch, p.owner, coalesce(j.seq, p.seq), coalesce(j.tick, p.tick), coalesce(j.hash, p.hash), w.watermark,
+       w.hash, m.settings, m.header, p.seq, p.tick, p.hash
+  from partitions p
+  join watermarks w on w.partition_id = p.id
+  join machines m on m.partition_id = p.id
+  left join lateral (select seq, tick, hash from journal
+                      where partition_id = p.id and seq > p.seq order by seq desc limit 1) j on true
+ order by p.id
+"""
+_ORDER = {"attempts": "place", "archives": "object", "children": "1, 2, 3", "log_chunks": "1, 2, 3",
+          "fates": "1, 2, 3, 4, 5"}  # fmt: skip
+
+
+class PostgresUpkeep:
+    address: Address
+
+    @property
+    def _at(self) -> "_Connections":
+        raise NotImplementedError
+
+    # ---- keeping less
+
+    async def runs_after(self, partition: int, *, number: int, limit: int) -> list[RunRow]:
+        first, last = _span(partition)
+        found = await self._at.readers.fetch("runs_after", max(number, first - 1), last, max(limit, 0))
+        return [RunRow(*row) for row in found]
+
+    async def children_between(self, first: int, last: int) -> list[ChildRow]:
+        return [ChildRow(*row) for row in await self._at.readers.fetch("children_between", first, last)]
+
+    async def attempts_between(self, first: int, last: int) -> list[tuple[int, bytes]]:
+        return [(run, data) for run, data in await self._at.readers.fetch("attempts_between", first, last)]
+
+    async def move_runs(self, partition: int, archive: Archive, runs: Sequence[ArchivedRun], *, epoch: int) -> None:
+        columns = [[run.number for run in runs], [run.ended_ms for run in runs], [run.steps for run in runs]]
+
+        async def work(talk: Talk) -> None:
+            await _watermark(talk, partition, epoch)
+            await talk.fetch("put_archive", *astuple(archive))
+            await talk.fetch("move_runs", *columns, archive.object)
+
+        await self._at.writers.together(work, "move_runs")
+
+    async def drop_journal(self, partition: int, archive: Archive, *, epoch: int) -> None:
+        async def work(talk: Talk) -> None:
+            watermark = await _watermark(talk, partition, epoch)
+            if archive.last >= watermark:
+                raise Fenced(f"partition {partition}: the journal is needed from seq {watermark} on")
+            await talk.fetch("put_archive", *astuple(archive))
+            await talk.fetch("cut_journal", partition, archive.last, archive.tick, archive.hash)
+            await talk.fetch("drop_journal", partition, archive.last)
+
+        await self._at.writers.together(work, "drop_journal")
+
+    async def archived(self, tenant: str, ids: Sequence[str]) -> list[ArchivedRun]:
+        return [ArchivedRun(*row) for row in await self._at.readers.fetch("read_archived", tenant, list(ids))]
+
+    async def journal_cut(self, partition: int) -> int:
+        found = await self._at.readers.fetch("read_journal_cut", partition)
+        return int(found[0][0]) if found else 0
+
+    async def journal_archive(self, partition: int, *, seq: int) -> Archive | None:
+        found = [Archive(*row) for row in await self._at.readers.fetch("read_journal_archive", partition, seq)]
+        return found[0] if found and found[0].first <= seq else None
+
+    async def old_archives(self, *, before_ms: int, limit: int) -> list[Archive]:
+        return [Archive(*row) for row in await self._at.readers.fetch("read_old_archives", before_ms, max(limit, 0))]
+
+    async def drop_archive(self, object_: str) -> None:
+        await self._at.writers.fetch("drop_archive", object_)
+
+    async def log_chunks_after(self, partition: int, *, place: LogPlace, limit: int) -> list[LogChunk]:
+        first, last = _span(partition)
+        after = max(tuple(place), (first - 1, 0, 0))
+        return [LogChunk(*row) for row in await self._at.readers.fetch("log_chunks_after", *after, last, max(limit, 0))]
+
+    async def named_logs(self, digests: Sequence[str], *, since_ms: int) -> frozenset[str]:
+        found = await self._at.readers.fetch("read_named_logs", list(digests), since_ms)
+        return frozenset(digest for (digest,) in found)
+
+    async def drop_log_chunks(self, places: Sequence[LogPlace]) -> None:
+        if places:
+            await self._at.writers.fetch("drop_log_chunks", *map(list, zip(*places, strict=True)))
+
+    # ---- taking it elsewhere
+
+    async def export(self, take: Take) -> None:
+        async def work(talk: Talk) -> None:
+            for table in COLUMNS:
+                async for rows in talk.stream(_WHOLE if table == "partitions" else _select(table), ROWS):
+                    try:
+                        await take(Batch(table, [tuple(row) for row in rows]))
+                    except Exception as error:
+                        raise _Theirs(error) from error
+
+        await self._apart(work, "export", changes=False, mode="isolation level repeatable read read only")
+
+    async def bring_in(self, batches: AsyncIterator[Batch]) -> None:
+        async def work(talk: Talk) -> None:
+            for table in COLUMNS:
+                if await talk.plain(f"select 1 from {table} limit 1"):  # noqa: S608 - names of our own
+                    raise NotEmpty(f"the schema {self.address.schema}")
+            async for batch in _given(batches):
+                if batch.table == "partitions":
+                    await _add_partitions(talk, batch.rows)
+                elif batch.table == "payloads":  # a digest names its bytes: whoever comes second changes nothing
+                    await talk.fetch("add_payloads", *map(list, zip(*batch.rows, strict=True)))
+                else:
+                    await talk.copy(batch.table, COLUMNS[batch.table], _clean(batch))
+
+        await self._apart(work, "bring_in", changes=True)
+
+    async def _apart(self, work: Any, what: str, *, changes: bool, mode: str = "") -> None:
+        """Over a connection of its own, which may take its time."""
+        assert self._at is not None, "it is open"
+        patient = replace(self.address, idle_ms=round(PATIENCE_S * 1000))
+        line = Line(patient, changes=changes, timeout_s=PATIENCE_S)
+        try:
+            await line.together(work, what, mode=mode)
+        except _Theirs as theirs:
+            raise theirs.error from None
+        finally:
+            await line.close()
+
+
+class _Theirs(TickworkError):
+    """What the other side raised: no error of ours, so nobody explains it."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
+async def _given(batches: AsyncIterator[Batch]) -> AsyncIterator[Batch]:
+    try:
+        async for batch in batches:
+            yield batch
+    except Exception as error:
+        raise _Theirs(error) from error
+
+
+async def _watermark(talk: Talk, partition: int, epoch: int) -> int:
+    found = await talk.fetch("lock_owner", partition, epoch)
+    if not found:
+        raise Fenced(f"partition {partition}: epoch {epoch} is not the owner's")
+    return int(found[0][0])
+
+
+async def _add_partitions(talk: Talk, rows: Sequence[Sequence[Any]]) -> None:
+    for number, epoch, owner, _, _, _, watermark, watermark_hash, settings, header, *cut in rows:
+        await talk.fetch("add_partition", number, epoch, owner, *cut)
+        await talk.fetch("add_watermark", number, epoch, watermark, watermark_hash)
+        await talk.fetch("add_whole_machine", number, settings, header)
+
+
+def _clean(batch: Batch) -> list[tuple[Any, ...]]:
+    places = [place for place, name in enumerate(COLUMNS[batch.table]) if (batch.table, name) in _NO_NUL]
+    if not places:
+        return [tuple(row) for row in batch.rows]
+    return [
+        tuple(value.replace("\0", "\u2400") if place in places else value for place, value in enumerate(row))
+        for row in batch.rows
+    ]
+
+
+def _select(table: str) -> str:
+    return f"select {', '.join(COLUMNS[table])} from {table} order by {_ORDER.get(table, '1, 2')}"  # noqa: S608
+
+
+def _span(partition: int) -> tuple[int, int]:
+    return partition << NUMBER_BITS, (partition + 1 << NUMBER_BITS) - 1

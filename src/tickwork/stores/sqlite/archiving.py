@@ -1,0 +1,131 @@
+"""Keeping less: what the writer and the reader do about archives and old logs."""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeVar
+
+import apsw
+from msgspec.structs import astuple
+
+from tickwork.core.model import NUMBER_BITS
+from tickwork.ports.store import ChildRow, Fenced, LogChunk, RunRow
+from tickwork.ports.upkeep import Archive, ArchivedRun, LogPlace
+from tickwork.stores.sqlite import checksums
+
+T = TypeVar("T")
+
+
+class ArchiveWriting:
+    """The writer's share; each method is one transaction."""
+
+    connection: apsw.Connection
+    _sql: dict[str, str]
+    _transaction: Callable[[Callable[[], Any]], Any]
+    hit: Callable[[str], None]
+    _one: Callable[..., int]
+    _many: Callable[[str, Iterable[tuple[Any, ...]]], None]
+
+    def move_runs(self, partition: int, archive: Archive, runs: Sequence[ArchivedRun], epoch: int) -> None:
+        self._transaction(lambda: self._move_runs(partition, archive, runs, epoch))
+
+    def _move_runs(self, partition: int, archive: Archive, runs: Sequence[ArchivedRun], epoch: int) -> None:
+        self._watermark(partition, epoch)
+        self._put_archive(archive)
+        self.hit("after_archive")
+        for run in runs:
+            if not self._one("drop_moved_run", run.number, run.ended_ms):
+                continue
+            self._one("put_archived", run.tenant, run.id, run.number, run.object)
+            self._one("drop_attempts", run.number)
+            self._one("drop_children", run.number, run.number + run.steps)
+        self.hit("after_moved")
+
+    def drop_journal(self, partition: int, archive: Archive, epoch: int) -> None:
+        self._transaction(lambda: self._drop_journal(partition, archive, epoch))
+
+    def _drop_journal(self, partition: int, archive: Archive, epoch: int) -> None:
+        watermark = self._watermark(partition, epoch)
+        if archive.last >= watermark:
+            raise Fenced(f"partition {partition}: the journal is needed from seq {watermark} on")
+        self._put_archive(archive)
+        self.hit("after_archive")
+        self._one("drop_journal", partition, archive.last)
+        self.hit("after_moved")
+
+    def _watermark(self, partition: int, epoch: int) -> int:
+        found = self.connection.execute(self._sql["read_owner"], (partition, epoch)).fetchone()
+        if found is None:
+            raise Fenced(f"partition {partition}: epoch {epoch} is not the owner's")
+        return int(found[0])
+
+    def _put_archive(self, archive: Archive) -> None:
+        self._one("put_archive", *astuple(archive), checksums.of_row(archive))
+
+    def drop_archive(self, object_: str) -> None:
+        def work() -> None:
+            self._one("drop_archived", object_)
+            self._one("drop_archive", object_)
+
+        self._transaction(work)
+
+    def drop_log_chunks(self, places: Sequence[LogPlace]) -> None:
+        self._transaction(lambda: self._many("drop_log_chunk", [tuple(place) for place in places]))
+
+
+class ArchiveReading:
+    """The reader's share."""
+
+    _rows: Callable[..., list[Any]]
+
+    def runs_after(self, partition: int, number: int, limit: int) -> list[RunRow]:
+        first, last = _span(partition)
+        return [checked_run(row) for row in self._rows("runs_after", max(number, first - 1), last, max(limit, 0))]
+
+    def children_between(self, first: int, last: int) -> list[ChildRow]:
+        rows = []
+        for run, step, child, value, checksum in self._rows("children_between", first, last):
+            checksums.require(checksum == checksums.of_bytes(child, value), f"child {child} of run {run}")
+            rows.append(ChildRow(run, step, child, value))
+        return rows
+
+    def attempts_between(self, first: int, last: int) -> list[tuple[int, bytes]]:
+        found = self._rows("attempts_between", first, last)
+        for run, data, checksum in found:
+            checksums.require(checksum == checksums.of_bytes(run, data), f"an attempt of run {run}")
+        return [(run, data) for run, data, _ in found]
+
+    def journal_cut(self, partition: int) -> int:
+        return int(self._rows("read_journal_cut", partition)[0][0])
+
+    def archived(self, tenant: str, ids: Sequence[str]) -> list[ArchivedRun]:
+        return [ArchivedRun(*row) for one in ids for row in self._rows("read_archived", tenant, one)]
+
+    def journal_archive(self, partition: int, seq: int) -> Archive | None:
+        found = [checked_archive(row) for row in self._rows("read_journal_archive", partition, seq)]
+        return found[0] if found and found[0].first <= seq else None
+
+    def old_archives(self, before_ms: int, limit: int) -> list[Archive]:
+        return [checked_archive(row) for row in self._rows("read_old_archives", before_ms, max(limit, 0))]
+
+    def log_chunks_after(self, partition: int, place: LogPlace, limit: int) -> list[LogChunk]:
+        first, last = _span(partition)
+        after = max(tuple(place), (first - 1, 0, 0))
+        return [LogChunk(*row) for row in self._rows("log_chunks_after", *after, last, max(limit, 0))]
+
+    def named_logs(self, digests: Sequence[str], since_ms: int) -> frozenset[str]:
+        return frozenset(one for one in digests if self._rows("read_named_log", one, since_ms))
+
+
+def _span(partition: int) -> tuple[int, int]:
+    return partition << NUMBER_BITS, (partition + 1 << NUMBER_BITS) - 1
+
+
+def checked_run(found: tuple[Any, ...]) -> RunRow:
+    row = RunRow(*found[:-1])
+    checksums.require(found[-1] == checksums.of_row(row), f"the row of run {row.number}")
+    return row
+
+
+def checked_archive(found: tuple[Any, ...]) -> Archive:
+    row = Archive(*found[:-1])
+    checksums.require(found[-1] == checksums.of_row(row), f"the archive {row.object}")
+    return row

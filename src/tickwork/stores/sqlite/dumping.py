@@ -1,0 +1,190 @@
+"""Everything of one database as plain rows, and back; and a copy of a database that somebody is writing.
+
+A copy is made by SQLite itself, which knows what of the log counts: files copied by hand are not a backup.
+"""
+
+import contextlib
+import os
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import apsw
+
+from tickwork.core.errors import Corrupt
+from tickwork.journal.record import GENESIS
+from tickwork.ports.places import private_file
+from tickwork.ports.store import CacheRow, DefinitionRow, InboxRow, RunRow, StoreUnusable
+from tickwork.ports.upkeep import COLUMNS, Archive, Batch, NotEmpty
+from tickwork.stores.sqlite import checksums, opening
+from tickwork.stores.sqlite.writing import explained
+
+ROWS = 500  # of a batch
+PAGES_PER_STEP = 2_000
+
+Row = tuple[Any, ...]
+# The checksum of a row that has one.
+SUMS: Mapping[str, Callable[[Row], int]] = MappingProxyType({
+    "payloads": lambda row: checksums.of_bytes(0, row[1]),
+    "live_runs": lambda row: checksums.of_bytes(*row),
+    "live_tasks": lambda row: checksums.of_bytes(*row),
+    "schedules": lambda row: checksums.of_bytes(*row),
+    "definitions": lambda row: checksums.of_row(DefinitionRow(row[1], row[0], row[3], row[4], row[5])),
+    "runs": lambda row: checksums.of_row(RunRow(*row)),
+    "attempts": lambda row: checksums.of_bytes(*row),
+    "children": lambda row: checksums.of_bytes(row[2], row[3]),
+    "cache": lambda row: checksums.of_row(CacheRow(*row)),
+    "fates": lambda row: checksums.of_bytes(0, row[6]),
+    "backfills": lambda row: checksums.of_bytes(row[0], row[3]),
+    "archives": lambda row: checksums.of_row(Archive(*row)),
+    "inbox": lambda row: checksums.of_row(InboxRow(row[1], row[0], row[2], row[3], row[4])),
+})  # fmt: skip
+_ORDER = {"attempts": "place", "archives": "object"}  # where the first columns are not the key
+
+
+class Dump:
+    """One moment, read on one thread. `close` it."""
+
+    def __init__(self, path: Path) -> None:
+        self._connection = opening.connect_reader(path, "OFF")
+        self._connection.execute("begin")
+        self._batches = self._all()
+
+    def next(self) -> Batch | None:
+        try:
+            return next(self._batches, None)
+        except UnicodeDecodeError:
+            raise Corrupt("a text in the database was damaged on disk: stop, and bring back a backup") from None
+        except apsw.Error as error:
+            raise explained(error, system_errno=self._connection.system_errno) from error
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def _all(self) -> Iterator[Batch]:
+        for table in COLUMNS:
+            rows = self._partitions() if table == "partitions" else self._plain(table)
+            portion: list[Row] = []
+            for row in rows:
+                portion.append(row)
+                if len(portion) == ROWS:
+                    yield Batch(table, portion)
+                    portion = []
+            if portion:
+                yield Batch(table, portion)
+
+    def _plain(self, table: str) -> Iterator[Row]:
+        names, summed = ", ".join(COLUMNS[table]), SUMS.get(table)
+        order = _ORDER.get(table, names if table in ("journal", "children", "fates", "log_chunks") else "1, 2")
+        extra = ", checksum" if summed is not None else ""
+        sql = f"select {names}{extra} from {table} order by {order}"  # noqa: S608 - names of our own
+        for found in self._connection.execute(sql):
+            if summed is None:
+                yield found
+                continue
+            checksums.require(summed(found[:-1]) == found[-1], f"a row of {table} ({found[0]!r})")
+            yield found[:-1]
+
+    def _partitions(self) -> Iterator[Row]:
+        of = checksums.of_bytes
+        heads = (
+            "select id, epoch, owner, seq, tick, hash, watermark, watermark_hash, checksum from partitions order by 1"
+        )
+        machines = "select settings, settings_checksum, header, header_checksum from machines where partition_id = ?"
+        found: list[Any] = self._connection.execute(heads).fetchall()
+        for *head, checksum in found:
+            number, epoch = head[:2]
+            checksums.require(checksum == checksums.of_epoch(number, epoch), f"the epoch of partition {number}")
+            machine: Any = self._connection.execute(machines, (number,)).fetchone()
+            settings, sum_, header, header_sum = machine
+            checksums.require(sum_ == of(0, settings), f"the settings of partition {number}")
+            checksums.require(header_sum == of(0, header), f"the header of partition {number}")
+            yield (*head, settings, header, *self._cut(number))
+
+    def _cut(self, partition: int) -> Row:
+        """The last row that is only in the archive."""
+        sql = """select last, tick, hash from archives
+                  where partition_id = ? and kind = 'journal' order by last desc limit 1"""
+        return self._connection.execute(sql, (partition,)).fetchone() or (0, 0, GENESIS)
+
+
+class Arrival:
+    """All or nothing, on one thread."""
+
+    def __init__(self, path: Path) -> None:
+        self._connection = opening.connect(path, "FULL")
+        try:
+            self._connection.execute("begin immediate")
+            for table in COLUMNS:
+                if self._connection.execute(f"select 1 from {table} limit 1").fetchone():  # noqa: S608
+                    raise NotEmpty(str(path))
+        except BaseException:
+            self._connection.close()
+            raise
+
+    def take(self, batch: Batch) -> None:
+        try:
+            if batch.table == "partitions":
+                for row in batch.rows:
+                    self._partition(tuple(row))
+            else:
+                self._plain(batch)
+        except apsw.Error as error:
+            raise explained(error, system_errno=self._connection.system_errno) from error
+
+    def _plain(self, batch: Batch) -> None:
+        columns, summed = COLUMNS[batch.table], SUMS.get(batch.table)
+        names = [*columns, *(["checksum"] if summed is not None else [])]
+        if batch.table == "founded":
+            names.append("one")
+        marks = ", ".join(["?"] * len(names))
+        sql = f"insert into {batch.table} ({', '.join(names)}) values ({marks})"  # noqa: S608 - names of our own
+        rows = [tuple(row) for row in batch.rows]
+        if summed is not None:
+            rows = [(*row, summed(row)) for row in rows]
+        if batch.table == "founded":
+            rows = [(*row, 1) for row in rows]
+        self._connection.executemany(sql, rows)
+
+    def _partition(self, row: Row) -> None:
+        of, head, settings, header = checksums.of_bytes, row[:8], row[8], row[9]
+        sql = """insert into partitions (id, epoch, owner, seq, tick, hash, watermark, watermark_hash, checksum)
+                 values (?, ?, ?, ?, ?, ?, ?, ?, ?)"""
+        self._connection.execute(sql, (*head, checksums.of_epoch(row[0], row[1])))
+        sql = """insert into machines (partition_id, settings, settings_checksum, header, header_checksum)
+                 values (?, ?, ?, ?, ?)"""
+        self._connection.execute(sql, (row[0], settings, of(0, settings), header, of(0, header)))
+
+    def finish(self) -> None:
+        try:
+            self._connection.execute("commit")
+        except apsw.Error as error:
+            raise explained(error, system_errno=self._connection.system_errno) from error
+
+    def close(self) -> None:
+        """What was not finished never happened."""
+        self._connection.close()
+
+
+def copy_live(path: Path, to: Path, progress: Callable[[int, int], None]) -> None:
+    """A database as of one moment, also while a server writes it. `to` is a new file."""
+    os.close(private_file(to))
+    try:
+        with (
+            contextlib.closing(apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE)) as source,
+            contextlib.closing(apsw.Connection(str(to))) as target,
+        ):
+            source.set_busy_timeout(opening.BUSY_MS)
+            source.execute("begin")  # one moment: what is written meanwhile does not make it begin anew
+            source.execute("select count(*) from sqlite_schema").fetchall()
+            with target.backup("main", source, "main") as copying:
+                while not copying.done:
+                    copying.step(PAGES_PER_STEP)
+                    progress(copying.page_count - copying.remaining, copying.page_count)
+    except apsw.Error as error:
+        to.unlink(missing_ok=True)
+        raise StoreUnusable(f"{path} cannot be copied: {error}") from error
+    except BaseException:
+        to.unlink(missing_ok=True)
+        raise

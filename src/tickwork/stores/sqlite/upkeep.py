@@ -1,0 +1,91 @@
+"""The part of the port that keeps less, and that takes everything elsewhere."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+from typing import cast
+
+from tickwork.ports.store import ChildRow, LogChunk, RunRow
+from tickwork.ports.upkeep import Archive, ArchivedRun, Batch, LogPlace, Take
+from tickwork.stores.sqlite.connections import Connections
+from tickwork.stores.sqlite.dumping import Arrival, Dump
+from tickwork.stores.sqlite.threads import Answers, JobThread
+
+
+class SqliteUpkeep:
+    path: Path
+
+    @property
+    def _connections(self) -> Connections:
+        raise NotImplementedError
+
+    # ---- keeping less
+
+    async def runs_after(self, partition: int, *, number: int, limit: int) -> list[RunRow]:
+        return cast("list[RunRow]", await self._connections.read("runs_after", partition, number, limit))
+
+    async def children_between(self, first: int, last: int) -> list[ChildRow]:
+        return cast("list[ChildRow]", await self._connections.read("children_between", first, last))
+
+    async def attempts_between(self, first: int, last: int) -> list[tuple[int, bytes]]:
+        return cast("list[tuple[int, bytes]]", await self._connections.read("attempts_between", first, last))
+
+    async def move_runs(self, partition: int, archive: Archive, runs: Sequence[ArchivedRun], *, epoch: int) -> None:
+        await self._connections.write("move_runs", partition, archive, list(runs), epoch)
+
+    async def drop_journal(self, partition: int, archive: Archive, *, epoch: int) -> None:
+        await self._connections.write("drop_journal", partition, archive, epoch)
+
+    async def archived(self, tenant: str, ids: Sequence[str]) -> list[ArchivedRun]:
+        return cast("list[ArchivedRun]", await self._connections.read("archived", tenant, ids))
+
+    async def journal_cut(self, partition: int) -> int:
+        return cast("int", await self._connections.read("journal_cut", partition))
+
+    async def journal_archive(self, partition: int, *, seq: int) -> Archive | None:
+        return cast("Archive | None", await self._connections.read("journal_archive", partition, seq))
+
+    async def old_archives(self, *, before_ms: int, limit: int) -> list[Archive]:
+        return cast("list[Archive]", await self._connections.read("old_archives", before_ms, limit))
+
+    async def drop_archive(self, object_: str) -> None:
+        await self._connections.write("drop_archive", object_)
+
+    async def log_chunks_after(self, partition: int, *, place: LogPlace, limit: int) -> list[LogChunk]:
+        return cast("list[LogChunk]", await self._connections.read("log_chunks_after", partition, place, limit))
+
+    async def named_logs(self, digests: Sequence[str], *, since_ms: int) -> frozenset[str]:
+        return cast("frozenset[str]", await self._connections.read("named_logs", digests, since_ms))
+
+    async def drop_log_chunks(self, places: Sequence[LogPlace]) -> None:
+        await self._connections.write("drop_log_chunks", list(places))
+
+    # ---- taking it elsewhere
+
+    async def export(self, take: Take) -> None:
+        """On a thread and a connection of its own, so that nobody waits for it."""
+        assert self._connections is not None, "it is open"
+        thread = JobThread("sqlite export", Answers(asyncio.get_running_loop()))
+        dump: Dump | None = None
+        try:
+            dump = await thread.ask(Dump, self.path)
+            while (batch := await thread.ask(dump.next)) is not None:
+                await take(batch)
+        finally:
+            if dump is not None:
+                await thread.ask(dump.close)
+            await thread.stop()
+
+    async def bring_in(self, batches: AsyncIterator[Batch]) -> None:
+        assert self._connections is not None, "it is open"
+        thread = JobThread("sqlite import", Answers(asyncio.get_running_loop()))
+        arrival: Arrival | None = None
+        try:
+            arrival = await thread.ask(Arrival, self.path)
+            async for batch in batches:
+                await thread.ask(arrival.take, batch)
+            await thread.ask(arrival.finish)
+        finally:
+            if arrival is not None:
+                await thread.ask(arrival.close)
+            await thread.stop()

@@ -1,0 +1,257 @@
+"""`tickwork db`: a store is checked, backed up, restored and copied, and a copy can never be taken for the original."""
+
+import asyncio
+import json
+import os
+
+import apsw
+import msgspec
+import pytest
+
+from runtime.house import Hand, House, task
+from servers import postgres, postgres_server, schema  # noqa: F401 - fixtures
+from tickwork.cli.main import main
+from tickwork.compose.server import ARTIFACTS, DATABASE, serving
+from tickwork.compose.settings import Settings
+from tickwork.core.errors import Corrupt
+from tickwork.ports import wire
+from tickwork.ports.store import Fenced
+from tickwork.runtime import moving
+from tickwork.runtime.engine import Engine
+from tickwork.runtime.retention import DAY_MS, Keep
+from tickwork.stores.postgres.store import PostgresStore
+from tickwork.stores.sqlite.store import SqliteStore
+from tickwork.system import FolderArtifacts
+
+
+@pytest.fixture(autouse=True)
+def alone(monkeypatch, tmp_path):
+    for name in [name for name in os.environ if name.startswith("TICKWORK_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.chdir(tmp_path)
+
+
+class FolderHouse(House):
+    """On a real folder, whose journal and runs are partly in the archive."""
+
+    def __init__(self, folder):
+        super().__init__()
+        self.folder, self.artifacts = folder, FolderArtifacts(folder / ARTIFACTS)
+
+    async def open(self):
+        self.store = SqliteStore(self.folder / DATABASE, synchronous="OFF")
+        keep = Keep(runs_ms=3 * DAY_MS, journal_ms=3 * DAY_MS)
+        self.engine = Engine(
+            store=self.store, artifacts=self.artifacts, clock=self.clock, ids=self.ids, owner="n1", keep=keep
+        )
+        await self.engine.start()
+        self.engine._beside.pop().cancel()
+        return self.engine
+
+
+async def lived_in(folder, *, archived=True):
+    house = FolderHouse(folder)
+    engine = await house.open()
+    await house.define("flow", task("a"))
+    hand = Hand(house)
+    hand.functions["a"] = lambda: "x" * 100_000
+    await hand.sit_down()
+    job = asyncio.create_task(hand.serve())
+    for run_id in ("old", "newer"):
+        await house.submit("flow", id=run_id)
+        await house.until(run_id, "completed")
+        if archived and run_id == "old":
+            house.clock.pass_ms(4 * DAY_MS)
+            await engine.pause("queue", "default", by="test")
+            await engine.resume("queue", "default", by="test")
+            async with asyncio.timeout(5):
+                while engine._live.watermark < engine._live.durable_seq:
+                    await asyncio.sleep(0.01)
+            await engine.retention.look_through()
+    task_id = int((await engine.run("newer")).tasks[0].id)
+    line = b'{"at": 1, "stream": "stdout", "text": "hello"}\n'
+    await engine.logs.append(task_id, 1, chunk=0, first=0, data=line)
+    job.cancel()
+    await asyncio.gather(job, return_exceptions=True)
+    await house.submit("flow", id="waits")
+    await engine.stop()
+    return task_id
+
+
+def told(capsys):
+    return json.loads(capsys.readouterr().out.splitlines()[-1])
+
+
+def hash_of(folder):
+    return asyncio.run(_head(SqliteStore(folder / DATABASE))).hash.hex()
+
+
+async def _head(store):
+    await store.open()
+    try:
+        return await store.read_head(0)
+    finally:
+        await store.close()
+
+
+async def opens(folder):
+    """A server on what was restored: old, new and waiting runs are there, with values and logs."""
+    async with serving(Settings(data=str(folder), port=0), own_process=False) as (engine, _):
+        states = [(await engine.run(run_id)).state for run_id in ("old", "newer", "waits")]
+        detail = await engine.run("newer")
+        values = [len(await engine.value_bytes(run_id, "a")) for run_id in ("old", "newer")]
+        logs = [lines async for _, lines in engine.logs.read(int(detail.tasks[0].id), 1)]
+        epoch = (await engine.status()).epoch
+    return states, values, logs, epoch
+
+
+@pytest.mark.proves("P12", "F24", "I3")
+def test_a_backup_comes_back_as_another_cluster(tmp_path, capsys):
+    first, second = tmp_path / "first", tmp_path / "second"
+    asyncio.run(lived_in(first))
+
+    assert main(["db", "backup", "all.twb", "--store", str(first), "--json"]) == 0
+    backed = told(capsys)
+    assert main(["db", "restore", "all.twb", "--store", str(second), "--json"]) == 0
+    restored = told(capsys)
+    assert restored["partitions"] == backed["partitions"] == {"0": hash_of(first)}
+    assert restored["rows"] == backed["rows"] and sorted(os.listdir(tmp_path)) == ["all.twb", "first", "second"]
+    assert (tmp_path / "all.twb").stat().st_mode & 0o077 == 0
+    assert main(["db", "check", "--store", str(second), "--json"]) == 0
+    checked = told(capsys)["partitions"][0]
+    assert checked["folded"] and checked["archived"] > 0 and checked["verified"] == checked["seq"]
+    states, values, logs, epoch = asyncio.run(opens(second))
+    assert states == ["completed", "completed", "active"] and values == [100_005, 100_005]
+    assert logs == [[(1, "stdout", "hello")]] and epoch > moving.EPOCH_STEP
+    assert main(["db", "restore", "all.twb", "--store", str(second)]) == 4
+
+
+@pytest.mark.proves("F24", "I2")
+async def test_owners_of_the_original_cannot_write_into_a_copy_nor_the_other_way(tmp_path):
+    first, second = tmp_path / "first", tmp_path / "second"
+    await lived_in(first, archived=False)
+    assert await asyncio.to_thread(main, ["db", "copy", str(first), str(second)]) == 0
+    stores = [SqliteStore(folder / DATABASE) for folder in (first, second)]
+    for store in stores:
+        await store.open()
+    heads = [await store.claim(0, owner="n", settings=b"") for store in stores]
+    row = msgspec.structs.replace((await stores[0].journal(0, after=0, limit=1))[0], seq=heads[0].seq + 1)
+
+    assert heads[0].hash == heads[1].hash and heads[1].epoch - heads[0].epoch == moving.EPOCH_STEP
+    for store, head in zip(stores, reversed(heads), strict=True):
+        with pytest.raises(Fenced):
+            await store.commit(0, row, [], epoch=head.epoch)
+    for store in stores:
+        await store.close()
+
+
+@pytest.mark.proves("P12")
+async def test_a_backup_is_made_while_the_server_writes(tmp_path):
+    folder = tmp_path / "live"
+    async with serving(Settings(data=str(folder), port=0), own_process=True) as (engine, _):
+        document = {"name": "flow", "nodes": [{"kind": "task", "id": "a", "handler": "a"}]}
+        await engine.publish(wire.Publication(documents=(document,)), by="test")
+        busy = True
+
+        async def submit():
+            while busy:
+                await engine.submit([wire.Submission(workflow="flow") for _ in range(20)], by="test")
+
+        writing = asyncio.create_task(submit())
+        assert await asyncio.to_thread(main, ["db", "backup", "live.twb", "--store", str(folder)]) == 0
+        assert await asyncio.to_thread(main, ["db", "check", "--store", str(folder)]) == 4, "it is in use"
+        busy = False
+        await writing
+
+    assert await asyncio.to_thread(main, ["db", "restore", "live.twb", "--store", "back"]) == 0
+    assert await asyncio.to_thread(main, ["db", "check", "--store", "back"]) == 0
+
+
+@pytest.mark.proves("I13")
+@pytest.mark.parametrize(
+    ("sql", "words"),
+    [
+        ("update runs set error = 'other'", "a row of runs"),
+        ("update machines set header = x'00', header_checksum = 0", "header"),
+        ("update journal set data = substr(data, 1, length(data) - 4) where seq = 3", "seq 3"),
+        ("delete from journal where seq = 4", "gap"),
+        ("update partitions set hash = zeroblob(32)", "head"),
+    ],
+)
+def test_damage_is_found(tmp_path, capsys, sql, words):
+    asyncio.run(lived_in(tmp_path / "store", archived=False))
+    connection = apsw.Connection(str(tmp_path / "store" / DATABASE))
+    connection.execute(sql)
+    connection.close()
+
+    assert main(["db", "check", "--store", "store"]) == 65
+    assert words in capsys.readouterr().err
+
+
+def test_rows_that_the_journal_does_not_make_are_found(tmp_path, capsys):
+    """Each of them has the checksum it should have; only a fold of the journal tells."""
+    asyncio.run(lived_in(tmp_path / "store", archived=False))
+    connection = apsw.Connection(str(tmp_path / "store" / DATABASE))
+    [(number, data)] = connection.execute("select number, data from live_runs limit 1").fetchall()
+    from tickwork.stores.sqlite import checksums
+
+    other = data.replace(b"waits", b"walks")
+    assert other != data
+    connection.execute("update live_runs set data = ?, checksum = ?", (other, checksums.of_bytes(number, other)))
+    connection.close()
+
+    assert main(["db", "check", "--store", "store"]) == 65
+    assert "not what the journal makes" in capsys.readouterr().err
+
+
+def test_a_backup_that_is_cut_off_or_changed_is_refused_and_nothing_comes_in(tmp_path, capsys):
+    asyncio.run(lived_in(tmp_path / "store", archived=False))
+    assert main(["db", "backup", "whole.twb", "--store", "store"]) == 0
+    data = (tmp_path / "whole.twb").read_bytes()
+    for place, changed in enumerate((data[:-9], data[:100], data[:500] + b"\1" + data[501:], b"other", data + b"x")):
+        (tmp_path / f"{place}.twb").write_bytes(changed)
+        assert main(["db", "restore", f"{place}.twb", "--store", "target"]) == 65
+
+    assert main(["db", "restore", "whole.twb", "--store", "target"]) == 0
+    assert main(["db", "backup", "whole.twb", "--store", "store"]) == 4, "a backup never replaces another"
+    assert main(["db", "restore", "nowhere.twb", "--store", "elsewhere"]) == 3
+    assert main(["db", "check", "--store", "nothing"]) == 3
+    assert main(["db", "upgrade", "--store", "target", "--json"]) == 0
+    assert main(["db"]) == 2
+    capsys.readouterr()
+    with (tmp_path / "0.twb").open("rb") as file, pytest.raises(Corrupt):
+        list(moving.read(file))
+
+
+def test_a_newer_schema_is_refused(tmp_path, capsys):
+    asyncio.run(lived_in(tmp_path / "store", archived=False))
+    connection = apsw.Connection(str(tmp_path / "store" / DATABASE))
+    connection.pragma("user_version", 99)
+    connection.close()
+
+    assert main(["db", "upgrade", "--store", "store"]) == 78
+    assert "newer" in capsys.readouterr().err
+
+
+@pytest.mark.proves("P12")
+def test_from_a_folder_to_postgresql_and_back(tmp_path, capsys, postgres, schema):  # noqa: F811
+    asyncio.run(lived_in(tmp_path / "first"))
+    address = f"{postgres}?schema={schema}"
+
+    assert main(["db", "copy", str(tmp_path / "first"), address, "--json"]) == 0
+    there = told(capsys)
+    assert there["partitions"] == {"0": hash_of(tmp_path / "first")} and postgres.split("@")[0] not in there["target"]
+    assert main(["db", "check", "--store", address, "--json"]) == 0
+    assert told(capsys)["partitions"][0]["folded"]
+    assert main(["db", "copy", str(tmp_path / "first"), address]) == 4
+    assert main(["db", "backup", "pg.twb", "--store", address]) == 0
+    assert main(["db", "copy", address, str(tmp_path / "second")]) == 0
+    assert main(["db", "restore", "pg.twb", "--store", str(tmp_path / "third")]) == 0
+    capsys.readouterr()
+    for folder in ("second", "third"):
+        assert hash_of(tmp_path / folder) == there["partitions"]["0"]
+        assert main(["db", "check", "--store", folder]) == 0
+        states, values, logs, _ = asyncio.run(opens(tmp_path / folder))
+        assert states == ["completed", "completed", "active"] and values == [100_005, 100_005]
+        assert logs == [[(1, "stdout", "hello")]]
+    assert asyncio.run(_head(PostgresStore(postgres, schema=schema))).epoch > moving.EPOCH_STEP

@@ -1,0 +1,355 @@
+"""What ended long ago leaves for the archive, opens by its id, and goes for good one day."""
+
+import asyncio
+import contextlib
+
+import msgspec
+import pytest
+
+from runtime.house import Hand, House, task
+from tickwork.core.errors import Corrupt, Refused, Unavailable
+from tickwork.core.machine import Machine
+from tickwork.core.timetext import instant_text
+from tickwork.core.zones import UTC_ONLY
+from tickwork.journal.export import read as read_export
+from tickwork.journal.replay import replay
+from tickwork.ports import wire
+from tickwork.ports.store import RunFilter
+from tickwork.runtime import retention as module
+from tickwork.runtime.archive import unpacked
+from tickwork.runtime.auditor import Auditor, at_the_beginning
+from tickwork.runtime.engine import Engine
+from tickwork.runtime.retention import DAY_MS, Keep, keep_of
+from tickwork.stores.memory import MemoryStore
+
+KEEP = Keep(runs_ms=3 * DAY_MS, journal_ms=3 * DAY_MS, archive_ms=365 * DAY_MS, logs_ms=30 * DAY_MS)
+
+
+class Keeping(House):
+    """A house that keeps things for a while; its passes are made by hand."""
+
+    keep = KEEP
+
+    async def open(self):
+        self.store = self.make_store(self.disk)
+        self.engine = Engine(
+            store=self.store, artifacts=self.artifacts, clock=self.clock, ids=self.ids, owner="n1", keep=self.keep
+        )
+        await self.engine.start()
+        self.engine._beside.pop().cancel()
+        return self.engine
+
+    @contextlib.asynccontextmanager
+    async def serving(self, **functions):
+        hand = Hand(self)
+        hand.functions |= functions
+        await hand.sit_down()
+        job = asyncio.create_task(hand.serve())
+        try:
+            yield hand
+        finally:
+            job.cancel()
+            await asyncio.gather(job, return_exceptions=True)
+
+    async def days(self, days):
+        """They pass; then everything is looked through once."""
+        self.clock.pass_ms(days * DAY_MS)
+        await self.written()
+        await self.engine.retention.look_through()
+
+    async def written(self):
+        """Rows follow the journal, and something small has happened after them."""
+        await self.engine.pause("queue", "default", by="test")
+        await self.engine.resume("queue", "default", by="test")
+        async with asyncio.timeout(5):
+            while self.engine._live.watermark < self.engine._live.durable_seq:
+                await asyncio.sleep(0.01)
+
+
+@pytest.fixture
+async def house():
+    house = Keeping()
+    await house.open()
+    yield house
+    await house.engine.stop()
+
+
+async def some_runs(house, *, count=3, **functions):
+    await house.define("flow", task("a"), task("b", needs=["a"]))
+    async with house.serving(a=lambda: 1, b=lambda: 2, **functions):
+        for number in range(count):
+            await house.submit("flow", id=f"old-{number}", inputs={})
+        for number in range(count):
+            await house.until(f"old-{number}", "completed")
+
+
+@pytest.mark.proves("S001-55")
+async def test_an_archived_run_still_opens_by_its_id(house):
+    await some_runs(house)
+    engine = house.engine
+    before = [await engine.run(f"old-{number}") for number in range(3)]
+    await house.days(4)
+    young = await house.submit("flow")
+
+    assert house.disk.runs == {} and engine.retention.runs == 3
+    assert [await engine.run(f"old-{number}") for number in range(3)] == before
+    story = await engine.why("old-1")
+    assert story is not None and story.state == "COMPLETED" and story.entries
+    listed, _ = await engine.runs(RunFilter("default"))
+    assert [run.id for run in listed] == [young], "a list leaves the archive out"
+
+
+async def test_what_is_young_or_lives_stays(house):
+    await some_runs(house, count=2)
+    await house.submit("flow", id="lives")
+    await house.days(2)
+
+    assert len(house.disk.runs) == 2 and house.engine.retention.runs == 0
+    await house.days(2)
+    assert house.disk.runs == {} and (await house.engine.run("lives")).state == "active"
+
+
+@pytest.mark.proves("I13")
+async def test_an_id_stays_taken_when_its_run_is_archived(house):
+    await some_runs(house)
+    await house.days(5)
+
+    again = await house.engine.submit([wire.Submission(workflow="flow", id="old-0", inputs={})], by="test")
+    assert again == [wire.Submitted(id="old-0", duplicate=True)]
+    [other] = await house.engine.submit([wire.Submission(workflow="flow", id="old-0", priority=7)], by="test")
+    assert isinstance(other, wire.Rejected) and other.code == "key_reused"
+    with pytest.raises(Refused, match="COMPLETED"):
+        await house.engine.cancel("old-1", by="test")
+
+
+async def test_a_failed_run_comes_back_from_the_archive_with_its_attempts(house):
+    failing = [True]
+
+    def end(values):
+        if failing[0]:
+            raise ValueError("not yet")
+        return sum(values)
+
+    body = {"kind": "task", "handler": "each", "args": {"item": {"from": "item"}}}
+    await house.define(
+        "fan",
+        {"kind": "map", "id": "m", "over": "inputs.list", "body": body},
+        {"kind": "task", "id": "last", "handler": "end", "needs": ["m"], "args": {"values": {"from": "nodes.m"}}},
+        inputs={"list": {"type": "array"}},
+    )
+    async with house.serving(each=lambda item: item, end=end):
+        await house.submit("fan", id="broken", inputs={"list": [1, 2, 3]})
+        first = await house.until("broken", "failed")
+        await house.days(4)
+        assert (await house.engine.run("broken")).tasks == first.tasks and house.disk.runs == {}
+        failing[0] = False
+        await house.engine.resolve("broken", by="me", reason="mended")
+        second = await house.until("broken", "completed")
+        assert second.output == 6 or second.output == {"last": 6}, "what its children gave came back too"
+        await house.days(4)
+
+        assert house.disk.runs == {} and house.disk.attempts.get(1) is None
+        again = await house.engine.run("broken")
+        assert again.output == second.output and again.state == "completed"
+        said = [one.message for node in again.tasks for one in node.attempts]
+        assert "not yet" in said, "what the first try said is not lost"
+
+
+@pytest.mark.proves("S001-55", "I55")
+async def test_the_journal_verifies_across_the_border_and_replays_from_its_pieces(house, monkeypatch):
+    monkeypatch.setattr(module, "JOURNAL_PORTION", 4)
+    await some_runs(house)
+    await house.days(4)
+    engine = house.engine
+    cut = await house.store.journal_cut(0)
+    assert cut > 8 and house.engine.retention.rows == cut
+
+    machine, head, seq = Machine(settings=engine.state.settings), None, 0
+    last = engine._live.durable_seq
+    rows = []
+    while seq < last:
+        found = await engine.journal(after=seq, limit=7)
+        rows += found
+        seq = found[-1].seq
+    head = replay(rows, machine)
+    assert head == (await house.store.read_head(0)).hash
+    desk = []
+
+    async def never(*_):
+        desk.append(1)
+
+    auditor = Auditor(
+        engine.archives, 0, at_the_beginning(engine.state.settings), zones=UTC_ONLY, clock=house.clock, hold=never,
+        keep=never,
+    )  # fmt: skip
+    assert await auditor.catch_up() is None and auditor.seq == last and desk == []
+    archive = await house.store.journal_archive(0, seq=5)
+    piece_head, piece = read_export([house.artifacts.kept[archive.object]])
+    assert (piece_head.after, piece_head.hash) == (archive.first - 1, archive.before)
+    assert [row.seq for row in piece] == list(range(archive.first, archive.last + 1))
+
+
+async def test_a_house_comes_up_again_on_a_cut_journal(house):
+    await some_runs(house)
+    await house.days(4)
+    await house.engine.stop()
+    await house.open()
+
+    assert (await house.engine.run("old-0")).state == "completed"
+    await house.submit("flow", id="new")
+    assert (await house.engine.run("new")).state == "active"
+
+
+@pytest.mark.proves("S66", "S001-37")
+async def test_archive_and_logs_go_when_their_time_is_over_and_not_before(house):
+    await some_runs(house)
+    engine = house.engine
+    task_id = int((await engine.run("old-0")).tasks[0].id)
+    line = b'{"at": 1, "stream": "stdout", "text": "hello"}\n'
+    await engine.logs.append(task_id, 1, chunk=0, first=0, data=line)
+    await house.days(20)
+    await engine.logs.append(task_id, 2, chunk=0, first=0, data=line)  # the same bytes, named once more
+    await house.days(11)
+
+    assert engine.retention.logs == 1 and len(house.disk.log_chunks[task_id, 2]) == 1
+    assert [lines async for _, lines in engine.logs.read(task_id, 2)] == [[(1, "stdout", "hello")]]
+    await house.days(20)
+    assert engine.retention.logs == 2 and not any(data == line for data in house.artifacts.kept.values())
+    await house.days(300)
+    assert (await engine.run("old-0")).state == "completed"
+    await house.days(40)
+    with pytest.raises(Refused, match="no run"):
+        await engine.run("old-0")
+    assert engine.retention.forgotten >= 2 and house.disk.archived == {}
+    kinds = {archive.kind for archive in house.disk.archives.values()}
+    assert kinds == {"journal"}, "the last piece of the journal stays: the next one is chained to it"
+    assert set(house.artifacts.kept) >= set(house.disk.archives)
+
+
+async def test_a_backfill_of_what_is_missing_knows_archived_occurrences(house):
+    await house.define("flow", task("a"), task("b", needs=["a"]))
+    engine = house.engine
+    async with house.serving(a=lambda: 1, b=lambda: 2):
+        await engine.put_schedule("hourly", wire.ScheduleRequest(workflow="flow", cron="0 * * * *"), by="test")
+        began_ms = house.clock.wall_ms()
+        for hour in range(3):
+            house.clock.pass_ms(3_600_000)
+            engine._live.look_again()
+            async with asyncio.timeout(5):
+                while len((await engine.runs(RunFilter("default", states=(4,))))[0]) <= hour:
+                    await asyncio.sleep(0.01)
+        await engine.pause("schedule", "hourly", by="test")
+        house.clock.pass_ms(1)
+        await house.days(5)
+        assert house.disk.runs == {} and engine.retention.runs == 3
+        fates = await house.store.read_fates("default", "hourly", from_ms=0, to_ms=1 << 60, limit=99)
+        assert fates, "fates outlive runs"
+        window = wire.BackfillRequest(start=instant_text(began_ms), end=instant_text(began_ms + 3 * 3_600_000))
+        begun = await engine.backfill("hourly", window, by="test")
+        async with asyncio.timeout(5):
+            while (
+                now := next(one for one in await engine.backfills() if one.number == begun.number)
+            ).state == "active":
+                await asyncio.sleep(0.01)
+
+        assert now.started == 0 and now.known >= 3
+
+
+class Breaking(MemoryStore):
+    """Ends the process, so to speak, before or after a step."""
+
+    at, after = "", False
+
+    async def move_runs(self, *args, **named):
+        return await self._step("move_runs", super().move_runs, args, named)
+
+    async def drop_journal(self, *args, **named):
+        return await self._step("drop_journal", super().drop_journal, args, named)
+
+    async def drop_archive(self, *args, **named):
+        return await self._step("drop_archive", super().drop_archive, args, named)
+
+    async def drop_log_chunks(self, *args, **named):
+        return await self._step("drop_log_chunks", super().drop_log_chunks, args, named)
+
+    async def _step(self, name, deed, args, named):
+        if Breaking.at == name and not Breaking.after:
+            raise Unavailable("before", retry_after_ms=1)
+        answer = await deed(*args, **named)
+        if Breaking.at == name:
+            raise Unavailable("after", retry_after_ms=1)
+        return answer
+
+
+@pytest.mark.proves("I13", "F9")
+@pytest.mark.parametrize("after", [False, True])
+async def test_an_end_between_any_two_steps_loses_nothing_and_is_repeated(after):
+    house = Keeping(store=Breaking)
+    await house.open()
+    try:
+        await some_runs(house)
+        engine = house.engine
+        before = [await engine.run(f"old-{number}") for number in range(3)]
+        task_id = int(before[0].tasks[0].id)
+        await engine.logs.append(task_id, 1, chunk=0, first=0, data=b'{"at": 1, "stream": "x", "text": "y"}\n')
+        for step, days in (("move_runs", 4), ("drop_journal", 4), ("drop_log_chunks", 40)):
+            Breaking.at, Breaking.after = step, after
+            with pytest.raises(Unavailable):
+                await house.days(days)
+            assert [await engine.run(f"old-{number}") for number in range(3)] == before
+            await engine.why("old-2")
+            Breaking.at = ""
+            await engine.retention.look_through()
+            assert [await engine.run(f"old-{number}") for number in range(3)] == before
+        assert not house.disk.log_chunks[task_id, 1] and house.disk.runs == {}
+        Breaking.at = "drop_archive"
+        with pytest.raises(Unavailable):
+            await house.days(400)
+        Breaking.at = ""
+        await engine.retention.look_through()
+        assert house.disk.archived == {}
+    finally:
+        Breaking.at = ""
+        await house.engine.stop()
+
+
+async def test_a_damaged_archive_says_so(house):
+    await some_runs(house, count=1)
+    await house.days(4)
+    [archive] = [one for one in house.disk.archives.values() if one.kind == "runs"]
+    bundles = unpacked(house.artifacts.kept[archive.object])
+    assert [bundle.row.id for bundle in bundles] == ["old-0"]
+    house.artifacts.damage(archive.object)
+
+    with pytest.raises(Corrupt):
+        await house.engine.run("old-0")
+    with pytest.raises(Corrupt):
+        unpacked(b"TWA1" + b"x")
+
+
+@pytest.mark.parametrize(
+    ("changes", "path"),
+    [
+        ({"runs": "3h"}, "retention_runs"),
+        ({"archive": "2d"}, "retention_archive"),
+        ({"logs": "often"}, "retention_logs"),
+    ],
+)
+def test_too_short_a_time_is_refused(changes, path):
+    words = {"runs": "3d", "journal": "3d", "archive": "365d", "logs": "30d"}
+    assert keep_of(**words) == KEEP
+    assert keep_of(**dict.fromkeys(words, "0")) == Keep(runs_ms=0, journal_ms=0, archive_ms=0, logs_ms=0)
+    with pytest.raises(Refused) as refused:
+        keep_of(**(words | changes))
+    assert refused.value.path == path
+
+
+async def test_nothing_goes_where_it_is_kept_for_ever():
+    house = Keeping()
+    house.keep = msgspec.structs.replace(KEEP, runs_ms=0, journal_ms=0, archive_ms=0, logs_ms=0)
+    await house.open()
+    await some_runs(house, count=1)
+    await house.days(4_000)
+
+    assert len(house.disk.runs) == 1 and house.disk.archives == {}
+    await house.engine.stop()
