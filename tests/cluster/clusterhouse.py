@@ -184,7 +184,9 @@ class TestCluster:
         return agent
 
     async def submit(self, house: House, count: int, **fields) -> list[str]:
-        body = {"runs": [{"workflow": "flow"} | fields for _ in range(count)]}
+        named = fields.pop("named", "")  # ids that begin so; else the node gives them
+        runs = [{"workflow": "flow"} | fields for _ in range(count)]
+        body = {"runs": [run | ({"id": f"{named}-{at}"} if named else {}) for at, run in enumerate(runs)]}
         answer = await self.client.post(f"{house.server.address}/v1/runs/batch", json=body)
         assert answer.status_code == 200, answer.text
         return [one["id"] for one in answer.json()["runs"]]

@@ -41,10 +41,14 @@ async def test_a_spread_tenant_runs_in_all_its_partitions(cluster):
     for house, doing in zip(houses, workers, strict=True):
         await cluster.work(house, f"w-{house.name}", doing)
 
-    ids = await cluster.submit(houses[1], 60)
+    own = {number for number, name in cluster.owners().items() if name == houses[1].name}
+    ids = await cluster.submit(houses[1], 40, named="run")
+    unnamed = await cluster.submit(houses[1], 20)
+    ids += unnamed
     runs = await cluster.ended(houses[0], ids)
 
     assert {run["state"] for run in runs} == {"completed"}
+    assert {int(run["number"]) >> 44 for run in runs if run["id"] in unnamed} <= own, "they stay where they were given"
     begun = workers[0].begun + workers[1].begun
     assert sorted(begun.values()) == [1] * 60
     assert {task >> 44 for task, _ in begun} == {0, 1, 2, 3}
