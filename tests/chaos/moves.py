@@ -98,9 +98,12 @@ class Probes:
         return max(after - before for before, after in pairwise(times))
 
     async def home(self) -> int:
-        answer = await self._ask("GET", self.urls[0], "/v1/cluster")
-        assert answer is not None and answer.status_code == 200
-        return int(answer.json()["routes"][0]["home"])
+        async with asyncio.timeout(DEADLINE_S):
+            while True:
+                answer = await self._ask("GET", self.urls[0], "/v1/cluster")
+                if answer is not None and answer.status_code == 200:
+                    return int(answer.json()["routes"][0]["home"])
+                await asyncio.sleep(0.1)
 
 
 @dataclass
