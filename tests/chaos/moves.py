@@ -98,9 +98,12 @@ class Probes:
         return max(after - before for before, after in pairwise(times))
 
     async def home(self) -> int:
-        answer = await self._ask("GET", self.urls[0], "/v1/cluster")
-        assert answer is not None and answer.status_code == 200
-        return int(answer.json()["routes"][0]["home"])
+        async with asyncio.timeout(DEADLINE_S):
+            while True:
+                answer = await self._ask("GET", self.urls[0], "/v1/cluster")
+                if answer is not None and answer.status_code == 200:
+                    return int(answer.json()["routes"][0]["home"])
+                await asyncio.sleep(0.1)
 
 
 @dataclass
@@ -166,6 +169,7 @@ async def fail_over(folder: Path, *, times: int, rate: float, seed: int, tell: T
             moves.verdicts = [
                 *await checks.check_runs(stage, load),
                 *await checks.check_journals(stage, epochs, load),
+                *_check_untouched(checks.starts_of(stage)),
             ]
         finally:
             await _close(load, probes, jobs)
@@ -215,13 +219,20 @@ async def _stop_one(stage: Stage, node: Node, probes: Probes) -> float:
 
 
 def _check_untouched(starts: list[checks.Start]) -> list[Verdict]:
-    """Nobody died: each task has one start, and its first attempt is the one."""
+    """No worker died: each task has one start, and its first attempt is the one."""
     counts = Counter(start.key for start in starts if not start.key.endswith("/flaky"))
     twice = [key for key, count in counts.items() if count > 1]
     again = [f"{one.key} attempt {one.attempt}" for one in starts if one.attempt > 1 and not one.key.endswith("/flaky")]
     return [
-        Verdict("no attempt is lost in a hand-over", not again, f"{len(again)} of {len(counts)}. {some(again)}", "I25"),
-        Verdict("none starts twice in a hand-over", not twice, f"{len(twice)} of {len(counts)}. {some(twice)}", "I30"),
+        Verdict(
+            "no attempt is lost where no worker is", not again, f"{len(again)} of {len(counts)}. {some(again)}", "I25"
+        ),
+        Verdict(
+            "none starts twice where no worker is lost",
+            not twice,
+            f"{len(twice)} of {len(counts)}. {some(twice)}",
+            "I30",
+        ),
     ]
 
 

@@ -132,6 +132,7 @@ class House:
 
     async def stop(self) -> None:
         self.up = False
+        await self.node.hand_over()
         await self.server.stop()
         await self.node.stop()
 

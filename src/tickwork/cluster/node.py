@@ -140,16 +140,21 @@ class Node:
                     f"({own.version}) {own.oldest} to {own.protocol}: go by way of a version between them",
                 )
 
+    async def hand_over(self) -> None:
+        """Own nothing any more; requests and workers that come here are still brought to the owners."""
+        if not self.draining:
+            self.draining = True
+            if self._ownership is not None:
+                await self._ownership.stop()
+
     async def stop(self) -> None:
         """Hand over what it owns; workers go on at other nodes."""
-        self.draining = True
+        await self.hand_over()
         for job in self._jobs:
             job.cancel()
         await asyncio.gather(*self._jobs, return_exceptions=True)
         if self._board is not None:
             await self._board.close()
-        if self._ownership is not None:
-            await self._ownership.stop()
         for partition in list(self.engines):
             await self._finish(partition)
         await self._peers.close()
