@@ -53,11 +53,11 @@ def until(true, *, what: str) -> None:
 
 
 class PostgresServer:
-    """`fsync` off where only answers count; on where it is killed."""
+    """`fsync` off where only answers count; on where it is killed. `place`: a folder that everybody may enter."""
 
-    def __init__(self, *, fsync: bool, options: tuple[str, ...] = ()) -> None:
+    def __init__(self, *, fsync: bool, options: tuple[str, ...] = (), place: Path | None = None) -> None:
         self.programs = _postgres_programs()
-        self.folder = Path(tempfile.mkdtemp(prefix="tickwork-pg-", dir=PLACE))
+        self.folder = Path(tempfile.mkdtemp(prefix="tickwork-pg-", dir=place or PLACE))
         self.port = free_port()
         self.options = (f"fsync={'on' if fsync else 'off'}", "max_connections=200", *options)
         self.process: subprocess.Popen[bytes] | None = None

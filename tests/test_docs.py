@@ -8,6 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from tickwork.cli.menu import entries
 from tickwork.compose.private import PrivateServer
 from tickwork.compose.settings import Settings
 from tickwork.core.governor import Source
@@ -117,3 +118,59 @@ def test_every_metric_is_explained():
 
     assert names
     assert sorted(name for name in names if name not in text) == []
+
+
+@pytest.mark.parametrize("name", ["guarantees.md", "upgrade.md"])
+def test_every_test_that_a_page_names_exists(name):
+    named = set(re.findall(r"`(test_\w+)`", (ROOT / "docs" / name).read_text()))
+    written = {
+        found for path in (ROOT / "tests").rglob("*.py") for found in re.findall(r"def (test_\w+)", path.read_text())
+    }
+
+    assert named
+    assert sorted(named - written) == []
+
+
+@pytest.mark.proves("S000-23")
+def test_the_settings_of_a_cluster_are_told_with_their_defaults():
+    rows = re.findall(r"^\| `(\w+)` \| (.+?) \|", (ROOT / "docs" / "cluster.md").read_text(), re.MULTILINE)
+    fields = {one.name: one.default for one in msgspec.structs.fields(Settings)}
+
+    assert fields["lease_retry"] == "1s"
+    assert {"lease_ttl", "lease_retry", "partitions", "node_name"} <= dict(rows).keys() <= fields.keys()
+    for name, default in rows:
+        if default.startswith("`"):
+            assert default == f"`{fields[name]}`"
+        else:
+            assert fields[name] == ""
+
+
+@pytest.mark.parametrize("path", DOCS, ids=lambda path: path.name)
+def test_every_command_that_a_page_shows_exists(path):
+    known = {entry.name for entry in entries()}
+    text = path.read_text()
+    fenced = "\n".join(re.findall(r"^```\w*\n(.*?)^```", text, re.MULTILINE | re.DOTALL))
+    shown = re.findall(r"`tickwork ([a-z][a-z-]*)", text)
+    shown += re.findall(r"^(?:\$ )?tickwork ([a-z][a-z-]*)", fenced, re.MULTILINE)
+
+    assert sorted(set(shown) - known) == []
+
+
+@pytest.mark.proves("S001-39", "S001-178", "S001-179", "S001-180", "S001-181", "S001-182")
+@pytest.mark.parametrize(
+    ("title", "words"),
+    [
+        ("Nothing counts twice", ("at least once", "idempotency key", "make the task idempotent")),
+        ("Timers: the wheel", ("hierarchical timing wheel", "bitmap", "ADR 2")),
+        ("Storms", ("retry budget", "backfill", "shedding", "redrive")),
+        ("One writer", ("epoch", "Leases", "25 s", "attempt")),
+        ("Fairness", ("weights", "scarcest resource", "preemption")),
+    ],
+)
+def test_the_page_of_guarantees_explains(title, words):
+    text = (ROOT / "docs" / "guarantees.md").read_text()
+    section = re.search(rf"^## {title}\n(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL)
+
+    assert section is not None
+    assert [word for word in words if word not in section[1]] == []
+    assert "`test_" in section[1]

@@ -55,7 +55,7 @@ def instant(text):
 
 
 @pytest.mark.usefixtures("greet")
-@pytest.mark.proves("S004-35", "S004-80", "S004-54")
+@pytest.mark.proves("S004-35", "S004-80", "S004-54", "S001-81")
 async def test_putting_a_schedule_answers_what_it_will_do(http):
     told = await put(http, cron="30 2 * * *", timezone="America/New_York")
 
@@ -345,7 +345,7 @@ async def test_what_is_expected_is_told_by_time_in_zone_and_utc(http):
 
 
 @pytest.mark.usefixtures("greet")
-@pytest.mark.proves("S004-41", "S004-42", "S004-43", "S004-44")
+@pytest.mark.proves("S004-41", "S004-42", "S004-43", "S004-44", "S001-03")
 async def test_a_backfill_runs_a_window_of_the_past_once_in_the_schedules_zone(http):
     await put(http, "daily", cron="0 9 * * *", timezone="America/New_York")
     window = {"start": "2026-03-06", "end": "2026-03-10"}  # the clock is changed on the 8th

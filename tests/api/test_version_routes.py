@@ -34,7 +34,7 @@ async def versions(http, application="shop"):
     return [(one["version_name"], one.get("latest", False)) for one in found]
 
 
-@pytest.mark.proves("S004-55", "S004-56", "S004-57", "S004-58", "S004-59", "S004-61")
+@pytest.mark.proves("S004-55", "S004-56", "S004-57", "S004-58", "S004-59", "S004-61", "S001-184")
 async def test_rollout_and_rollback(http):
     assert await publish(http, "v1", "one", "hourly") == "v1"
     assert await publish(http, "v2", "two", "daily") == "v2"

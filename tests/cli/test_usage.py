@@ -234,7 +234,7 @@ def test_help_takes_less_than_a_third_of_a_second(tmp_path):
     taken = []
     for _ in range(5):
         begin = time.perf_counter()
-        assert terminal.run("--help").returncode == 0
+        assert terminal.run_anew("--help").returncode == 0
         taken.append(time.perf_counter() - begin)
 
     print(f"tickwork --help: {min(taken):.3f} s")

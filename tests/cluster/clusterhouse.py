@@ -132,6 +132,7 @@ class House:
 
     async def stop(self) -> None:
         self.up = False
+        await self.node.hand_over()
         await self.server.stop()
         await self.node.stop()
 
@@ -184,7 +185,9 @@ class TestCluster:
         return agent
 
     async def submit(self, house: House, count: int, **fields) -> list[str]:
-        body = {"runs": [{"workflow": "flow"} | fields for _ in range(count)]}
+        named = fields.pop("named", "")  # ids that begin so; else the node gives them
+        runs = [{"workflow": "flow"} | fields for _ in range(count)]
+        body = {"runs": [run | ({"id": f"{named}-{at}"} if named else {}) for at, run in enumerate(runs)]}
         answer = await self.client.post(f"{house.server.address}/v1/runs/batch", json=body)
         assert answer.status_code == 200, answer.text
         return [one["id"] for one in answer.json()["runs"]]

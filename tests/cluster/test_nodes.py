@@ -1,6 +1,7 @@
 """Nodes together: who owns what, how requests and workers reach the owner, and what happens when one goes."""
 
 import asyncio
+from collections import Counter
 
 import pytest
 import pytest_asyncio
@@ -33,7 +34,7 @@ async def test_partitions_are_shared_evenly_and_every_node_answers(cluster):
 
 async def test_a_spread_tenant_runs_in_all_its_partitions(cluster):
     houses = [await cluster.add() for _ in range(2)]
-    await cluster.until(lambda: len(cluster.owners()) == 4 and len(set(cluster.owners().values())) == 2)
+    await cluster.until(lambda: sorted(Counter(cluster.owners().values()).values()) == [2, 2])
     answer = await cluster.client.put(f"{houses[0].server.address}/v1/cluster/spread", json={"spread": 4})
     assert answer.status_code == 204, answer.text
     await cluster.until(lambda: all(house.node.route("default").spread == 4 for house in houses))
@@ -41,10 +42,14 @@ async def test_a_spread_tenant_runs_in_all_its_partitions(cluster):
     for house, doing in zip(houses, workers, strict=True):
         await cluster.work(house, f"w-{house.name}", doing)
 
-    ids = await cluster.submit(houses[1], 60)
+    own = {number for number, name in cluster.owners().items() if name == houses[1].name}
+    ids = await cluster.submit(houses[1], 40, named="run")
+    unnamed = await cluster.submit(houses[1], 20)
+    ids += unnamed
     runs = await cluster.ended(houses[0], ids)
 
     assert {run["state"] for run in runs} == {"completed"}
+    assert {int(run["number"]) >> 44 for run in runs if run["id"] in unnamed} <= own, "they stay where they were given"
     begun = workers[0].begun + workers[1].begun
     assert sorted(begun.values()) == [1] * 60
     assert {task >> 44 for task, _ in begun} == {0, 1, 2, 3}
@@ -86,7 +91,7 @@ async def test_a_clean_stop_hands_over_without_losing_or_repeating_anything(clus
     assert all(attempt == 1 for _, attempt in begun)
 
 
-@pytest.mark.proves("I25")
+@pytest.mark.proves("I25", "S001-162")
 async def test_a_node_that_dies_is_replaced_and_nothing_accepted_is_lost(cluster):
     houses = [await cluster.add() for _ in range(3)]
     await cluster.until(lambda: len(set(cluster.owners().values())) == 3)
@@ -152,6 +157,25 @@ async def test_a_lost_worker_is_noticed_where_it_was_heard_and_its_work_goes_els
     runs = await cluster.ended(houses[1], ids, seconds=20)
     assert {run["state"] for run in runs} == {"completed"}
     assert sorted(attempt for _, attempt in able.begun) == [2, 2, 2]
+
+
+@pytest.mark.proves("F12")
+async def test_a_full_store_refuses_nothing_for_good_also_at_another_node(cluster):
+    houses = [await cluster.add() for _ in range(2)]
+    await cluster.until(lambda: len(set(cluster.owners().values())) == 2)
+    await cluster.work(houses[0], "w1", Doing())
+    home = houses[0].node.home("default")
+    owner = next(house for house in houses if house.name == cluster.owners()[home])
+    other = next(house for house in houses if house is not owner)
+    owner.node.engines[home].partition.full = True
+
+    body = {"runs": [{"workflow": "flow", "key": "once"}]}
+    answer = await cluster.client.post(f"{other.server.address}/v1/runs/batch", json=body)
+
+    assert (answer.status_code, answer.json()["code"]) == (507, "store_full")
+    owner.node.engines[home].partition.full = False
+    [run] = await cluster.submit(other, 1, key="once")
+    assert (await cluster.ended(other, [run]))[0]["state"] == "completed"
 
 
 async def test_a_partition_without_an_owner_holds_up_no_other(cluster):

@@ -74,7 +74,7 @@ async def test_an_application_runs_its_workflow_on_its_own_loop(tmp_path):
         assert await client.result(run) == 3
 
 
-@pytest.mark.proves("S001-28")
+@pytest.mark.proves("S001-28", "S001-77")
 def test_values_larger_than_any_message_pass_from_task_to_task(tmp_path):
     with here(tmp_path) as client:
         assert client.result(client.submit(sizes)) == 200_000

@@ -52,12 +52,14 @@ class TestPostgres(_TwoWaysIn, LeaseSuite):
         return lambda: PostgresLeases(postgres, schema=schema)
 
 
+@pytest.mark.proves("S000-19", "S001-72")
 class TestValkey(_TwoWaysIn, LeaseSuite):
     @pytest.fixture
     def make(self, valkey, schema):  # noqa: F811
         return lambda: RedisLeases(valkey, prefix=schema)
 
 
+@pytest.mark.proves("S001-72")
 class TestEtcd(_TwoWaysIn, LeaseSuite):
     @pytest.fixture
     def ttl_ms(self):

@@ -65,6 +65,7 @@ class TestSqliteApart(_Reopening, StoreSuite, UpkeepSuite):
         return SqliteStore(make().path.with_name("other.db"), apart=True)
 
 
+@pytest.mark.proves("S001-71")
 class TestPostgres(_Reopening, StoreSuite, UpkeepSuite):
     @pytest.fixture
     def make(self, postgres, schema):  # noqa: F811
@@ -75,9 +76,13 @@ class TestPostgres(_Reopening, StoreSuite, UpkeepSuite):
         return PostgresStore(address.dsn, schema=f"{address.schema}_other")
 
 
-class TestPostgresBehindPgBouncer(_Reopening, StoreSuite):
+class TestPostgresBehindPgBouncer(_Reopening, StoreSuite, UpkeepSuite):
     """As it talks through a pooler: nothing outlives a transaction."""
 
     @pytest.fixture
     def make(self, postgres, schema):  # noqa: F811
         return lambda: PostgresStore(f"{postgres}?pgbouncer=1", schema=schema)
+
+    def elsewhere(self, make):
+        address = make().address
+        return PostgresStore(address.dsn, schema=f"{address.schema}_other", pgbouncer=True)

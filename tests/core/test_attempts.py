@@ -61,7 +61,7 @@ def test_the_next_attempt_lies_within_the_bounds_of_its_policy(delay_ms, factor,
         driver.advance(3 * high + 10)
 
 
-@pytest.mark.proves("S001-13", "S001-97", "I31")
+@pytest.mark.proves("S001-13", "S001-97", "I31", "S001-14")
 @pytest.mark.parametrize("attempts", [1, 2, 4])
 def test_used_up_attempts_are_a_dead_letter_with_an_alert(attempts):
     driver = running(task("a", retry=exact(attempts)))
@@ -95,7 +95,7 @@ def test_a_permanent_failure_is_not_tried_again():
     assert driver.state_of("r") == "FAILED" and driver.alerts[0].kind == "dead_letter"
 
 
-@pytest.mark.proves("I29", "I5")
+@pytest.mark.proves("I29", "I5", "S001-73")
 def test_one_result_per_task_is_accepted():
     driver = running(task("a"), credit=1)
     attempt = driver.attempt_of("r", "a")

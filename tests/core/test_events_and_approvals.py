@@ -199,7 +199,7 @@ def test_an_event_that_answered_a_node_is_among_the_events_too():
     driver.assert_empty()
 
 
-@pytest.mark.proves("S002-27")
+@pytest.mark.proves("S002-27", "S002-20")
 def test_events_are_seen_in_the_order_in_which_they_came():
     driver = flow(task("a"), task("b", needs=["a"], when="events.map(e, e.key) == ['3', '1', '2']"))
     run = driver.submit("flow")
@@ -216,7 +216,7 @@ def approving(**fields):
     return flow({"kind": "approval", "id": "ok", **fields}, task("a", needs=["ok"]))
 
 
-@pytest.mark.proves("S001-29", "I42")
+@pytest.mark.proves("S001-29", "I42", "S001-186")
 @pytest.mark.parametrize(
     ("fields", "by", "code"),
     [

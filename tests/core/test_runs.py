@@ -20,7 +20,7 @@ def flow(*nodes, **fields):
     return driver
 
 
-@pytest.mark.proves("S002-03", "S002-04", "S002-07", "S002-09", "S002-12", "S001-85")
+@pytest.mark.proves("S002-03", "S002-04", "S002-07", "S002-09", "S002-12", "S001-85", "S001-70")
 def test_a_run_starts_takes_its_steps_in_order_and_completes():
     driver = flow(task("a"), task("b", needs=["a"]))
     run = driver.submit("flow")
@@ -53,7 +53,7 @@ def test_a_run_is_waiting_while_its_wait_lasts_and_active_when_it_is_over():
     driver.assert_empty()
 
 
-@pytest.mark.proves("S000-13", "S000-09")
+@pytest.mark.proves("S000-13", "S000-09", "S002-25")
 @pytest.mark.parametrize(
     ("resolution_ms", "duration", "ticks"),
     [(1_000, "3d", 259_200), (1_000, "1500ms", 2), (1, "3d", 259_200_000), (5_000, "12s", 3)],

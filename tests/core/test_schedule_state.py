@@ -47,7 +47,7 @@ def ids(driver):
     return sorted(name for name, _ in driver.state.tenants[T].runs.items())
 
 
-@pytest.mark.proves("I22", "S001-02")
+@pytest.mark.proves("I22", "S001-02", "S001-69")
 def test_an_occurrence_becomes_the_run_named_after_its_nominal_time():
     driver = scheduled()
     driver.advance(11 * MINUTE)

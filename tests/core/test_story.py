@@ -42,7 +42,7 @@ def the(story: Story, what: str, node: str | None = None) -> Entry:
 # ---- where it came from, and why it started then
 
 
-@pytest.mark.proves("S003-68", "S003-76")
+@pytest.mark.proves("S003-68", "S003-76", "S001-22")
 def test_a_submitted_run_tells_by_whom_when_and_how_it_went():
     driver = Driver()
     driver.define("flow", task("a"))
@@ -350,6 +350,7 @@ def test_children_of_a_map_are_told_one_by_one():
     assert [entry.child for entry in story.entries if entry.what == "succeeded"] == [0, 1, 2, -1]
 
 
+@pytest.mark.proves("S001-22", "S001-68")
 def test_a_cancel_tells_by_whom_and_one_that_was_refused_too():
     driver = Driver()
     driver.define("flow", task("a"))

@@ -28,7 +28,15 @@ def test_ticks_strictly_rise(tick):
         driver.machine.apply(tick, [])
 
 
-@pytest.mark.proves("S000-04", "S000-07", "S000-08", "I19")
+@pytest.mark.proves("S000-12")
+def test_tick_nought_is_the_instant_at_which_the_clock_was_founded():
+    clock = Clock(origin_ms=1_800_000_000_000, resolution_ms=250)
+
+    assert clock.ms_of(0) == 1_800_000_000_000
+    assert clock.ms_of(4) == 1_800_000_001_000
+
+
+@pytest.mark.proves("S000-04", "S000-07", "S000-08", "I19", "S000-01")
 @pytest.mark.parametrize("ids", [["b", "a", "c"], ["c", "b", "a"], ["a", "b", "c"]])
 def test_runs_are_visited_by_run_id_whatever_order_they_came_in(ids):
     driver = Driver()

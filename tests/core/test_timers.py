@@ -39,7 +39,7 @@ def test_nothing_fires_early_and_everything_fires_once(waits, jumps, resolution)
     assert sorted(fired, key=lambda at: (fired[at], -(-waits[at] // resolution), at)) == list(fired)
 
 
-@pytest.mark.proves("I16")
+@pytest.mark.proves("I16", "S001-01")
 @pytest.mark.parametrize(("terms", "after"), [({"delay_ms": 100}, 100), ({"delay_ms": 0}, 0), ({"start_at_ms": 0}, 0)])
 def test_a_delayed_run_starts_when_its_time_comes(terms, after):
     driver = Driver()

@@ -124,7 +124,7 @@ class TestWheelIsASortedList(WheelIsASortedList.TestCase):
     pass
 
 
-@pytest.mark.proves("P19", "I17")
+@pytest.mark.proves("P19", "I17", "S001-143")
 @pytest.mark.parametrize("bucket", [2, 128])
 @pytest.mark.parametrize("spread", [1, 40, 5_000, 30 * DAY, DUE_MAX])
 def test_every_timer_set_and_not_cancelled_fires_exactly_once_in_order(monkeypatch, spread, bucket):

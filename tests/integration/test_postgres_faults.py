@@ -305,7 +305,7 @@ async def test_only_lists_for_people_may_come_from_a_replica():
             assert not {"insert", "update", "delete", "for no key update"} & set(FILES.queries[statement].split())
 
 
-@pytest.mark.proves("P6")
+@pytest.mark.proves("P6", "S001-167")
 async def test_a_replica_is_asked_for_lists_and_may_be_away(made, postgres, schema, postgres_server):  # noqa: F811
     async with Proxy("127.0.0.1", postgres_server.port) as replica:
         store = await made(replica_dsn=through(replica))

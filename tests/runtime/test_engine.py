@@ -284,7 +284,7 @@ async def test_a_second_worker_of_the_same_name_is_refused_while_the_first_is_th
     assert "choose another name" in reply.refused
 
 
-@pytest.mark.proves("F1", "I49", "I5", "S004-68")
+@pytest.mark.proves("F1", "I49", "I5", "S004-68", "S001-164")
 async def test_a_worker_whose_connection_closed_is_lost_after_three_seconds(house):
     await house.define("w", task("a"))
     first, second = Hand(house), Hand(house, "w2")
@@ -306,7 +306,7 @@ async def test_a_worker_whose_connection_closed_is_lost_after_three_seconds(hous
     assert (await first.call(Done(work.task, 1, b"\xc0"))).fenced == ((work.task, 1),)
 
 
-@pytest.mark.proves("F2", "I51", "S001-43")
+@pytest.mark.proves("F2", "I51", "S001-43", "S001-98", "S001-99")
 async def test_a_worker_is_silent_for_25_seconds_before_it_is_lost(house):
     await house.define("w", task("a"))
     hand = Hand(house)
@@ -410,6 +410,7 @@ async def test_a_child_run_gets_arguments_of_any_size_and_gives_its_output(house
     assert child.source == "child" and child.inputs == {"text": "z" * 9_000}
 
 
+@pytest.mark.proves("S001-136")
 async def test_cached_results_are_used_again_also_after_a_restart(house):
     await house.define("w", task("a", args={"x": {"value": 1}}, cache={}))
     calls = []

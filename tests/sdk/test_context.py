@@ -150,6 +150,7 @@ async def test_asynchronous_code_saves_without_holding_the_loop():
         assert host.attempt(2).last_checkpoint == [1]
 
 
+@pytest.mark.proves("S001-96")
 def test_the_key_is_the_same_in_every_attempt_and_differs_by_child():
     host = Host()
     children = [Context(tenant="t", run_id="r", node="n", child=child).idempotency_key for child in (0, 1)]

@@ -35,6 +35,7 @@ async def test_work_is_run_once_and_reported_once():
     assert server.calls[0].profile == Profile(host="h") and server.calls[-1].profile is None
 
 
+@pytest.mark.proves("S001-42", "S001-88", "S001-93", "S001-131")
 async def test_one_call_waits_and_a_result_overtakes_it():
     server, executor = Server(), Puppet()
     server.offer([work(1)])

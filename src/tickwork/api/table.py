@@ -65,9 +65,9 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     body: Body | None = None
     headers: tuple[tuple[str, str], ...] = ()  # optional ones, and what they say
     open: bool = False  # needs no token
-    # Which node of a cluster answers: the owner of the tenant's home, of the run or task that the path names, whichever
-    # is asked, or (`all`, `any`, `runs`) the owners of all its partitions.
-    lives: Literal["home", "run", "task", "here", "all", "any", "runs"] = "home"
+    # Which node of a cluster answers: the owner of the tenant's home, of the run, task or partition that the path
+    # names, whichever is asked, or (`all`, `any`, `runs`) the owners of all its partitions.
+    lives: Literal["home", "run", "task", "partition", "here", "all", "any", "runs"] = "home"
     deals: Any = None  # of `all`: the body for one of so many partitions
     spreads: Any = None  # of `runs`: who puts the answers together
 

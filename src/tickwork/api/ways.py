@@ -70,6 +70,10 @@ class Ways:
             case "task":
                 text = scope["path_params"]["task"]
                 return (node.partition_of_number(int(text)),) if text.isascii() and text.isdigit() else every[:1]
+            case "partition":
+                text = scope["path_params"]["partition"]
+                known = text.isascii() and text.isdigit() and len(text) < 6 and int(text) < node.partitions
+                return (int(text),) if known else every[:1]
             case "run" if len(every) > 1:
                 first = node.partition_of_run(TENANT, scope["path_params"]["run"])
                 return tuple(dict.fromkeys((first, *every)))

@@ -28,6 +28,7 @@ SHOWN_S = 5.0
 def auditor(
     *,
     data: Path | None = None,
+    partition: int = 0,
     once: Annotated[bool, Parameter(negative="")] = False,
     into: Path = Path(),
     to: To = TO,
@@ -41,12 +42,14 @@ def auditor(
     ----------
     data
         A data folder that no server uses, instead of a server.
+    partition
+        Which partition of a cluster; 0 where there is only one.
     once
         End when everything that is there is compared.
     into
         The folder for what a difference leaves; this one, if none is named.
     """
-    return asyncio.run(_of_folder(data, into, to) if data is not None else _of_server(to, into, once=once))
+    return asyncio.run(_of_folder(data, into, to) if data is not None else _of_server(to, partition, into, once=once))
 
 
 def release(partition: int = 0, /, *, to: To = TO) -> int:
@@ -74,30 +77,30 @@ class _Served:
     def __init__(self, client: "Client") -> None:
         self._client = client
 
-    async def read_head(self, partition: int) -> "Head":  # noqa: ARG002 - a server speaks for its own
+    async def read_head(self, partition: int) -> "Head":
         from tickwork.ports.store import Head
 
-        status = await asyncio.to_thread(self._client.status)
-        return Head(status.epoch, status.seq, status.tick)
+        found = await asyncio.to_thread(self._client.partition, partition)
+        return Head(found.epoch, found.seq, found.tick, bytes.fromhex(found.hash), found.watermark)
 
-    async def journal(self, partition: int, *, after: int, limit: int) -> "list[Sealed]":  # noqa: ARG002
-        return (await asyncio.to_thread(self._fetch, after, limit))[1]
+    async def journal(self, partition: int, *, after: int, limit: int) -> "list[Sealed]":
+        return (await asyncio.to_thread(self._fetch, partition, after, limit))[1]
 
-    async def settings(self) -> "Settings":
-        return (await asyncio.to_thread(self._fetch, 0, 0))[0]
+    async def settings(self, partition: int) -> "Settings":
+        return (await asyncio.to_thread(self._fetch, partition, 0, 0))[0]
 
-    def _fetch(self, after: int, limit: int) -> "tuple[Settings, list[Sealed]]":
+    def _fetch(self, partition: int, after: int, limit: int) -> "tuple[Settings, list[Sealed]]":
         from contextlib import closing
 
         from tickwork.cli.replay import streamed
         from tickwork.journal.export import read
 
-        with closing(streamed(self._client.address, after=after)) as pieces:
+        with closing(streamed(self._client.address, f"/v1/partitions/{partition}/journal", after=after)) as pieces:
             head, rows = read(pieces)
             return head.settings, list(islice(rows, limit))
 
 
-async def _of_server(to: To, into: Path, *, once: bool) -> int:
+async def _of_server(to: To, partition: int, into: Path, *, once: bool) -> int:
     from tickwork.runtime.auditor import at_the_beginning
     from tickwork.runtime.patience import patiently
     from tickwork.zonedata import load_zones
@@ -108,8 +111,8 @@ async def _of_server(to: To, into: Path, *, once: bool) -> int:
         async def hold(partition: int, reason: str) -> None:
             await asyncio.to_thread(client.pause_partition, partition, reason=reason)
 
-        settings, zones = await source.settings(), load_zones()
-        judge = _made(source, settings.partition, at_the_beginning(settings, zones), into, hold)
+        settings, zones = await source.settings(partition), load_zones()
+        judge = _made(source, partition, at_the_beginning(settings, zones), into, hold)
         shown_at = 0.0
         while judge.difference is None:
             steps = await (judge.step() if once else patiently(judge.step))

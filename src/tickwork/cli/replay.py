@@ -178,8 +178,8 @@ def _of_server(to: To, save: Path | None) -> Replayed:
                 raise Ended(Exit.REFUSED, f"{save} cannot be written: {error.strerror}") from None
 
 
-def streamed(address: "Address", *, after: int = 0) -> Generator[bytes, None, None]:
-    """GET /v1/journal behind a seq, as it comes."""
+def streamed(address: "Address", path: str = "/v1/journal", *, after: int = 0) -> Generator[bytes, None, None]:
+    """A journal behind a seq, as it comes."""
     import httpx2
 
     from tickwork.core.errors import Unavailable
@@ -188,7 +188,7 @@ def streamed(address: "Address", *, after: int = 0) -> Generator[bytes, None, No
     try:
         with httpx2.stream(
             "GET",
-            f"{address.url}/v1/journal?after={after}",
+            f"{address.url}{path}?after={after}",
             headers=address.headers(),
             trust_env=not address.local,
             timeout=30.0,

@@ -115,11 +115,11 @@ class Ownership:
         loop = asyncio.get_running_loop()
         looked = loop.time()
         while True:
-            self._wake.clear()
             # Counted from when the last look began: a slow one must not make the next one late as well.
             alarm = loop.call_at(max(looked + self._retry_ms / 1000, loop.time() + PAUSE_S), self._wake.set)
             await self._wake.wait()
             alarm.cancel()
+            self._wake.clear()  # whoever wakes during the look wants another one
             looked = loop.time()
             await self._look()
 

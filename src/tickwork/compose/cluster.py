@@ -155,6 +155,7 @@ async def _serving_node(
         await server.start()
         yield node, server
     finally:
+        await node.hand_over()  # while it still answers: nobody waits longer than a partition takes to move
         await server.stop()
         await node.stop()
         if isinstance(node.desk.artifacts, Closing):

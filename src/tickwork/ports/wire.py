@@ -485,6 +485,18 @@ class Health(_Model, frozen=True, kw_only=True):
     detail: str = ""
 
 
+class PartitionHead(_Model, frozen=True, kw_only=True):
+    """Where a partition stands, as far as it is durable."""
+
+    partition: int
+    epoch: int
+    seq: int
+    tick: int
+    hash: str
+    watermark: int
+    dispatch_held: str = ""  # why nothing of it is given to workers; "": it is
+
+
 class Status(_Model, frozen=True, kw_only=True):
     """How the engine is."""
 

@@ -98,9 +98,6 @@ class Engine(Commands):
         if "default" not in self.state.queues:
             await self._command(ask.PutQueue("engine", "default"))
 
-    async def _recover(self) -> Recovered:
-        return await recover(self._store, self.number, self._zones, known=self.rules_known)
-
     def _begin_retention(self, keep: HowLong) -> None:
         self.retention = Retention(
             store=self._store,
@@ -115,6 +112,9 @@ class Engine(Commands):
             on_alarm=self._alarm,
         )
         self._beside.append(asyncio.get_running_loop().create_task(self.retention.run()))
+
+    async def _recover(self) -> Recovered:
+        return await recover(self._store, self.number, self._zones, known=self.rules_known)
 
     async def _tidy(self) -> None:
         """Where the process is ours, garbage is collected when we say so: what allocates is short-lived or stays."""

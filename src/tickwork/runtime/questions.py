@@ -139,6 +139,19 @@ class Questions(Ground):
     async def journal(self, *, after: int, limit: int) -> list[Sealed]:
         return await self.archives.journal(self.number, after=after, limit=limit)
 
+    async def head(self) -> wire.PartitionHead:
+        """From the store: whoever asks wants to know what is durable."""
+        found, gauge = await self._store.read_head(self.number), self.state.gauge
+        return wire.PartitionHead(
+            partition=self.number,
+            epoch=found.epoch,
+            seq=found.seq,
+            tick=found.tick,
+            hash=found.hash.hex(),
+            watermark=found.watermark,
+            dispatch_held=(gauge.pause_reason or "paused") if gauge.paused else "",
+        )
+
     async def settings(self) -> Settings:
         return settings_of(msgspec.msgpack.encode(self.state.settings))
 

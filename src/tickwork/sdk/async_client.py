@@ -183,6 +183,10 @@ class AsyncClient(AsyncSchedules, AsyncEndpoints):
         """Ends a run; what is running of it is stopped."""
         await self._ask(calls.cancel(run, reason))
 
+    async def partition(self, partition: int) -> wire.PartitionHead:
+        """Where a partition stands."""
+        return await self._ask(calls.partition(partition))
+
     async def pause_partition(self, partition: int, *, reason: str = "") -> None:
         """Lets nothing of a partition be given to workers; what runs goes on."""
         await self._ask(calls.partition_deed(partition, "pause", reason))

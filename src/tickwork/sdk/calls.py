@@ -199,6 +199,10 @@ def cancel(run: RunLike, reason: str) -> Ask[None]:
     return Ask("POST", _run(run, "cancel"), None, body=_encode(wire.Reason(reason=reason)))
 
 
+def partition(number: int) -> Ask[wire.PartitionHead]:
+    return Ask("GET", f"/v1/partitions/{number}", wire.PartitionHead)
+
+
 def partition_deed(partition: int, word: str, reason: str = "") -> Ask[None]:
     return Ask("POST", f"/v1/partitions/{partition}/{word}", None, body=_encode(wire.Reason(reason=reason)))
 

@@ -189,6 +189,10 @@ class Client(Schedules, Endpoints):
         """Ends a run; what is running of it is stopped."""
         self._ask(calls.cancel(run, reason))
 
+    def partition(self, partition: int) -> wire.PartitionHead:
+        """Where a partition stands."""
+        return self._ask(calls.partition(partition))
+
     def pause_partition(self, partition: int, *, reason: str = "") -> None:
         """Lets nothing of a partition be given to workers; what runs goes on."""
         self._ask(calls.partition_deed(partition, "pause", reason))

@@ -11,6 +11,7 @@ from tickwork.journal.export import Head, write_head
 from tickwork.journal.record import GENESIS
 
 ROWS_PER_READ = 256
+AFTER = Param("after", "Only rows behind this seq.", int, 0)
 
 
 async def export(asked: Asked) -> Stream:
@@ -44,7 +45,7 @@ ROUTES = (
         does=export,
         says="The journal behind a seq: a head with the settings, then the rows in their frames.",
         tag="server",
-        query=(Param("after", "Only rows behind this seq.", int, 0),),
+        query=(AFTER,),
         gives={200: Gives(None, (JOURNAL,), "Head and rows, as `tickwork.journal.export` reads them.")},
         refusals=(404,),
     ),

@@ -1,6 +1,7 @@
 """What can be paused by its name, and resumed: the same two routes for each kind."""
 
 from collections.abc import Awaitable, Callable
+from typing import Literal
 
 from tickwork.api.asked import Asked
 from tickwork.api.messages import Answer, nothing
@@ -8,6 +9,9 @@ from tickwork.api.routes.runs import DONE, REASON, said
 from tickwork.api.table import Body, Route
 from tickwork.ports import wire
 
+_LIVES: dict[str, Literal["home", "partition"]] = {
+    "schedule": "home", "group": "home", "endpoint": "home", "partition": "partition",
+}  # fmt: skip
 UNTIL = Body(wire.PauseRequest, optional=True, bytes_max=64 * 1024)
 
 
@@ -33,7 +37,7 @@ def _route(scope: str, deed: str, does: Callable[[Asked], Awaitable[Answer]], sa
     return Route(
         method="POST",
         path=f"/v1/{scope}s/{{{scope}}}/{deed}",
-        lives="home" if scope in ("schedule", "group", "endpoint") else "all",
+        lives=_LIVES.get(scope, "all"),
         does=does,
         says=says,
         tag=f"{scope}s",

@@ -8,7 +8,6 @@ from tickwork.api.asked import Asked
 from tickwork.api.messages import METRICS, Answer, Stream, as_json
 from tickwork.api.metrics import exposition
 from tickwork.api.problems import problem, retry_after
-from tickwork.api.routes.pausing import pausing
 from tickwork.api.table import Gives, Route
 from tickwork.ports import wire
 from tickwork.runtime.ground import TENANT
@@ -66,11 +65,6 @@ async def metrics(asked: Asked) -> Answer:
 
 
 ROUTES = (
-    *pausing(
-        "partition",
-        pause="Give nothing of this partition to workers; what runs goes on. `why` shows the reason.",
-        resume="Give its work to workers again.",
-    ),
     Route(
         method="GET",
         path="/v1/status",

@@ -7,7 +7,7 @@ given in each one and statements have no names.
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
@@ -237,10 +237,8 @@ class Talk:
         while found := await cursor.fetch(rows, timeout=self._timeout_s):
             yield found
 
-    async def copy(self, table: str, columns: Sequence[str], rows: Iterable[tuple[Any, ...]], schema: str = "") -> None:
-        await self._connection.copy_records_to_table(
-            table, records=rows, columns=list(columns), schema_name=schema or None, timeout=self._timeout_s
-        )
+    async def copy(self, table: str, columns: Sequence[str], records: Sequence[tuple[Any, ...]]) -> None:
+        await self._connection.copy_records_to_table(table, records=records, columns=columns, timeout=self._timeout_s)
 
 
 class Lines:

@@ -130,7 +130,7 @@ class PostgresUpkeep:
                 elif batch.table == "payloads":  # a digest names its bytes: whoever comes second changes nothing
                     await talk.fetch("add_payloads", *map(list, zip(*batch.rows, strict=True)))
                 else:
-                    await talk.copy(batch.table, COLUMNS[batch.table], _clean(batch), self.address.schema)
+                    await talk.copy(batch.table, COLUMNS[batch.table], _clean(batch))
 
         await self._apart(work, "bring_in", changes=True)
 

@@ -1,0 +1,58 @@
+"""One partition: where it stands, its journal, and whether its work is given to workers.
+
+For auditors, and for people who follow up on what an auditor found.
+"""
+
+from tickwork.api.asked import Asked
+from tickwork.api.messages import JOURNAL, Answer, Stream, as_json
+from tickwork.api.routes.journal import AFTER, export
+from tickwork.api.routes.pausing import pausing
+from tickwork.api.table import Gives, Route
+from tickwork.core.errors import Refused
+from tickwork.ports import wire
+
+
+async def head(asked: Asked) -> Answer:
+    _must_be_ours(asked)
+    return as_json(await asked.engine.head())
+
+
+async def journal(asked: Asked) -> Stream:
+    _must_be_ours(asked)
+    return await export(asked)
+
+
+def _must_be_ours(asked: Asked) -> None:
+    text = asked.text("partition")
+    if text != str(asked.engine.number):
+        raise Refused("unknown_partition", f"there is no partition {text[:32]!r}", path="partition")
+
+
+ROUTES = (
+    Route(
+        method="GET",
+        path="/v1/partitions/{partition}",
+        lives="partition",
+        does=head,
+        says="Where a partition stands: the last row of its journal, its owner's epoch, and whether it is held.",
+        tag="partitions",
+        gives={200: Gives(wire.PartitionHead)},
+        refusals=(404,),
+    ),
+    Route(
+        method="GET",
+        path="/v1/partitions/{partition}/journal",
+        lives="partition",
+        does=journal,
+        says="The journal of a partition behind a seq: a head with the settings, then the rows in their frames.",
+        tag="partitions",
+        query=(AFTER,),
+        gives={200: Gives(None, (JOURNAL,), "Head and rows, as `tickwork.journal.export` reads them.")},
+        refusals=(404,),
+    ),
+    *pausing(
+        "partition",
+        pause="Give nothing of this partition to workers; what runs goes on. `why` shows the reason.",
+        resume="Give its work to workers again.",
+    ),
+)

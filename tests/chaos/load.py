@@ -1,0 +1,92 @@
+"""Clients: they submit at a steady rate through any node, and ask again under the same name until they are told.
+
+Half of the runs have a key, which the home partition remembers; the other half have an id of the client's own, by which
+they are spread. What was acknowledged is written down here, with the moment.
+"""
+
+import asyncio
+import random
+import time
+import uuid
+
+import httpx2
+
+TASKS = {"one": 1, "chain": 3, "fan": 6, "long": 1, "again": 1, "later": 2}
+MIX = ("one",) * 8 + ("chain",) * 4 + ("fan",) * 3 + ("again",) * 2 + ("long", "later")
+BATCH = 20
+ASK_AGAIN = (429, 502, 503, 504, 507)
+
+
+class Load:
+    def __init__(
+        self, urls: list[str], *, rate: float, seed: int, clients: int = 4, mix: tuple[str, ...] = MIX
+    ) -> None:
+        """`rate`: tasks a second, over all clients."""
+        self.accepted: dict[str, tuple[str, str]] = {}  # by name: id, workflow
+        self.accepted_at: list[float] = []  # one per batch, monotonic
+        self.tasks = 0  # of what was accepted
+        self.asked_again = 0
+        self.wrong: list[str] = []
+        self._urls, self._rate, self._clients, self._mix = urls, rate, clients, mix
+        self._seed = seed
+        self._owed = 0.0
+        self._paced_at = 0.0
+        self._over = False
+        self._http = httpx2.AsyncClient(timeout=httpx2.Timeout(20, connect=2), trust_env=False)
+
+    async def run(self) -> None:
+        self._paced_at = time.monotonic()
+        async with asyncio.TaskGroup() as group:
+            for number in range(self._clients):
+                group.create_task(self._submit_for_ever(number))
+
+    def stop(self) -> None:
+        """What is under way is asked until it is answered."""
+        self._over = True
+
+    async def close(self) -> None:
+        await self._http.aclose()
+
+    async def _submit_for_ever(self, number: int) -> None:
+        rng = random.Random(f"{self._seed} client {number}")
+        while not self._over:
+            now = time.monotonic()
+            self._owed += (now - self._paced_at) * self._rate
+            self._paced_at = now
+            if self._owed <= 0:
+                await asyncio.sleep(0.005)
+                continue
+            workflows = [rng.choice(self._mix) for _ in range(rng.choice((1, BATCH, BATCH)))]
+            self._owed -= sum(TASKS[one] for one in workflows)
+            await self._submit(workflows, rng)
+
+    async def _submit(self, workflows: list[str], rng: random.Random) -> None:
+        names = [str(uuid.UUID(int=rng.getrandbits(128))) for _ in workflows]
+        field = rng.choice(("key", "id"))
+        body = {"runs": [{"workflow": one, field: name} for one, name in zip(workflows, names, strict=True)]}
+        told = (await self.ask("POST", "/v1/runs/batch", body, rng))["runs"]
+        self.accepted_at.append(time.monotonic())
+        for workflow, name, run in zip(workflows, names, told, strict=True):
+            if "id" not in run:
+                self.wrong.append(f"{name} was refused: {run}")
+            elif field == "id" and run["id"] != name:
+                self.wrong.append(f"{name} was accepted as {run['id']}")
+            else:
+                self.accepted[name] = (run["id"], workflow)
+                self.tasks += TASKS[workflow]
+
+    async def ask(self, method: str, path: str, body: object, rng: random.Random) -> dict:
+        """Any node, until one answers."""
+        while True:
+            url = rng.choice(self._urls)
+            try:
+                answer = await self._http.request(method, url + path, json=body)
+            except httpx2.TransportError:
+                pass
+            else:
+                if answer.status_code < 300:
+                    return answer.json() if answer.content else {}
+                if answer.status_code not in ASK_AGAIN:
+                    raise AssertionError(f"{method} {path}: {answer.status_code} {answer.text[:500]}")
+            self.asked_again += 1
+            await asyncio.sleep(0.02 + 0.08 * rng.random())

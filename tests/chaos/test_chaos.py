@@ -1,0 +1,39 @@
+"""The short form of `make chaos`: real nodes, workers and a real PostgreSQL, under a few faults of each sort."""
+
+import pytest
+
+from chaos import campaign, moves
+from chaos.verdicts import table
+
+KINDS = ["kill_node", "kill_worker", "crash_database", "lose_answers", "cut_database", "skew"]
+
+
+@pytest.mark.slow
+@pytest.mark.proves(
+    *("F1", "F2", "F3", "F4", "F9", "F10", "F16", "I1", "I2", "I3", "I5", "I12", "I16", "I25", "I27", "I29", "I30")
+)
+async def test_a_cluster_under_faults_loses_nothing_and_doubles_nothing(tmp_path):
+    settings = campaign.Settings(
+        seed=1, workers=3, kinds=KINDS, tasks_min=2_000, rate=120, calm_s=3, gap_s=0.5, gate=False
+    )
+    outcome = await campaign.run(settings, tmp_path, print)
+
+    assert not outcome.broken, table(outcome.verdicts)
+
+
+@pytest.mark.slow
+@pytest.mark.proves("F1", "I12", "I25", "I29")
+async def test_an_owner_that_is_killed_under_load_is_replaced_within_seconds(tmp_path):
+    found = await moves.fail_over(tmp_path, times=3, rate=60, seed=1, tell=print)
+
+    assert [one for one in found.verdicts if not one.kept] == [], table(found.verdicts)
+    assert max(found.accepted_s) < moves.LEASE_TTL_S + 7, found.as_json()
+
+
+@pytest.mark.slow
+@pytest.mark.proves("F25", "I25", "I30")
+async def test_a_clean_stop_under_load_hands_over_without_losing_or_repeating_anything(tmp_path):
+    found = await moves.hand_over(tmp_path, times=3, rate=60, seed=1, tell=print)
+
+    assert [one for one in found.verdicts if not one.kept] == [], table(found.verdicts)
+    assert moves.figures_of(found.accepted_s)["p50"] < 1.0, found.as_json()
