@@ -23,7 +23,7 @@ TESTS = Path(__file__).parent.parent / "tests"
 
 
 def main() -> int:
-    sys.path.insert(0, str(TESTS))
+    sys.path[0] = str(TESTS)  # in place of this folder
     campaign: Any = import_module("chaos.campaign")
     faults: Any = import_module("chaos.faults")
     disk: Any = import_module("chaos.disk")

@@ -17,7 +17,7 @@ TESTS = Path(__file__).parent.parent / "tests"
 
 
 def main() -> int:
-    sys.path.insert(0, str(TESTS))
+    sys.path[0] = str(TESTS)  # in place of this folder
     moves: Any = import_module("chaos.moves")
     verdicts: Any = import_module("chaos.verdicts")
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
