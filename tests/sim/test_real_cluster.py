@@ -9,6 +9,7 @@ from tickwork.sim.report import Violated
 
 # Seeds that once failed, and what they found. All faults of the seed are on.
 FOUND = {
+    2021: "an echo of a request came over a connection that had ended",
     1: "a store that could not be read for a moment stopped the whole partition",
     4: "arguments that could not be loaded for a moment failed the task for good",
     3923: "publishing what another request had just published was answered before it was durable",
