@@ -65,7 +65,7 @@ async def test_what_any_partition_dispatches_is_taken_through_any_node(cluster, 
     workers = [Doing(), Doing()]
     receivers = [await receive(house, f"w-{house.name}", one) for house, one in zip(houses, workers, strict=True)]
 
-    ids = await cluster.submit(houses[1], 60)
+    ids = await cluster.submit(houses[1], 60, named="run")
     runs = await cluster.ended(houses[0], ids)
 
     assert {run["state"] for run in runs} == {"completed"}
@@ -81,7 +81,7 @@ async def test_a_node_that_goes_leaves_its_lane_to_the_next_owner(cluster, broke
     houses = [await cluster.add(attend=attend) for _ in range(2)]
     await spread(cluster, houses)
     await cluster.work(houses[0], "putter", Doing(slots=0), profile=Profile(queues=()))
-    ids = await cluster.submit(houses[0], 30)
+    ids = await cluster.submit(houses[0], 30, named="run")
     await cluster.until(lambda: len(broker.messages) == 30)
     broker.wipe()  # and what it carried is lost with it
     await houses[1].stop()
