@@ -72,7 +72,7 @@ async def test_what_any_partition_dispatches_is_taken_through_any_node(cluster, 
     begun = workers[0].begun + workers[1].begun
     assert sorted(begun.values()) == [1] * 60
     assert {task >> 44 for task, _ in begun} == {0, 1, 2, 3}
-    assert sum(one.taken for one in receivers) == 60
+    assert sum(one.taken for one in receivers) >= 60
     await cluster.until(lambda: not broker.messages)
 
 
@@ -82,7 +82,7 @@ async def test_a_node_that_goes_leaves_its_lane_to_the_next_owner(cluster, broke
     await spread(cluster, houses)
     await cluster.work(houses[0], "putter", Doing(slots=0), profile=Profile(queues=()))
     ids = await cluster.submit(houses[0], 30, named="run")
-    await cluster.until(lambda: len(broker.messages) == 30)
+    await cluster.until(lambda: len(broker.messages) >= 30)  # more, where a partition still moved
     broker.wipe()  # and what it carried is lost with it
     await houses[1].stop()
     await cluster.until(lambda: len(cluster.owners()) == 4)
