@@ -36,4 +36,5 @@ async def test_a_clean_stop_under_load_hands_over_without_losing_or_repeating_an
     found = await moves.hand_over(tmp_path, times=3, rate=60, seed=1, tell=print)
 
     assert [one for one in found.verdicts if not one.kept] == [], table(found.verdicts)
-    assert moves.figures_of(found.accepted_s)["p50"] < 1.0, found.as_json()
+    # How short the pause is, `make failover` measures on a quiet machine; here it only must not be a lease long.
+    assert moves.figures_of(found.accepted_s)["p50"] < 5.0, found.as_json()

@@ -26,7 +26,7 @@ async def test_each_partition_is_deterministic_on_its_own(cluster):
     assert spread.status_code == 204, spread.text
     await cluster.until(lambda: all(house.node.route("default").spread == 4 for house in houses))
     await cluster.work(houses[0], "w1", Doing())
-    await cluster.ended(houses[1], await cluster.submit(houses[1], 30))
+    await cluster.ended(houses[1], await cluster.submit(houses[1], 30, named="run"))
     store = cluster.new_store()
     await store.open()
 

@@ -4,6 +4,7 @@ import itertools
 
 import pytest
 
+from campaign import LONG
 from conformance.lane_suite import LaneSuite, envelope, numbers, receive_all
 from servers import postgres_server  # noqa: F401
 from servers_brokers import Cable, kafka_server, nats_server, rabbit_server  # noqa: F401
@@ -181,6 +182,8 @@ class TestKafka(LaneSuite):
     test_a_poison_message_does_not_come_for_ever = None
     test_what_a_worker_rejects_is_a_dead_letter_too = None
     test_important_work_comes_first = None
+    if not LONG:  # its brokers keep time by themselves, and a busy machine is too late for them
+        test_an_outage_is_said_and_the_lane_comes_back_by_itself = None
 
     @pytest.fixture
     def name(self):
@@ -214,6 +217,7 @@ class TestKafka(LaneSuite):
 
         return up
 
+    @pytest.mark.skipif(not LONG, reason="its brokers keep time by themselves: make long")
     async def test_a_worker_that_leaves_gives_what_it_did_not_accept_to_the_next(self, lane, other):
         await lane.publish([envelope(1), envelope(2)])
         first, second = await receive_all(lane, 2, accept=False)
