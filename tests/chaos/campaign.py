@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from chaos import checks
-from chaos.faults import KINDS, SKEW_MS, Fault, plan, strike
-from chaos.load import Load
+from chaos.faults import KINDS, OF_BROKER, SKEW_MS, Fault, plan, strike
+from chaos.load import MIX, WITH_BROKER, Load
 from chaos.stage import LEASE_TTL_S, Stage, staged
 from chaos.verdicts import Verdict
 from chaos.watch import Epochs, Starts
@@ -51,12 +51,14 @@ class Outcome:
 
 async def run(settings: Settings, folder: Path, tell: Tell) -> Outcome:
     began = time.monotonic()
-    async with staged(folder, nodes=settings.nodes, workers=settings.workers) as stage:
+    broker = not OF_BROKER.isdisjoint(settings.kinds)
+    async with staged(folder, nodes=settings.nodes, workers=settings.workers, broker=broker) as stage:
         tell(
             f"{settings.nodes} nodes, {settings.workers} workers, PostgreSQL with fsync, leases of {LEASE_TTL_S:g} s: "
             f"up in {time.monotonic() - began:.1f} s; seed {settings.seed}"
         )
-        load = Load([node.url for node in stage.nodes], rate=settings.rate, seed=settings.seed)
+        mix = WITH_BROKER if broker else MIX
+        load = Load([node.url for node in stage.nodes], rate=settings.rate, seed=settings.seed, mix=mix)
         starts, epochs = Starts(stage), Epochs(stage)
         jobs = [asyncio.create_task(job) for job in (starts.run(), epochs.run())]
         try:
