@@ -29,6 +29,7 @@ class Fault:
     began_ns: int = 0
     ended_ns: int = 0
     whole_at: float = 0.0  # monotonic
+    rate: float = 0.0  # undisturbed, tasks a second of the kind that it concerns
     recovered_s: float | None = None
     within_s: float | None = None  # what is promised, where something is
 
