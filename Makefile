@@ -54,6 +54,8 @@ bench: setup  ## every figure of docs/performance.md against its gate; some of t
 	$(PY) bench/core.py --check
 	$(PY) bench/start.py --check
 	$(PY) bench/throughput.py --check
+	$(PY) bench/throughput.py --store postgres --check
+	$(PY) bench/beats.py --check
 
 requirements: setup  ## the requirements that no test names yet
 	$(PY) tools/requirements.py

@@ -12,7 +12,9 @@ import pwd
 import secrets
 import shutil
 import signal
+import socket
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -104,6 +106,40 @@ def redis() -> Iterator[str]:
     finally:
         server.terminate()
         shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def temporal() -> Iterator[str]:
+    """The address of Temporal's development server, with its file in a folder of its own."""
+    program = temporal_program()
+    assert program is not None, "peers.py asks first whether it is installed"
+    folder, port = Path(tempfile.mkdtemp(prefix="tickwork-peers-temporal-")), free_port()
+    words = ["--headless", "--ip", "127.0.0.1", "--port", str(port), "--db-filename", folder / "temporal.db"]
+    with (folder / "log").open("wb") as log:
+        running = subprocess.Popen(
+            [program, "server", "start-dev", *words, "--log-level", "error"], stdout=log, stderr=log, cwd=folder
+        )
+    try:
+        deadline = time.monotonic() + PATIENCE_S
+        while not _listens(port):
+            if running.poll() is not None or time.monotonic() > deadline:
+                raise RuntimeError(f"Temporal did not start: {(folder / 'log').read_text()[-500:]}")
+            time.sleep(0.05)
+        yield f"127.0.0.1:{port}"
+    finally:
+        end(running)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def temporal_program() -> str | None:
+    """Of the environment that runs this; no other on the machine."""
+    return shutil.which("temporal", path=str(Path(sys.executable).parent))
+
+
+def _listens(port: int) -> bool:
+    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
+        return True
+    return False
 
 
 def end(process: subprocess.Popen[bytes], number: int = signal.SIGTERM) -> None:

@@ -3,6 +3,7 @@
 import gc
 import os
 import tempfile
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -67,6 +68,7 @@ LONGEST_PLACES = (
     "tests/api/test_schema.py",
 )
 SEEDS_IN_CHECK = 3  # of each test over random histories; all of them in `make test`
+MANY = 100  # cases of one test: then every tenth is in `make check`
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -95,8 +97,11 @@ def pytest_collection_finish() -> None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     seeds: dict[str, int] = {}
+    cases = Counter(item.nodeid.partition("[")[0] for item in items)
     places = {path: path.relative_to(config.rootpath).as_posix() for path in {item.path for item in items}}
-    for item in items:
+    for place, item in enumerate(items):
+        if cases[item.nodeid.partition("[")[0]] > MANY and place % 10:
+            item.add_marker(pytest.mark.slow)
         if isinstance(item, pytest.Function) and "seed" in getattr(getattr(item, "callspec", None), "params", {}):
             test = item.nodeid.partition("[")[0]
             seeds[test] = seeds.get(test, 0) + 1

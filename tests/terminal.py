@@ -9,6 +9,8 @@ import sys
 import time
 from pathlib import Path
 
+from commands import commands
+
 ROOT = Path(__file__).resolve().parents[1]
 SECONDS = 40.0  # bound of every wait; a machine under load is slow
 
@@ -127,6 +129,10 @@ class Terminal:
         return [sys.executable, "-m", "tickwork", *args]
 
     def run(self, *args: str, stdin: bytes = b"", **env: str) -> subprocess.CompletedProcess[str]:
+        return commands().run([*args], cwd=self.folder, env=self.env | env, stdin=stdin, seconds=SECONDS)
+
+    def run_anew(self, *args: str, stdin: bytes = b"", **env: str) -> subprocess.CompletedProcess[str]:
+        """With a start of its own."""
         done = subprocess.run(
             self.command(*args), cwd=self.folder, env=self.env | env, input=stdin, capture_output=True, timeout=SECONDS
         )

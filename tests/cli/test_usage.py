@@ -195,8 +195,11 @@ def test_no_secret_is_an_argument():
 
 def test_every_command_has_json_for_programs():
     without = {"server", "worker", "dev"}  # they stay, and say one line
-    for path, command in every_command():
+    known = dict(every_command())
+    for path, command in known.items():
         names = [name for one in command.assemble_argument_collection() for name in one.names]
+        if not names and any(other[: len(path)] == path != other for other in known):
+            continue  # it only stands before others
         assert ("--json" in names) == (path[0] not in without), path
 
 
@@ -234,7 +237,7 @@ def test_help_takes_less_than_a_third_of_a_second(tmp_path):
     taken = []
     for _ in range(5):
         begin = time.perf_counter()
-        assert terminal.run("--help").returncode == 0
+        assert terminal.run_anew("--help").returncode == 0
         taken.append(time.perf_counter() - begin)
 
     print(f"tickwork --help: {min(taken):.3f} s")

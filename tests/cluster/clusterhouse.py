@@ -82,6 +82,7 @@ class House:
         partitions: int = 4,
         made_of: type[Engine] = Engine,
         port: int = 0,
+        attend=None,
         **member,
     ) -> None:
         self.cluster, self.name = cluster, name
@@ -117,6 +118,7 @@ class House:
             ttl_ms=TTL_MS,
             retry_ms=RETRY_MS,
             lost_after_ms=5_000,
+            attend=attend,
         )
         self.node.on_alarm = self.alarms.append
         self.server = HttpServer(make_app(self.node), self.node, port=port, inner=self.inner)
@@ -174,16 +176,18 @@ class TestCluster:
         self.houses.append(house)
         return await house.start()
 
-    async def work(self, house: House, name: str, executor) -> Agent:
+    async def work(self, house: House, name: str, executor, **options) -> Agent:
         link = HttpLink(house.server.address)
-        agent = Agent(link, [executor], clock=SystemClock(), ids=SystemIds(), name=name)
+        agent = Agent(link, [executor], clock=SystemClock(), ids=SystemIds(), name=name, **options)
         task = asyncio.get_running_loop().create_task(agent.run())
         self.agents.append((agent, task, link))
         await asyncio.wait_for(agent.reached.wait(), 10)
         return agent
 
     async def submit(self, house: House, count: int, **fields) -> list[str]:
-        body = {"runs": [{"workflow": "flow"} | fields for _ in range(count)]}
+        named = fields.pop("named", "")  # ids that begin so; else the node gives them
+        runs = [{"workflow": "flow"} | fields for _ in range(count)]
+        body = {"runs": [run | ({"id": f"{named}-{at}"} if named else {}) for at, run in enumerate(runs)]}
         answer = await self.client.post(f"{house.server.address}/v1/runs/batch", json=body)
         assert answer.status_code == 200, answer.text
         return [one["id"] for one in answer.json()["runs"]]

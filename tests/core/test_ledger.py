@@ -240,6 +240,7 @@ def test_a_history_with_a_planted_gap_is_noticed():
     assert dropped
 
 
+@pytest.mark.slow
 @pytest.mark.proves("I24")
 def test_a_run_that_begins_beside_another_is_noticed(monkeypatch):
     true = occurrences._obstacle

@@ -95,6 +95,7 @@ def rules(draw):
 starts = st.datetimes(datetime(1990, 1, 1), datetime(2060, 1, 1)).map(lambda one: one.strftime("%Y%m%dT%H%M%S"))
 
 
+@pytest.mark.slow
 @settings(max_examples=150, phases=NO_SHRINKING)
 @given(rules(), starts)
 def test_dateutil_finds_the_same_times(text, start):
@@ -104,6 +105,7 @@ def test_dateutil_finds_the_same_times(text, start):
     assert found == theirs(text, start, len(found))
 
 
+@pytest.mark.slow
 @settings(max_examples=100, phases=NO_SHRINKING)
 @given(rules(), starts)
 def test_backwards_is_forwards_from_the_other_side(text, start):

@@ -348,6 +348,13 @@ def test_the_largest_graphs_are_checked_in_seconds(nodes):
 
     assert problems == []
     assert spent_s < 30  # a search per node would take an hour
+
+
+@pytest.mark.slow
+@pytest.mark.proves("B12")
+def test_the_canonical_form_of_the_longest_chain_is_the_same_document():
+    definition = parse(flow(*chain(100_000)))
+
     assert parse(canonical(definition)) == definition
 
 

@@ -64,6 +64,7 @@ def test_every_quarter_of_an_hour_around_a_change_is_due_as_the_oracle_finds(zon
     assert backwards(ours, start_s, end_s) == expected[::-1]
 
 
+@pytest.mark.slow
 @pytest.mark.proves("B10", "I21")
 @settings(max_examples=150)
 @given(

@@ -59,7 +59,7 @@ async def test_the_balance_is_in_the_status_and_comes_back_after_a_crash():
     engine = await house.open()
     after = await engine.status()
     fired = engine.state.tenants["default"].schedules.get("noon").last_fired_ms
-    text = exposition(engine, after).decode()
+    text = exposition([(engine, after)]).decode()
     await engine.stop()
 
     assert before.occurrences == after.occurrences == {"expected": 3, "ran": 3}

@@ -21,10 +21,34 @@ RUN = {
 }
 
 
+class Loopback:
+    """A real server for one fake after the other: starting and stopping it takes longer than most tests."""
+
+    def __init__(self):
+        self.fake = None
+        app = Starlette(routes=[Route("/{path:path}", self.handle, methods=["GET", "POST", "PUT", "DELETE"])])
+        self.listener = socket.socket()
+        self.listener.bind(("127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{self.listener.getsockname()[1]}"
+        config = uvicorn.Config(app, log_level="critical", lifespan="off", timeout_graceful_shutdown=1)
+        self.server = uvicorn.Server(config)
+        self.thread = threading.Thread(target=self.server.run, kwargs={"sockets": [self.listener]})
+        self.thread.start()
+
+    async def handle(self, request: Request) -> Response:
+        return await self.fake.handle(request)
+
+    def close(self):
+        self.server.should_exit = True
+        self.thread.join(10)
+        self.listener.close()
+
+
 class FakeServer:
     """`faults` are taken one per request: a status to answer with, or "late" to do the work and lose the answer."""
 
-    def __init__(self):
+    def __init__(self, loopback: Loopback):
+        self.url, loopback.fake = loopback.url, self
         self.runs: dict[str, dict] = {}
         self.seen: list[tuple[str, str, dict]] = []
         self.keys: dict[str, Response] = {}
@@ -33,19 +57,6 @@ class FakeServer:
         self.cut_streams = 0  # so many streams end after their first event
         self.log = [f"line {number}" for number in range(5)]
         self.log_openings: list[str] = []
-        self.app = Starlette(routes=[Route("/{path:path}", self.handle, methods=["GET", "POST", "PUT", "DELETE"])])
-        self.listener = socket.socket()
-        self.listener.bind(("127.0.0.1", 0))
-        self.url = f"http://127.0.0.1:{self.listener.getsockname()[1]}"
-        config = uvicorn.Config(self.app, log_level="critical", lifespan="off", timeout_graceful_shutdown=1)
-        self.server = uvicorn.Server(config)
-        self.thread = threading.Thread(target=self.server.run, kwargs={"sockets": [self.listener]})
-        self.thread.start()
-
-    def close(self):
-        self.server.should_exit = True
-        self.thread.join(10)
-        self.listener.close()
 
     async def handle(self, request: Request) -> Response:
         body = await request.body()

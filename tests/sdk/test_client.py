@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 
 import httpx2
 import pytest
-from loopback import FakeServer
+from loopback import FakeServer, Loopback
 
 import tickwork as tw
 from tickwork.core.errors import Conflict, InvalidDefinition, Refused, Unavailable
@@ -36,11 +36,16 @@ def timed(scheduled_time: datetime) -> None:
     work(1)
 
 
+@pytest.fixture(scope="module")
+def loopback():
+    loopback = Loopback()
+    yield loopback
+    loopback.close()
+
+
 @pytest.fixture
-def server():
-    server = FakeServer()
-    yield server
-    server.close()
+def server(loopback):
+    return FakeServer(loopback)
 
 
 class Asker:

@@ -31,6 +31,7 @@ PARTITIONS = 8
 WATCH_S = 0.2  # how often failed partitions and the inbox are looked at
 INBOX_S = 1.0
 INBOX_MAX = 500
+BACKLOG_FAR = 5_000  # inputs that wait: from here on new runs are spread over all nodes, not kept here
 LOOK_AGAIN_S = 0.02  # at most so often is asked who owns what because somebody did not answer
 
 
@@ -260,6 +261,24 @@ class Node:
 
     def partition_of_run(self, tenant: str, run_id: str) -> int:
         return partition_of_run(self.route(tenant), run_id, self.partitions)
+
+    def own_partition(self, tenant: str) -> int | None:
+        """Of those where the tenant's runs may live, the one of ours that has least to do; None: none, or all have
+        more than enough."""
+        own = [place for place in self.partitions_of(tenant) if self.owned(place) is not None]
+        best = min(own, key=lambda place: self.engines[place].backlog, default=None)
+        return best if best is not None and self.engines[best].backlog < BACKLOG_FAR else None
+
+    def new_id_in(self, tenant: str, partition: int) -> Callable[[], str]:
+        """Ids of runs that live in this partition."""
+        route, count, new = self.route(tenant), self.partitions, self.desk.new_id
+
+        def draw() -> str:
+            while partition_of_run(route, one := new(), count) != partition:
+                pass
+            return one
+
+        return draw
 
     def partitions_of(self, tenant: str) -> tuple[int, ...]:
         return partitions_of(self.route(tenant), self.partitions)

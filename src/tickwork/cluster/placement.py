@@ -8,6 +8,7 @@ are able to own it, with or without room.
 
 from collections.abc import Container, Mapping, Sequence
 from types import MappingProxyType
+from zlib import crc32
 
 from tickwork.core.stablehash import stable_hash
 from tickwork.ports.store import Route
@@ -48,5 +49,5 @@ def partitions_of(route: Route, partitions: int) -> tuple[int, ...]:
 
 def partition_of_run(route: Route, run_id: str, partitions: int) -> int:
     """For life. Runs with a key, and those of schedules, live at home instead."""
-    places = partitions_of(route, partitions)
-    return places[stable_hash("run", route.tenant, run_id) % len(places)]
+    step = crc32(f"{route.tenant}\0{run_id}".encode("utf-8", "surrogatepass")) % min(max(route.spread, 1), partitions)
+    return (route.home + step) % partitions

@@ -143,7 +143,7 @@ class Switchboard:
 
     async def close(self) -> None:
         self.release()
-        for guest in self.guests.values():
+        for guest in list(self.guests.values()):  # one may be refused by its owner meanwhile
             guest.gone = True
             guest.stop_dealing()
             for line in guest.lines:

@@ -153,7 +153,8 @@ class KafkaLane:
         topic = self._topic(token(envelope.queue), labels_token(envelope.labels), level)
         self._topics[topic] = level
         headers = [(name, value.encode()) for name, value in headers_of(envelope).items()]
-        return await producer.send(topic, self._seal.wrap(envelope), headers=headers)
+        sent: Awaitable[Any] = await producer.send(topic, self._seal.wrap(envelope), headers=headers)
+        return sent
 
     def _topic(self, queue: str, labels: str, level: int) -> str:
         return f"{self._name}.work.{queue}.{labels}.{level}"

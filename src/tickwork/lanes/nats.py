@@ -8,8 +8,8 @@ is made anew by the next call, and a stream or consumer that somebody deleted is
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import parse_qs, urlsplit
 
 import msgspec
@@ -46,7 +46,11 @@ DEAD_DAYS = 30
 DEAD_BYTES_MAX = 256 * 1024 * 1024
 IDLE_DAYS = 7  # a consumer that nobody asks for so long goes; what waits for it stays
 
+CONSUMER_GONE, NO_RESPONDERS = "409", "503"
+
 Place = tuple[str, str, int]
+_Message = tuple[str, bytes, dict[str, str] | None]
+T = TypeVar("T")
 
 
 class _Pull(msgspec.Struct, eq=False):
@@ -89,8 +93,9 @@ class NatsLane:
         self._opening = asyncio.Lock()
         self._consumers: dict[str, Place] = {}
         self._pulls: dict[Place, _Pull] = {}
-        self._pull_numbers = 0
-        self._inbox = ""
+        self._numbers = 0
+        self._inbox = self._answers = ""
+        self._asked: dict[str, asyncio.Future[Msg]] = {}
         self._arrived: list[_Arrived] = []
         self._news = asyncio.Event()
         self._jobs: set[asyncio.Task[None]] = set()
@@ -150,6 +155,8 @@ class NatsLane:
                 await self._make_streams(client)
                 self._inbox = client.new_inbox()
                 await client.subscribe(f"{self._inbox}.*", cb=self._on_message)
+                self._answers = client.new_inbox()
+                await client.subscribe(f"{self._answers}.*", cb=self._on_answer)
         except BaseException:
             await client.close()
             raise
@@ -192,18 +199,43 @@ class NatsLane:
     # ---- out
 
     async def publish(self, envelopes: Sequence[Envelope]) -> None:
-        async with self._stream() as stream:
-            for first in range(0, len(envelopes), TOGETHER_MAX):
-                some = envelopes[first : first + TOGETHER_MAX]
-                await _all(self._publish(stream, one) for one in some)
+        from nats.js.errors import APIError, NoStreamResponseError
 
-    async def _publish(self, stream: "JetStreamContext", envelope: Envelope) -> None:
-        where = (envelope.tenant, envelope.queue)
-        subject = ".".join(
-            (self._name, "work", *map(token, where), labels_token(envelope.labels), str(band(envelope.priority)))
-        )
-        headers = headers_of(envelope) | {"Nats-Msg-Id": envelope.key}
-        await stream.publish(subject, self._seal.wrap(envelope), headers=headers, timeout=TIMEOUT_S)
+        async with self._stream():
+            for some in _portions(envelopes):
+                for answer in await self._ask([self._message(one) for one in some]):
+                    if _status(answer) == NO_RESPONDERS:
+                        raise NoStreamResponseError
+                    told = json.loads(answer.data)
+                    if "error" in told:
+                        raise APIError.from_error(told["error"])
+
+    def _message(self, envelope: Envelope) -> "_Message":
+        place = (token(envelope.tenant), token(envelope.queue), labels_token(envelope.labels))
+        subject = ".".join((self._name, "work", *place, str(band(envelope.priority))))
+        return subject, self._seal.wrap(envelope), headers_of(envelope) | {"Nats-Msg-Id": envelope.key}
+
+    async def _ask(self, messages: "Sequence[_Message]") -> "list[Msg]":
+        """All of them at once, and the answer to each."""
+        client = self._client
+        assert client is not None
+        waiting: dict[str, asyncio.Future[Msg]] = {}
+        try:
+            async with asyncio.timeout(TIMEOUT_S):
+                for subject, data, headers in messages:
+                    self._numbers += 1
+                    name = f"{self._answers}.{self._numbers}"
+                    waiting[name] = self._asked[name] = asyncio.get_running_loop().create_future()
+                    await client.publish(subject, data, reply=name, headers=headers)
+                return [await answer for answer in waiting.values()]
+        finally:
+            for name in waiting:
+                self._asked.pop(name, None)
+
+    async def _on_answer(self, message: "Msg") -> None:
+        asked = self._asked.get(message.subject)
+        if asked is not None and not asked.done():
+            asked.set_result(message)
 
     # ---- in
 
@@ -279,8 +311,8 @@ class NatsLane:
     async def _pull(self, place: Place, *, batch: int, no_wait: bool, expires_s: float = TIMEOUT_S) -> _Pull:
         assert self._client is not None
         loop = asyncio.get_running_loop()
-        self._pull_numbers += 1
-        reply = f"{self._inbox}.{self._pull_numbers}"
+        self._numbers += 1
+        reply = f"{self._inbox}.{self._numbers}"
         pull = self._pulls[place] = _Pull(reply, batch, loop.time() + expires_s + 0.5, loop.create_future())
         asked = {"batch": batch, "no_wait": True} if no_wait else {"batch": batch, "expires": int(expires_s * 1e9)}
         name = next(name for name, known in self._consumers.items() if known == place)
@@ -315,7 +347,7 @@ class NatsLane:
                 del self._pulls[place]
                 if not pull.done.done():
                     pull.done.set_result(None)
-                if (message.headers or {}).get("Status") in ("409", "503"):
+                if _status(message) in (CONSUMER_GONE, NO_RESPONDERS):
                     self._consumers = {name: known for name, known in self._consumers.items() if known != place}
         self._news.set()
 
@@ -323,11 +355,9 @@ class NatsLane:
         return any(one.place in wanted for one in self._arrived)
 
     def _take(self, wanted: list[Place], limit: int) -> list[_Arrived]:
-        ready = sorted((one for one in self._arrived if one.place in wanted), key=lambda one: (one.place[2], one.seq))[
-            :limit
-        ]
-        self._arrived = [one for one in self._arrived if one not in ready]
-        return ready
+        ready = sorted((one for one in self._arrived if one.place in wanted), key=lambda one: (one.place[2], one.seq))
+        self._arrived = [one for one in self._arrived if one.place not in wanted] + ready[limit:]
+        return ready[:limit]
 
     async def _deliveries(self, arrived: list[_Arrived]) -> list[Delivery]:
         found: list[Delivery] = []
@@ -356,17 +386,11 @@ class NatsLane:
     # ---- what became of it
 
     async def accept(self, deliveries: Sequence[Delivery]) -> None:
+        """Each is confirmed by the server; otherwise it comes again. Where its stream or consumer is gone, nobody
+        answers, and it is gone with them."""
         async with self._stream():
-            for first in range(0, len(deliveries), TOGETHER_MAX):
-                await _all(self._confirm(one.receipt[0], b"+ACK") for one in deliveries[first : first + TOGETHER_MAX])
-
-    async def _confirm(self, reply: str, word: bytes) -> None:
-        """Until the server has said that it heard: otherwise the message comes again."""
-        from nats.errors import NoRespondersError
-
-        assert self._client is not None
-        with contextlib.suppress(NoRespondersError):  # its stream or consumer is gone, and it with them
-            await self._client.request(reply, word, timeout=TIMEOUT_S)
+            for some in _portions(deliveries):
+                await self._ask([(one.receipt[0], b"+ACK", None) for one in some])
 
     async def reject(self, delivery: Delivery, reason: str) -> None:
         reply, data = delivery.receipt
@@ -374,11 +398,10 @@ class NatsLane:
             await self._bury(reply, data, reason)
 
     async def _bury(self, reply: str, data: bytes, reason: str) -> None:
-        assert self._client is not None
-        stream = self._client.jetstream(timeout=TIMEOUT_S)
         shown = reason.encode("ascii", "backslashreplace").decode()[:500]
-        await stream.publish(f"{self._name}.dead.letter", data, headers={"tickwork-reason": shown}, timeout=TIMEOUT_S)
-        await self._confirm(reply, b"+TERM")
+        [kept] = await self._ask([(f"{self._name}.dead.letter", data, {"tickwork-reason": shown})])
+        if _status(kept) != NO_RESPONDERS:  # else it comes again, and the stream is made anew meanwhile
+            await self._ask([(reply, b"+TERM", None)])
 
     async def depth(self) -> Depth:
         async with self._stream() as stream:
@@ -405,6 +428,14 @@ async def _all(jobs: Any) -> None:
     for ended in await asyncio.gather(*jobs, return_exceptions=True):
         if isinstance(ended, BaseException):
             raise ended
+
+
+def _portions(things: Sequence[T]) -> Iterator[Sequence[T]]:
+    return (things[first : first + TOGETHER_MAX] for first in range(0, len(things), TOGETHER_MAX))
+
+
+def _status(message: "Msg") -> str:
+    return (message.headers or {}).get("Status", "")
 
 
 async def _silent(_error: Exception) -> None:

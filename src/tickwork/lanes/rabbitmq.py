@@ -126,7 +126,7 @@ class RabbitLane:
             self._exchange = await self._out.declare_exchange(
                 f"{self._name}.work", aio_pika.ExchangeType.TOPIC, durable=True, timeout=TIMEOUT_S
             )
-            limits = {"x-queue-type": "quorum", "x-message-ttl": DEAD_DAYS * 86_400_000, "x-max-length": DEAD_MAX}
+            limits: Any = {"x-queue-type": "quorum", "x-message-ttl": DEAD_DAYS * 86_400_000, "x-max-length": DEAD_MAX}
             await self._out.declare_queue(f"{self._name}.dead", durable=True, arguments=limits, timeout=TIMEOUT_S)
         except BaseException:
             await connection.close()
@@ -139,7 +139,7 @@ class RabbitLane:
         queue = self._queues.get(place)
         if queue is None:
             queue, labels, level = place
-            arguments = {
+            arguments: Any = {
                 "x-queue-type": "quorum",
                 "x-delivery-limit": BROKER_DELIVERIES_MAX,
                 "x-expires": IDLE_DAYS * 86_400_000,
@@ -267,7 +267,7 @@ class RabbitLane:
         """They are fetched and put back: RabbitMQ has no other way to look."""
         async with self._broker():
             queue = await self._in.declare_queue(f"{self._name}.dead", passive=True, timeout=TIMEOUT_S)
-            fetched = []
+            fetched: list[Any] = []
             while len(fetched) < DEAD_MAX and (one := await queue.get(no_ack=False, fail=False)) is not None:
                 fetched.append(one)
             for one in fetched:

@@ -7,6 +7,7 @@ adapter.
 """
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from hashlib import blake2b
 from hmac import compare_digest
 from itertools import combinations
@@ -143,6 +144,7 @@ _BODY = len(_FORMAT) + _MARK_BYTES
 # ---- names at the broker
 
 
+@lru_cache(maxsize=4_096)
 def token(text: str) -> str:
     """A name as letters, digits and `-`, with everything else as `_` and its code: safe in a subject, a queue and a
     topic, and different for different names."""
@@ -154,6 +156,7 @@ def _code(character: str) -> str:
     return "".join(f"_{byte:02x}" for byte in character.encode("utf-8", "surrogatepass"))
 
 
+@lru_cache(maxsize=4_096)
 def labels_token(labels: Labels) -> str:
     return token(",".join(f"{name}={value}" for name, value in labels)) if labels else "-"
 

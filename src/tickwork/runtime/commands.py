@@ -4,7 +4,7 @@ What can be known to be wrong before the machine is asked is refused here; the m
 and endpoints have modules of their own.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -39,16 +39,22 @@ INPUT_BYTES_MAX = 16 * 1024 * 1024
 
 class Commands(Endpoints, Versions):
     async def submit(
-        self, submissions: Sequence[wire.Submission], *, by: str, tenant: str = TENANT
+        self,
+        submissions: Sequence[wire.Submission],
+        *,
+        by: str,
+        tenant: str = TENANT,
+        new_id: Callable[[], str] | None = None,
     ) -> list[wire.Submitted | wire.Rejected]:
-        """All of them in one call; each is accepted or refused on its own."""
+        """All of them in one call; each is accepted or refused on its own. `new_id` names those without a name."""
+        new_id = new_id or self._ids.new
         asked: list[ask.Input] = []
         payloads: list[Payload] = []
         refused: dict[int, wire.Rejected] = {}
         facts = False
         for place, submission in enumerate(submissions):
             try:
-                one = await self._submission(submission, by, tenant, payloads)
+                one = await self._submission(submission, by, tenant, payloads, new_id)
             except Refused as error:
                 refused[place] = wire.Rejected(code=error.code, detail=error.message, path=error.path)
                 continue
@@ -64,7 +70,7 @@ class Commands(Endpoints, Versions):
         return _in_order(len(submissions), asked, answers, refused)
 
     async def _submission(
-        self, submission: wire.Submission, by: str, tenant: str, payloads: list[Payload]
+        self, submission: wire.Submission, by: str, tenant: str, payloads: list[Payload], new_id: Callable[[], str]
     ) -> ask.Submit:
         submission = self._timed(self._pinned(submission, tenant), tenant)
         inputs: Value = None
@@ -74,7 +80,7 @@ class Commands(Endpoints, Versions):
         workflow = submission.workflow
         if len(workflow) > NAME_CHARACTERS_MAX or not workflow.isascii():
             raise Refused("unknown_workflow", f"there is no workflow {workflow[:128]!a}", path="workflow")
-        run_id = submission.id or self._ids.new()
+        run_id = submission.id or new_id()
         if not _has_terms(submission):
             return ask.Submit(by, tenant, run_id, submission.workflow, inputs)
         check_terms(submission)

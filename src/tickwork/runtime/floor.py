@@ -300,6 +300,8 @@ class Floor:
     def look_for_room(self) -> None:
         """A tick is durable. Where work waits for credit, nodes that stand for workers hear it: they deal a worker's
         credit out to partitions, and this one may need more of it."""
+        if not any(station.parked for station in self._state.stations.values()):
+            return  # nearly always, and nothing here may grow with the number of workers
         for seat in self.seats.values():
             if seat.via and seat.woken is not None and not seat.told_wanted and self._wanted(seat):
                 seat.wake()

@@ -102,6 +102,11 @@ class Ground:
         return self._live.machine.state
 
     @property
+    def backlog(self) -> int:
+        """Inputs that wait for their tick."""
+        return self._live.backlog
+
+    @property
     def accepting(self) -> bool:
         live = self.partition
         return live is not None and not self._draining and live.failed is None and not live.full

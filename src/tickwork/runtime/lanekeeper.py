@@ -68,7 +68,7 @@ class LaneKeeper:
         self._news = asyncio.Event()
         self._away = False
         self._draining = False  # publishing what waited for the broker
-        self._identity = ""
+        self._identity: str | None = None  # of the broker, from before the first publication
         self._jobs: list[asyncio.Task[None]] = []
         self.depth: Depth | None = None  # as last seen
         self.published = self.returned = 0
@@ -168,10 +168,12 @@ class LaneKeeper:
                 self._news.clear()
                 await self._news.wait()
             room = max(self._drain_per_s // 10, 1) if self._draining else TOGETHER_MAX
-            some = [pair for pair, _ in zip(self._due, range(room), strict=False)]
             loop = asyncio.get_running_loop()
             began = loop.time()
             try:
+                if self._identity is None:
+                    self._identity = (await self._lane.depth()).identity
+                some = [pair for pair, _ in zip(self._due, range(room), strict=False)]
                 await self._lane.publish([self._carried[pair].envelope for pair in some])
             except Unavailable as error:
                 self._gone(str(error))
@@ -222,9 +224,9 @@ class LaneKeeper:
                 self._gone(str(error))
                 continue
             self._back()
-            if self._identity and self.depth.identity != self._identity:
+            if self._identity is not None and self.depth.identity != self._identity:
+                self._identity = self.depth.identity
                 self._publish_all()
-            self._identity = self.depth.identity
             with contextlib.suppress(TickworkError):
                 await self._hand_back()
 

@@ -69,7 +69,9 @@ class HttpService:
         try:
             return await _ask(app, request, peer, ended)
         finally:
-            self._ended.get(peer, [ended]).remove(ended)
+            waiting = self._ended.get(peer, [])  # after the end of the connection: none, or those of its echo
+            if ended in waiting:
+                waiting.remove(ended)
 
 
 async def _ask(app: ASGIApp, request: Request, peer: str, ended: "asyncio.Future[None]") -> Answer:

@@ -55,6 +55,7 @@ async def show(asked: Asked) -> Answer:
 
 async def wake(asked: Asked) -> Answer:
     """A node that handed something over says so to the next owner."""
+    assert asked.by, "whoever calls itself by no name is refused"
     if asked.node is not None:
         asked.node.ownership.wake()
     return nothing()

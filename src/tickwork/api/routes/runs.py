@@ -1,5 +1,6 @@
 """Runs: finding them, and deciding what becomes of them."""
 
+from heapq import merge
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, urlencode
 
@@ -49,10 +50,13 @@ async def spread_list(ways: "Ways", place: "Place", asked: Asked) -> Answer | St
         if not isinstance(answer, Answer) or answer.status != 200:
             return answer
         pages[partition] = msgspec.json.decode(answer.body, type=wire.Page)
-    found = sorted(
-        ((run, partition) for partition, page in pages.items() for run in page.runs),
-        key=lambda one: (one[0].submitted_at, one[0].id),
-        reverse=True,
+    # Each page keeps its own order, by number: the cursor points behind the last that was taken of it.
+    found = list(
+        merge(
+            *([(run, partition) for run in page.runs] for partition, page in pages.items()),
+            key=lambda one: one[0].submitted_at,
+            reverse=True,
+        )
     )
     taken = found[:limit]
     last = {partition: run.number for run, partition in taken}

@@ -40,7 +40,10 @@ _decoders: dict[str, Any] = {
 
 async def submit(asked: Asked) -> Answer:
     submission = _under_header(await asked.body(wire.Submission), asked.header(b"idempotency-key"))
-    outcome = (await asked.engine.submit([submission], by=asked.by))[0]
+    return _told(asked, (await asked.engine.submit([submission], by=asked.by))[0])
+
+
+def _told(asked: Asked, outcome: wire.Submitted | wire.Rejected) -> Answer:
     if isinstance(outcome, wire.Rejected):
         return refusal(outcome.code, outcome.detail, path=outcome.path)
     encode = as_msgpack if asked.wants(MSGPACK) else as_json
@@ -81,6 +84,9 @@ def _in_batch(submission: wire.Submission, key: str) -> wire.Submission:
 
 async def spread_one(ways: "Ways", place: "Place", asked: Asked) -> Answer | Stream | None:
     given = _under_header(await asked.body(wire.Submission), asked.header(b"idempotency-key"))
+    kept_here = await _here(ways.node, [given], by=asked.by) if _may_wait(given) else None
+    if kept_here is not None:
+        return _told(asked, kept_here[0])
     one = _named(given, ways.node)
     partition = _partition(ways.node, one)
     sent = json_encoder.encode(one)
@@ -93,14 +99,20 @@ async def spread_one(ways: "Ways", place: "Place", asked: Asked) -> Answer | Str
 
 
 async def spread_batch(ways: "Ways", place: "Place", asked: Asked) -> Answer | Stream | None:
-    """Each part goes to its owner; what becomes of each run is told in the order of the request."""
+    """Runs without a name stay here, where that is possible; each other part goes to its owner. What becomes of each
+    is told in the order of the request."""
     runs = await _runs_of(asked)
-    named = [_named(run, ways.node) for run in runs]
+    free = [number for number, run in enumerate(runs) if _may_wait(run)]
+    told_here = await _here(ways.node, [runs[number] for number in free], by=asked.by) if free else None
+    found: dict[int, wire.Submitted | wire.Rejected] = {}
+    if told_here is not None:
+        found.update(zip(free, told_here, strict=True))
+    named = [run if number in found else _named(run, ways.node) for number, run in enumerate(runs)]
     parts: dict[int, list[int]] = {}
     for number, run in enumerate(named):
-        parts.setdefault(_partition(ways.node, run), []).append(number)
+        if number not in found:
+            parts.setdefault(_partition(ways.node, run), []).append(number)
     scope = {**asked.scope, "headers": _as(asked.scope["headers"], MSGPACK, accept=MSGPACK)}
-    found: dict[int, wire.Submitted | wire.Rejected] = {}
 
     async def send(partition: int, numbers: list[int]) -> None:
         some = [named[number] for number in numbers]
@@ -126,6 +138,15 @@ async def spread_batch(ways: "Ways", place: "Place", asked: Asked) -> Answer | S
     await asyncio.gather(*(send(partition, numbers) for partition, numbers in parts.items()))
     whole = wire.BatchAnswer(runs=tuple(found[number] for number in range(len(named))))
     return as_msgpack(whole) if asked.wants(MSGPACK) else as_json(whole)
+
+
+async def _here(node: Node, runs: Sequence[wire.Submission], *, by: str) -> list[wire.Submitted | wire.Rejected] | None:
+    """Accepted in a partition of this node's own, under ids that belong there. None: it has none for them."""
+    partition = node.own_partition(TENANT)
+    engine = node.owned(partition) if partition is not None else None
+    if partition is None or engine is None:
+        return None
+    return await engine.submit(runs, by=by, new_id=node.new_id_in(TENANT, partition))
 
 
 def _named(submission: wire.Submission, node: Node) -> wire.Submission:
