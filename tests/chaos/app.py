@@ -55,6 +55,17 @@ async def total(numbers: list[int], ctx: tw.Context) -> int:
     return sum(numbers)
 
 
+@tw.task(retries=20, retry_delay="50ms", queue="carried")
+async def by_broker(ctx: tw.Context) -> int:
+    began(ctx)
+    return 1
+
+
+@tw.workflow
+def carried() -> int:
+    return by_broker()
+
+
 @tw.workflow
 def one() -> int:
     return quick()

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from chaos import checks
-from chaos.faults import KINDS, SKEW_MS, Fault, plan, strike
-from chaos.load import Load
+from chaos.faults import KINDS, OF_BROKER, SKEW_MS, Fault, plan, strike
+from chaos.load import MIX, WITH_BROKER, Load
 from chaos.stage import LEASE_TTL_S, Stage, staged
 from chaos.verdicts import Verdict
 from chaos.watch import Epochs, Starts
@@ -51,23 +51,25 @@ class Outcome:
 
 async def run(settings: Settings, folder: Path, tell: Tell) -> Outcome:
     began = time.monotonic()
-    async with staged(folder, nodes=settings.nodes, workers=settings.workers) as stage:
+    broker = not OF_BROKER.isdisjoint(settings.kinds)
+    async with staged(folder, nodes=settings.nodes, workers=settings.workers, broker=broker) as stage:
         tell(
             f"{settings.nodes} nodes, {settings.workers} workers, PostgreSQL with fsync, leases of {LEASE_TTL_S:g} s: "
             f"up in {time.monotonic() - began:.1f} s; seed {settings.seed}"
         )
-        load = Load([node.url for node in stage.nodes], rate=settings.rate, seed=settings.seed)
-        starts, epochs = Starts(stage), Epochs(stage)
-        jobs = [asyncio.create_task(job) for job in (starts.run(), epochs.run())]
+        mix = WITH_BROKER if broker else MIX
+        load = Load([node.url for node in stage.nodes], rate=settings.rate, seed=settings.seed, mix=mix)
+        starts, carried, epochs = Starts(stage), Starts(stage, of="by_broker"), Epochs(stage)
+        jobs = [asyncio.create_task(job.run()) for job in (starts, carried, epochs)]
         try:
             await spread(stage, load)
             submitting = asyncio.create_task(load.run())
             jobs.append(submitting)
-            base, faults = await _disturb(stage, settings, load, starts, submitting, tell)
+            base, faults = await _disturb(stage, settings, load, (starts, carried), submitting, tell)
             load.stop()
             await submitting
             await drain(stage, load, tell)
-            verdicts = await _verdicts(stage, settings, load, epochs, faults, base)
+            verdicts = await _verdicts(stage, settings, load, epochs, faults)
             return Outcome(verdicts, faults, base, time.monotonic() - began, load.tasks, stage.words())
         finally:
             for job in jobs:
@@ -82,13 +84,19 @@ async def spread(stage: Stage, load: Load) -> None:
 
 
 async def _disturb(
-    stage: Stage, settings: Settings, load: Load, starts: Starts, submitting: "asyncio.Task[None]", tell: Tell
+    stage: Stage,
+    settings: Settings,
+    load: Load,
+    starts: tuple[Starts, Starts],
+    submitting: "asyncio.Task[None]",
+    tell: Tell,
 ) -> tuple[float, list[Fault]]:
+    """`starts`: of all tasks, and of those that go by the broker, whose return is measured by them alone."""
     rng = random.Random(f"{settings.seed} faults")
     await asyncio.sleep(settings.calm_s)
     now = time.monotonic()
-    base = starts.rate(now - settings.calm_s / 2, now)
-    tell(f"undisturbed: {base:.0f} tasks/s")
+    base, by_broker = (one.rate(now - settings.calm_s / 2, now) for one in starts)
+    tell(f"undisturbed: {base:.0f} tasks/s" + (f", {by_broker:.0f} of them by the broker" if by_broker else ""))
     faults: list[Fault] = []
     least = max(settings.faults_min, len(settings.kinds))
     began = time.monotonic()
@@ -97,7 +105,8 @@ async def _disturb(
         assert not submitting.done(), submitting.result()
         fault = await strike(stage, next(kinds), rng)
         if fault.within_s is not None:
-            fault.recovered_s = await starts.back(fault.whole_at, BACK * base, within_s=fault.within_s)
+            which, fault.rate = (starts[1], by_broker) if fault.kind in OF_BROKER else (starts[0], base)
+            fault.recovered_s = await which.back(fault.whole_at, BACK * fault.rate, within_s=fault.within_s)
         faults.append(fault)
         back = "rate not back" if fault.recovered_s is None else f"rate back after {fault.recovered_s:.1f} s"
         tell(f"{time.monotonic() - began:6.0f} s  {load.tasks:7} tasks  {fault.kind} ({fault.target}): {back}")
@@ -119,9 +128,7 @@ async def drain(stage: Stage, load: Load, tell: Tell) -> None:
         tell(f"not everything ended within {DRAIN_S:g} s")
 
 
-async def _verdicts(
-    stage: Stage, settings: Settings, load: Load, epochs: Epochs, faults: list[Fault], base: float
-) -> list[Verdict]:
+async def _verdicts(stage: Stage, settings: Settings, load: Load, epochs: Epochs, faults: list[Fault]) -> list[Verdict]:
     begun = checks.starts_of(stage)
     found = [
         checks.check_weight(load, faults, settings.kinds, tasks_min=settings.tasks_min),
@@ -132,5 +139,5 @@ async def _verdicts(
     if not any(fault.kind == "jump" for fault in faults):
         found.append(checks.check_waits(begun, load, allowed_ms=2 * SKEW_MS))
     if settings.gate:
-        found += checks.check_recovery(faults, base)
+        found += checks.check_recovery(faults)
     return found

@@ -124,7 +124,7 @@ def check_waits(starts: list[Start], load: Load, *, allowed_ms: int) -> Verdict:
 async def check_journals(stage: Stage, epochs: Epochs, load: Load) -> list[Verdict]:
     rows = 0
     succeeded: Counter[int] = Counter()
-    stale = lost = 0
+    stale = lost = taken = 0
     broken: list[str] = []
     fenced: list[str] = []
     zones = load_zones()
@@ -153,6 +153,8 @@ async def check_journals(stage: Stage, epochs: Epochs, load: Load) -> list[Verdi
                         succeeded[event.task] += 1
                     elif isinstance(event, ev.StaleReport):
                         stale += 1
+                    elif isinstance(event, ev.TaskTaken):
+                        taken += 1
                     elif isinstance(event, ev.TaskRequeued):
                         lost += event.cause == "lost"
             seq = page[-1]["seq"]
@@ -161,7 +163,10 @@ async def check_journals(stage: Stage, epochs: Epochs, load: Load) -> list[Verdi
             fenced.append(f"partition {partition}: epoch {epoch} was written, {heads[partition]['epoch']} was claimed")
     doubled = [str(task) for task, count in succeeded.items() if count > 1]
     fenced += epochs.wrong
+    carried = sum(workflow == "carried" for _, workflow in load.accepted.values())
+    by_broker = f"{taken} dispatches for {carried} tasks"
     return [
+        *([Verdict("the broker carried its part", taken >= carried, by_broker, "F19 F20")] if carried else []),
         Verdict(
             "journals decide again to the same",
             not broken,
@@ -208,7 +213,7 @@ def check_weight(load: Load, faults: list[Fault], kinds: list[str], *, tasks_min
     return Verdict("enough for a verdict", enough, text + (f"; never: {', '.join(missing)}" if missing else ""))
 
 
-def check_recovery(faults: list[Fault], base: float) -> list[Verdict]:
+def check_recovery(faults: list[Fault]) -> list[Verdict]:
     by_kind: dict[str, list[Fault]] = defaultdict(list)
     for fault in faults:
         if fault.within_s is not None:
@@ -220,5 +225,7 @@ def check_recovery(faults: list[Fault], base: float) -> list[Verdict]:
         kept = len(times) == len(several)
         text = f"{len(several)}x; worst {times[-1]:.1f} s" if times else f"{len(several)}x"
         late = f", {len(several) - len(times)} not within {within:g} s" if not kept else f" (at most {within:g})"
-        found.append(Verdict(f"rate back after {kind}", kept, f"{text}{late}; >= 95 % of {base:.0f} tasks/s"))
+        found.append(
+            Verdict(f"rate back after {kind}", kept, f"{text}{late}; >= 95 % of {several[0].rate:.0f} tasks/s")
+        )
     return found

@@ -29,6 +29,7 @@ class Fault:
     began_ns: int = 0
     ended_ns: int = 0
     whole_at: float = 0.0  # monotonic
+    rate: float = 0.0  # undisturbed, tasks a second of the kind that it concerns
     recovered_s: float | None = None
     within_s: float | None = None  # what is promised, where something is
 
@@ -178,6 +179,25 @@ async def silence_database(stage: Stage, rng: random.Random, fault: Fault) -> No
     node.database.mend()
 
 
+# ---- the broker
+
+
+async def kill_broker(stage: Stage, rng: random.Random, fault: Fault) -> None:
+    assert stage.broker is not None
+    fault.target = "nats"
+    stage.broker.kill()
+    await asyncio.sleep(rng.uniform(1.0, 4.0))
+    await asyncio.to_thread(stage.broker.start)
+    fault.whole_at = time.monotonic()
+
+
+async def lose_stream(stage: Stage, rng: random.Random, fault: Fault) -> None:
+    """Deleted with everything that is on it; whoever finds it gone makes it anew."""
+    fault.target = "nats"
+    await stage.lose_stream()
+    fault.whole_at = time.monotonic()
+
+
 # ---- between nodes
 
 
@@ -223,6 +243,7 @@ async def jump(stage: Stage, rng: random.Random, fault: Fault) -> None:
 
 
 DATABASE_BACK_S, NODE_DEAD_S = 10.0, 30.0
+OF_BROKER = frozenset(["kill_broker", "lose_stream"])
 KINDS: dict[str, Kind] = {
     "kill_node": Kind(kill_node, NODE_DEAD_S, 3),
     "kill_worker": Kind(kill_worker, NODE_DEAD_S, 3),
@@ -235,6 +256,8 @@ KINDS: dict[str, Kind] = {
     "lose_answers": Kind(lose_answers, DATABASE_BACK_S, 3),
     "cut_database": Kind(cut_database, NODE_DEAD_S, 2),
     "silence_database": Kind(silence_database, NODE_DEAD_S, 2),
+    "kill_broker": Kind(kill_broker, DATABASE_BACK_S, 2),
+    "lose_stream": Kind(lose_stream, DATABASE_BACK_S, 2),
     "cut_peers": Kind(cut_peers, NODE_DEAD_S, 1),
     "silence_peers": Kind(silence_peers, NODE_DEAD_S, 1),
     "skew": Kind(skew, DATABASE_BACK_S, 2),

@@ -11,8 +11,9 @@ import uuid
 
 import httpx2
 
-TASKS = {"one": 1, "chain": 3, "fan": 6, "long": 1, "again": 1, "later": 2}
+TASKS = {"one": 1, "chain": 3, "fan": 6, "long": 1, "again": 1, "later": 2, "carried": 1}
 MIX = ("one",) * 8 + ("chain",) * 4 + ("fan",) * 3 + ("again",) * 2 + ("long", "later")
+WITH_BROKER = MIX + ("carried",) * 10
 BATCH = 20
 ASK_AGAIN = (429, 502, 503, 504, 507)
 

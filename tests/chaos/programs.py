@@ -7,6 +7,7 @@ import signal
 import struct
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import tickwork
@@ -20,11 +21,12 @@ END_S = 40.0
 class Program:
     """One `tickwork …` at a time under one name; each start of it is another process. `pids` has all of them."""
 
-    def __init__(self, name: str, arguments: list[str], folder: Path) -> None:
+    def __init__(self, name: str, arguments: list[str], folder: Path, env: Mapping[str, str] | None = None) -> None:
         self.name = name
         self.pids: list[int] = []
         self.paused: list[int] = []
         self._arguments = arguments
+        self._env = dict(env or {})
         self._process: subprocess.Popen[bytes] | None = None
         self._log = folder / f"{name}.log"
         self._clock = folder / f"{name}.clock"
@@ -38,6 +40,7 @@ class Program:
         env = {name: value for name, value in os.environ.items() if not name.startswith("TICKWORK_")}
         env.pop("PYTHONDONTWRITEBYTECODE", None)  # else each start compiles everything anew
         env |= {"CHAOS_CLOCK": str(self._clock), "PYTHONPATH": str(SOURCES), "PYTHONUNBUFFERED": "1"}
+        env |= self._env
         env["TICKWORK_PARENT"] = str(os.getpid())  # it ends when we do
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(

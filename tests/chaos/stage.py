@@ -13,14 +13,18 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import asyncpg
+import nats
 
 from chaos.programs import Program
 from chaos.wire import Wire
 from servers import PostgresServer, free_port
+from servers_brokers import Nats
 
 LEASE_TTL_S = 3.0
 PARTITIONS = 6
 DATABASE_S = 60.0
+LANE = "chaos"
+UNTAKEN_S = 5  # then a dispatch that the broker lost is sent again
 
 
 class Node:
@@ -35,16 +39,21 @@ class Stage:
         self.folder = folder
         self.ledger = folder / "ledger"
         self.postgres = PostgresServer(fsync=True, place=database_at)
+        self.broker: Nats | None = None
         self.partitions = 0
         self.nodes: list[Node] = []
         self.workers: list[Program] = []
         self._wires = contextlib.AsyncExitStack()
 
-    async def build(self, *, nodes: int, workers: int, partitions: int) -> None:
+    async def build(self, *, nodes: int, workers: int, partitions: int, broker: bool) -> None:
         self.partitions = partitions
         shutil.copy(Path(__file__).with_name("app.py"), self.folder / "chaos_app.py")
         self.ledger.touch()
         await asyncio.to_thread(self.postgres.start)
+        if broker:
+            (self.folder / "nats").mkdir()
+            self.broker = Nats(self.folder / "nats")
+            await asyncio.to_thread(self.broker.start)
         for number in range(1, nodes + 1):
             await self._add_node(f"n{number}", partitions)
         for node in self.nodes:
@@ -66,11 +75,18 @@ class Stage:
         words = ["server", "--store", store, "--node", name, "--port", str(port), "--data", str(self.folder / name)]
         words += ["--advertise", f"http://127.0.0.1:{peers.port}", "--partitions", str(partitions)]
         words += ["--lease-ttl", f"{LEASE_TTL_S:g}s"]
-        self.nodes.append(Node(Program(name, words, self.folder), port, database, peers))
+        self.nodes.append(Node(Program(name, words, self.folder, self._lane()), port, database, peers))
+
+    def _lane(self) -> dict[str, str]:
+        """What comes from the queue `carried` goes by the broker, everything else by the exchange."""
+        if self.broker is None:
+            return {}
+        told = {"LANE": self.broker.url(LANE), "LANE_QUEUES": "carried", "LANE_UNTAKEN_S": str(UNTAKEN_S)}
+        return {f"TICKWORK_{name}": value for name, value in told.items()}
 
     def _worker(self, name: str, urls: list[str]) -> Program:
         words = ["worker", "chaos_app.py", "--name", name, "--url", ",".join(urls), "--processes", "1"]
-        return Program(name, words, self.folder)
+        return Program(name, [*words, "--queues", "default,carried"], self.folder, self._lane())
 
     # ---- the database
 
@@ -98,6 +114,17 @@ class Stage:
             return await connection.fetch(sql, *args)
         finally:
             await connection.close()
+
+    # ---- the broker
+
+    async def lose_stream(self) -> None:
+        """With everything that is on it."""
+        assert self.broker is not None
+        client = await nats.connect(f"nats://127.0.0.1:{self.broker.port}")
+        try:
+            await client.jetstream().delete_stream(f"{LANE}-work")
+        finally:
+            await client.close()
 
     # ---- what the cluster says
 
@@ -129,6 +156,8 @@ class Stage:
         for program in [*self.workers, *(node.program for node in self.nodes)]:
             program.end()
         await self._wires.aclose()
+        if self.broker is not None:
+            self.broker.kill()
         if self.postgres.process is not None:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 await self.stop_database(signal.SIGQUIT)
@@ -143,12 +172,13 @@ async def staged(
     workers: int = 4,
     partitions: int = PARTITIONS,
     database_at: Path | None = None,
+    broker: bool = False,
 ) -> AsyncIterator[Stage]:
     """`database_at`: where the database keeps its files, if not with the others of its kind."""
     folder.mkdir(parents=True, exist_ok=True)
     stage = Stage(folder, database_at)
     try:
-        await stage.build(nodes=nodes, workers=workers, partitions=partitions)
+        await stage.build(nodes=nodes, workers=workers, partitions=partitions, broker=broker)
         yield stage
     finally:
         await stage.close()

@@ -323,6 +323,23 @@ async def test_a_replica_is_asked_for_lists_and_may_be_away(made, postgres, sche
         assert seen == [1, 1]
 
 
+@pytest.mark.proves("P7")
+async def test_a_head_that_was_read_before_the_last_commit_is_no_loss(store, monkeypatch):
+    await committed(store, 2, epoch=1)
+    readers, (third,) = store._at.readers, rows_of_journal(3)[2:]
+    fetch = readers.fetch
+
+    async def slow(name, *args):
+        found = await fetch(name, *args)
+        await store.commit(P, third, (), epoch=1)  # acknowledged while the answer is on its way
+        return found
+
+    monkeypatch.setattr(readers, "fetch", slow)
+    head = await store.read_head(P)
+
+    assert head.seq == 2
+
+
 @pytest.mark.proves("P7", "F11")
 @pytest.mark.parametrize(
     "loss",

@@ -101,6 +101,22 @@ async def test_a_run_that_ends_in_the_tick_in_which_it_is_asked_for_again_is_not
     assert (await house.engine.run(run)).state == "completed"
 
 
+async def test_what_comes_after_the_end_is_sent_away_and_not_left_waiting(house):
+    await house.define("w", task("a"))
+    hand = Hand(house)
+    await hand.sit_down()
+    await house.submit("w")
+    [work] = await hand.take()
+    partition = house.engine.partition
+    await house.engine.stop()
+
+    with pytest.raises(Unavailable):
+        partition.ask([Succeeded(work.task, work.attempt, None)])
+    with pytest.raises(Unavailable):
+        await asyncio.wait_for(hand.call(Done(work.task, work.attempt, None, 1, 2)), 2)
+    await house.open()
+
+
 async def test_a_batch_is_answered_one_by_one(house):
     await house.define("w", task("a"), inputs={"n": {"type": "integer"}})
 

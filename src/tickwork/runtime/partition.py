@@ -119,6 +119,7 @@ class Partition:
         self._behind: deque[Decided] = deque()  # rows to write
         self._rows_ready = asyncio.Event()
         self._stopping = False
+        self._over = False  # nothing is decided any more
         self._rows_at = self._ticked_at = 0.0
         self._timer_ticks = 0  # in a row that took few inputs
         self._since_collect = 0
@@ -152,6 +153,8 @@ class Partition:
         """Hand over inputs; `letter.done` is set when the tick that took the last of them is durable."""
         if self.failed is not None:
             raise Unavailable(f"this partition has stopped: {self.failed}", retry_after_ms=5_000)
+        if self._over:  # nobody would ever answer
+            raise Unavailable("this partition has stopped here; ask again in a moment", retry_after_ms=50)
         letter = Letter(inputs, asyncio.get_running_loop().create_future(), payloads or [], facts)
         letter.weight = sum(len(payload.data) for payload in letter.payloads)
         self._inbox.add(letter)
@@ -201,7 +204,7 @@ class Partition:
         except Exception as error:
             self._fail(error)
         finally:
-            self._stopping = True
+            self._stopping = self._over = True
             self._close_window(force=True)
             self._pending.set()
 

@@ -130,7 +130,7 @@ class PostgresStore(PostgresUpkeep):
 
         found = await self._at.commits(partition).together(work, "claim")
         head = reading.head_of(found)
-        self._must_not_go_back(partition, head)
+        self._must_not_go_back(partition, head, self._seen.get(partition, (0, 0)))
         self._seen[partition] = (head.epoch, head.seq)
         self._writes[partition] = (head.epoch, found[0]["writes"], None)
         self._doubts.discard(partition)
@@ -140,13 +140,13 @@ class PostgresStore(PostgresUpkeep):
         if partition in self._doubts:
             await self._at.commits(partition).fetch("settle", partition)
             self._doubts.discard(partition)
+        seen = self._seen.get(partition, (0, 0))  # before it is read: a commit may be acknowledged meanwhile
         head = reading.head_of(await self._at.readers.fetch("read_head", partition))
-        self._must_not_go_back(partition, head)
+        self._must_not_go_back(partition, head, seen)
         return head
 
-    def _must_not_go_back(self, partition: int, head: Head) -> None:
+    def _must_not_go_back(self, partition: int, head: Head, seen: tuple[int, int]) -> None:
         """What was acknowledged is there, or this is not the database that acknowledged it."""
-        seen = self._seen.get(partition, (0, 0))
         if (head.epoch, head.seq) < seen or head.seq < seen[1]:
             raise StoreUnusable(
                 f"partition {partition} stands at epoch {head.epoch}, seq {head.seq}, but epoch {seen[0]}, "
