@@ -35,7 +35,7 @@ class Node:
 
 
 class Stage:
-    def __init__(self, folder: Path, database_at: Path | None) -> None:
+    def __init__(self, folder: Path, database_at: Path | None, *, wires: bool) -> None:
         self.folder = folder
         self.ledger = folder / "ledger"
         self.postgres = PostgresServer(fsync=True, place=database_at)
@@ -43,6 +43,7 @@ class Stage:
         self.partitions = 0
         self.nodes: list[Node] = []
         self.workers: list[Program] = []
+        self._wired = wires
         self._wires = contextlib.AsyncExitStack()
 
     async def build(self, *, nodes: int, workers: int, partitions: int, broker: bool) -> None:
@@ -71,9 +72,10 @@ class Stage:
         port = free_port()
         database = await self._wires.enter_async_context(Wire(self.postgres.port))
         peers = await self._wires.enter_async_context(Wire(port))
-        store = f"postgresql://postgres@127.0.0.1:{database.port}/postgres"
+        store = f"postgresql://postgres@127.0.0.1:{database.port if self._wired else self.postgres.port}/postgres"
+        reached = peers.port if self._wired else port
         words = ["server", "--store", store, "--node", name, "--port", str(port), "--data", str(self.folder / name)]
-        words += ["--advertise", f"http://127.0.0.1:{peers.port}", "--partitions", str(partitions)]
+        words += ["--advertise", f"http://127.0.0.1:{reached}", "--partitions", str(partitions)]
         words += ["--lease-ttl", f"{LEASE_TTL_S:g}s"]
         self.nodes.append(Node(Program(name, words, self.folder, self._lane()), port, database, peers))
 
@@ -173,10 +175,12 @@ async def staged(
     partitions: int = PARTITIONS,
     database_at: Path | None = None,
     broker: bool = False,
+    wires: bool = True,
 ) -> AsyncIterator[Stage]:
-    """`database_at`: where the database keeps its files, if not with the others of its kind."""
+    """`database_at`: where the database keeps its files, if not with the others of its kind. Without `wires` nodes
+    reach each other and the database directly, for measuring: a wire takes its time."""
     folder.mkdir(parents=True, exist_ok=True)
-    stage = Stage(folder, database_at)
+    stage = Stage(folder, database_at, wires=wires)
     try:
         await stage.build(nodes=nodes, workers=workers, partitions=partitions, broker=broker)
         yield stage
