@@ -208,7 +208,8 @@ def test_a_backup_that_is_cut_off_or_changed_is_refused_and_nothing_comes_in(tmp
     asyncio.run(lived_in(tmp_path / "store", archived=False))
     assert main(["db", "backup", "whole.twb", "--store", "store"]) == 0
     data = (tmp_path / "whole.twb").read_bytes()
-    for place, changed in enumerate((data[:-9], data[:100], data[:500] + b"\1" + data[501:], b"other", data + b"x")):
+    flipped = data[:500] + bytes([data[500] ^ 1]) + data[501:]
+    for place, changed in enumerate((data[:-9], data[:100], flipped, b"other", data + b"x")):
         (tmp_path / f"{place}.twb").write_bytes(changed)
         assert main(["db", "restore", f"{place}.twb", "--store", "target"]) == 65
 
