@@ -33,12 +33,10 @@ class Worker(Protocol):
 class Batch:
     """Reports of one call for one partition: `done` when all are durable."""
 
-    def __init__(self, reports: Iterable[Report]) -> None:
-        self.waiting = {id(report): report for report in reports}
+    def __init__(self) -> None:
+        self.waiting: dict[int, Report] = {}
         self.fenced: list[Key] = []
         self.done = asyncio.Event()
-        if not self.waiting:
-            self.done.set()
 
     def settle(self, report: Report) -> None:
         self.waiting.pop(id(report), None)
@@ -90,8 +88,7 @@ class Line(Caller[None]):
 
     def deliver(self, reports: Sequence[Report]) -> Batch:
         """A last report that is on its way already is not sent twice: the worker asked again because it took long."""
-        batch = Batch(())
-        batch.done.clear()
+        batch = Batch()
         for report in reports:
             key = (report.task, report.attempt)
             last = isinstance(report, _LAST)

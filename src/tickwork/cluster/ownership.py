@@ -60,7 +60,6 @@ class Ownership:
         self._proved_ms = clock.mono_ms()
         self._moving: dict[int, asyncio.Task[None]] = {}  # being taken up or finished
         self._wake = asyncio.Event()
-        self._looked = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._guard: asyncio.Task[None] | None = None
         self._leaving = False

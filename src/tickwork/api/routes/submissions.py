@@ -63,7 +63,8 @@ async def _runs_of(asked: Asked) -> tuple[wire.Submission, ...]:
         raise Refused("batch_size", f"a batch has 1 to {BATCH_MAX} runs, this one has {len(batch.runs)}", path="runs")
     runs, key = batch.runs, asked.header(b"idempotency-key")
     if key:
-        runs = tuple(_in_batch(run, f"{key}.{place}") for place, run in enumerate(runs))
+        # By its place, so that a batch sent again makes nothing twice.
+        runs = tuple(_under_header(run, f"{key}.{place}") for place, run in enumerate(runs))
     return runs
 
 
@@ -72,11 +73,6 @@ def _under_header(submission: wire.Submission, key: str) -> wire.Submission:
     first."""
     named = submission.key or submission.id
     return submission if named or not key else msgspec.structs.replace(submission, key=key)
-
-
-def _in_batch(submission: wire.Submission, key: str) -> wire.Submission:
-    """What has neither id nor key of its own gets one by its place, so that a batch sent again makes nothing twice."""
-    return _under_header(submission, key)
 
 
 # ---- over several partitions
