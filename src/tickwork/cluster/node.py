@@ -32,7 +32,13 @@ WATCH_S = 0.2  # how often failed partitions and the inbox are looked at
 INBOX_S = 1.0
 INBOX_MAX = 500
 BACKLOG_FAR = 5_000  # inputs that wait: from here on new runs are spread over all nodes, not kept here
+READ_AHEAD_S = 5.0  # the next owner may take so long for it; then it begins from the rows when its time has come
+AHEAD_KEPT_S = 30.0
+GIVE_S = 2.0
 LOOK_AGAIN_S = 0.02  # at most so often is asked who owns what because somebody did not answer
+
+
+NOT_WANTED = "takes_nothing_over"
 
 
 class Peers(Protocol):
@@ -40,7 +46,11 @@ class Peers(Protocol):
 
     async def exchange(self, address: str, partition: int, call: Call) -> Reply: ...
 
-    async def wake(self, address: str) -> None: ...
+    async def announce(self, address: str, partition: int) -> None:
+        """It is about to be that node's, which reads ahead. Raises `Refused` where that node owns nothing more."""
+
+    async def give(self, address: str, partition: int) -> None:
+        """It is free. Returns when it ticks there."""
 
     async def close(self) -> None: ...
 
@@ -90,6 +100,7 @@ class Node:
         self._looked_s = 0.0
         self._attend = attend
         self._attendants: dict[int, Attendant] = {}
+        self._ahead: dict[int, Engine] = {}  # read ahead, for partitions that are about to be ours
 
     # ---- life
 
@@ -102,7 +113,9 @@ class Node:
             self.cluster, self.partitions = founded.cluster, founded.partitions
             self._check_company(await self.leases.members())
             await self._read_routes()
-            duties = Duties(self._own, self._finish, self._drop, self._peers.wake, self._alarm)
+            duties = Duties(
+                self._own, self._announce, self._finish, self._drop, self._give, self._owner_moved, self._alarm
+            )
             self._ownership = Ownership(
                 leases=self.leases,
                 member=self.member,
@@ -181,8 +194,23 @@ class Node:
 
     # ---- what follows from owning
 
-    async def _own(self, partition: int) -> None:
+    async def read_ahead(self, partition: int) -> None:
+        """Its owner is about to hand it over to this node."""
+        if self.draining or not self.member.engine or partition in self.member.unable:
+            raise Refused(NOT_WANTED, f"node {self.member.node} takes nothing over now")
+        if partition in self.engines or partition >= self.partitions:
+            raise Refused("not_another", f"partition {partition} is nobody else's to hand over")
         engine = self._make_engine(partition)
+        await engine.read_ahead()
+        self._ahead[partition] = engine
+        asyncio.get_running_loop().call_later(AHEAD_KEPT_S, self._forget_ahead, partition, engine)
+
+    def _forget_ahead(self, partition: int, engine: Engine) -> None:
+        if self._ahead.get(partition) is engine:
+            del self._ahead[partition]
+
+    async def _own(self, partition: int) -> None:
+        engine = self._ahead.pop(partition, None) or self._make_engine(partition)
         engine.on_alarm = lambda alarm: self.on_alarm(alarm)
         try:
             await engine.start()
@@ -192,9 +220,33 @@ class Node:
         with contextlib.suppress(TickworkError):
             await self._read_inbox(partition, engine)  # whoever asks for what was accepted there finds it
         self.engines[partition] = engine
+        self._owner_moved(partition)
         if self._attend is not None:
             self._attendants[partition] = self._attend(engine)
             self._attendants[partition].start()
+
+    async def _announce(self, partition: int, address: str) -> bool:
+        """It goes on here meanwhile. From where the next owner begins to read, rows are left to it."""
+        engine = self.engines.get(partition)
+        if engine is None:
+            return True
+        try:
+            async with asyncio.timeout(READ_AHEAD_S):
+                await engine.leave_rows()
+                await self._peers.announce(address, partition)
+        except (TickworkError, TimeoutError) as error:
+            engine.write_rows()
+            return isinstance(error, TimeoutError)  # it is there, and slow: it begins from the rows, when it has them
+        return True
+
+    async def _give(self, partition: int, address: str) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(GIVE_S):
+                await self._peers.give(address, partition)
+
+    def _owner_moved(self, partition: int) -> None:
+        if self._board is not None:
+            self._board.owner_moved(partition)
 
     async def _leave(self, partition: int) -> None:
         attendant = self._attendants.pop(partition, None)

@@ -27,8 +27,11 @@ class HttpPeers:
         except msgspec.DecodeError as error:
             raise Unavailable(f"the reply of {address} cannot be read: {error}", retry_after_ms=RETRY_MS) from error
 
-    async def wake(self, address: str) -> None:
-        await self._post(address, "/v1/cluster/wake", b"", ANSWER_S)
+    async def announce(self, address: str, partition: int) -> None:
+        await self._post(address, f"/v1/cluster/announce?partition={partition}", b"", ANSWER_S)
+
+    async def give(self, address: str, partition: int) -> None:
+        await self._post(address, f"/v1/cluster/give?partition={partition}", b"", ANSWER_S)
 
     async def _post(self, address: str, path: str, data: bytes, timeout_s: float) -> bytes:
         poster = self._posters.get(address)

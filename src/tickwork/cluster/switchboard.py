@@ -136,6 +136,11 @@ class Switchboard:
     def start(self) -> None:
         self._spawn(self._watch())
 
+    def owner_moved(self, partition: int) -> None:
+        """Who could not reach its owner asks again at once."""
+        for guest in self.guests.values():
+            guest.lines[partition].again()
+
     def release(self) -> None:
         self._closing = True
         for guest in self.guests.values():

@@ -33,15 +33,14 @@ class SimPeers:
         path = f"/v1/workers/{call.worker}/exchange?partition={partition}"
         request = Request("POST", path, encoder.encode(call), MSGPACK)
         answer = await self._ask(address, request, PATIENCE_S + call.wait_ms / 1000)
-        if answer.status == 200:
-            return reply_decoder.decode(answer.body)
-        said = answer.json()
-        if answer.status in (429, 503, 507):
-            raise Unavailable(said["detail"], retry_after_ms=100)
-        raise Refused(said["code"], said["detail"])
+        _must_do(answer)
+        return reply_decoder.decode(answer.body)
 
-    async def wake(self, address: str) -> None:
-        await self._ask(address, Request("POST", "/v1/cluster/wake"), PATIENCE_S)
+    async def announce(self, address: str, partition: int) -> None:
+        _must_do(await self._ask(address, Request("POST", f"/v1/cluster/announce?partition={partition}"), PATIENCE_S))
+
+    async def give(self, address: str, partition: int) -> None:
+        _must_do(await self._ask(address, Request("POST", f"/v1/cluster/give?partition={partition}"), PATIENCE_S))
 
     async def close(self) -> None: ...
 
@@ -54,6 +53,15 @@ class SimPeers:
                 )
         except TimeoutError:
             raise Unavailable(f"{address} does not answer", retry_after_ms=100) from None
+
+
+def _must_do(answer: Answer) -> None:
+    if answer.status < 300:
+        return
+    said = answer.json()
+    if answer.status in (429, 503, 507):
+        raise Unavailable(said["detail"], retry_after_ms=100)
+    raise Refused(said["code"], said["detail"])
 
 
 class SimCarrier:

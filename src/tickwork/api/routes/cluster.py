@@ -5,7 +5,7 @@ import msgspec
 from tickwork.api.asked import Asked
 from tickwork.api.messages import Answer, as_json, nothing
 from tickwork.api.routes.runs import DONE
-from tickwork.api.table import Body, Gives, Route
+from tickwork.api.table import Body, Gives, Param, Route
 from tickwork.cluster.placement import partitions_of
 from tickwork.core.errors import Refused
 from tickwork.core.timetext import instant_text
@@ -53,11 +53,19 @@ async def show(asked: Asked) -> Answer:
     return as_json(wire.Cluster(cluster=node.cluster, nodes=tuple(nodes), partitions=tuple(partitions), routes=routes))
 
 
-async def wake(asked: Asked) -> Answer:
-    """A node that handed something over says so to the next owner."""
+async def announce(asked: Asked) -> Answer:
+    """A node is about to hand this partition over to this one."""
     assert asked.by, "whoever calls itself by no name is refused"
     if asked.node is not None:
-        asked.node.ownership.wake()
+        await asked.node.read_ahead(asked.query["partition"])
+    return nothing()
+
+
+async def give(asked: Asked) -> Answer:
+    """It has: answered when the partition ticks here."""
+    assert asked.by, "whoever calls itself by no name is refused"
+    if asked.node is not None:
+        await asked.node.ownership.take_up(asked.query["partition"])
     return nothing()
 
 
@@ -83,6 +91,8 @@ async def spread(asked: Asked) -> Answer:
     return nothing()
 
 
+_PARTITION = Param("partition", "Which one.", int, 0, 0, 511, required=True)
+
 ROUTES = (
     Route(
         method="GET",
@@ -96,11 +106,22 @@ ROUTES = (
     ),
     Route(
         method="POST",
-        path="/v1/cluster/wake",
+        path="/v1/cluster/announce",
         lives="here",
-        does=wake,
-        says="Look now whether a partition is free. Nodes say this to each other.",
+        does=announce,
+        says="Read ahead: this partition is about to be handed over to you. Nodes say this to each other.",
         tag="cluster",
+        query=(_PARTITION,),
+        gives=DONE,
+    ),
+    Route(
+        method="POST",
+        path="/v1/cluster/give",
+        lives="here",
+        does=give,
+        says="Take this partition now: its owner let it go. Nodes say this to each other.",
+        tag="cluster",
+        query=(_PARTITION,),
         gives=DONE,
     ),
     Route(
