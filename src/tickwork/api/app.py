@@ -181,6 +181,10 @@ class Front:
         assert isinstance(answer, Answer), "what is posted is answered whole"
         return answer
 
+    def refusal(self, scope: Scope) -> Answer | None:
+        """Why the guard lets it pass no further."""
+        return self._guard.refusal(scope)
+
     @staticmethod
     def head_of(answer: Answer, more: Iterable[tuple[bytes, bytes]]) -> bytes:
         """The headers as they travel, with those that every answer carries."""

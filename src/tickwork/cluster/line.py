@@ -11,6 +11,7 @@ from typing import Protocol
 
 from tickwork.core.errors import TickworkError
 from tickwork.ports.exchange import Broke, Call, Done, Profile, Reply, Report, Returned, Spec, Taken, Work
+from tickwork.runtime.floor import VIA_WAIT_MS_MAX
 from tickwork.worker.caller import Caller, Key
 
 FAREWELL_S = 5.0
@@ -48,7 +49,7 @@ class Line(Caller[None]):
     def __init__(
         self, worker: Worker, partition: int, *, way: Way, name: str, session: str, profile: Profile, via: str
     ) -> None:
-        super().__init__(name=name, session=session, profile=profile, via=via)
+        super().__init__(name=name, session=session, profile=profile, via=via, beat_ms=VIA_WAIT_MS_MAX)
         self.partition = partition
         self.share = 0  # of the worker's credit
         self.told = 0  # the most of it that the owner may still believe in

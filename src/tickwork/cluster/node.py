@@ -6,7 +6,7 @@ a partition is answered by its own engine, or by the node that owns it.
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from typing import Protocol
 
 import msgspec
@@ -14,12 +14,13 @@ import msgspec
 from tickwork.cluster.ownership import RETRY_MS, TTL_MS, Duties, Ownership
 from tickwork.cluster.placement import home_of, partition_of_run, partitions_of
 from tickwork.cluster.switchboard import Switchboard
+from tickwork.cluster.trunk import TrunkEnd
 from tickwork.core.errors import Conflict, Refused, TickworkError, Unavailable
 from tickwork.core.machine import MACHINE
 from tickwork.core.model import NUMBER_BITS
 from tickwork.ports import wire
 from tickwork.ports.clock import Clock
-from tickwork.ports.exchange import OLDEST, PROTOCOL, Call, Reply
+from tickwork.ports.exchange import OLDEST, PROTOCOL, Beats, Call, Reply
 from tickwork.ports.leases import Leases, Member
 from tickwork.ports.store import InboxRow, Route, Store
 from tickwork.runtime.engine import Engine
@@ -45,6 +46,12 @@ class Peers(Protocol):
     """The other nodes. Raises `Unavailable` where one cannot be reached or does not own what it is asked about."""
 
     async def exchange(self, address: str, partition: int, call: Call) -> Reply: ...
+
+    async def beat(self, address: str, via: str, workers: Sequence[str]) -> None:
+        """These workers live, says the node `via`, which stands for them."""
+
+    def keep_only(self, addresses: Container[str]) -> None:
+        """Nodes elsewhere are gone: calls to them that wait for an answer end."""
 
     async def announce(self, address: str, partition: int) -> None:
         """It is about to be that node's, which reads ahead. Raises `Refused` where that node owns nothing more."""
@@ -100,6 +107,7 @@ class Node:
         self._looked_s = 0.0
         self._attend = attend
         self._attendants: dict[int, Attendant] = {}
+        self._trunks: set[TrunkEnd] = set()  # of nodes that call here
         self._ahead: dict[int, Engine] = {}  # read ahead, for partitions that are about to be ours
 
     # ---- life
@@ -127,6 +135,7 @@ class Node:
             )
             self._board = Switchboard(
                 way=self._way,
+                beat=self._beat_for,
                 session=self.member.session,
                 partitions=self.partitions,
                 clock=self._clock,
@@ -245,6 +254,7 @@ class Node:
                 await self._peers.give(address, partition)
 
     def _owner_moved(self, partition: int) -> None:
+        self._peers.keep_only({member.address for member in self.ownership.members})
         if self._board is not None:
             self._board.owner_moved(partition)
 
@@ -371,6 +381,20 @@ class Node:
             raise Unavailable(f"partition {partition} is not here; look again who owns it", retry_after_ms=50)
         return await engine.exchange(call, "")
 
+    def hear(self, beats: Beats) -> None:
+        """Of a node that stands for workers."""
+        for engine in self.engines.values():
+            engine.floor.hear(beats.via, beats.workers)
+
+    async def _beat_for(self, workers: Sequence[str]) -> None:
+        self.hear(Beats(self.member.session, tuple(workers)))
+        own = self.member.session
+        owners = {holding.address for holding in self.ownership.holdings.values() if holding.session != own}
+        told = [self._peers.beat(address, own, workers) for address in sorted(owners)]
+        for outcome in await asyncio.gather(*told, return_exceptions=True):
+            if isinstance(outcome, Exception) and not isinstance(outcome, TickworkError):
+                raise outcome
+
     async def _way(self, partition: int, call: Call) -> Reply:
         try:
             if partition in self.engines:
@@ -385,6 +409,12 @@ class Node:
                 raise
             raise Unavailable(f"partition {partition} moved; ask again", retry_after_ms=50) from None
 
+    def new_trunk(self) -> TrunkEnd:
+        """Of a node that calls for many workers."""
+        end = TrunkEnd(self.exchange_at, self._trunks.discard)
+        self._trunks.add(end)
+        return end
+
     def connection_closed(self, peer: str) -> None:
         for engine in self.engines.values():
             engine.connection_closed(peer)
@@ -396,6 +426,8 @@ class Node:
             engine.release_workers()
         if self._board is not None:
             self._board.release()
+        for trunk in list(self._trunks):
+            trunk.close()
 
     # ---- the inbox: for submissions whose owner cannot be reached
 

@@ -2,8 +2,8 @@
 
 import msgspec
 
-from tickwork.api.asked import Asked
-from tickwork.api.messages import Answer, as_json, nothing
+from tickwork.api.asked import Asked, decoded
+from tickwork.api.messages import MSGPACK, Answer, as_json, nothing
 from tickwork.api.routes.runs import DONE
 from tickwork.api.table import Body, Gives, Param, Route
 from tickwork.cluster.placement import partitions_of
@@ -11,7 +11,10 @@ from tickwork.core.errors import Refused
 from tickwork.core.timetext import instant_text
 from tickwork.ports import store as ports
 from tickwork.ports import wire
+from tickwork.ports.exchange import Beats, beats_decoder
 from tickwork.runtime.ground import TENANT
+
+BEATS_BYTES_MAX = 32 * 1024 * 1024
 
 
 async def show(asked: Asked) -> Answer:
@@ -91,6 +94,15 @@ async def spread(asked: Asked) -> Answer:
     return nothing()
 
 
+async def beats(asked: Asked) -> Answer:
+    """Another node says which of its workers live."""
+    asked.kind()
+    heard: Beats = decoded(await asked.data(), MSGPACK, beats_decoder)
+    if asked.node is not None:
+        asked.node.hear(heard)
+    return nothing()
+
+
 _PARTITION = Param("partition", "Which one.", int, 0, 0, 511, required=True)
 
 ROUTES = (
@@ -122,6 +134,16 @@ ROUTES = (
         says="Take this partition now: its owner let it go. Nodes say this to each other.",
         tag="cluster",
         query=(_PARTITION,),
+        gives=DONE,
+    ),
+    Route(
+        method="POST",
+        path="/v1/cluster/beats",
+        lives="here",
+        does=beats,
+        says="Workers that live, as the node says that stands for them. MessagePack, as ports/exchange.py has it.",
+        tag="cluster",
+        body=Body(None, (MSGPACK,), BEATS_BYTES_MAX, says="`Beats`."),
         gives=DONE,
     ),
     Route(
