@@ -12,7 +12,7 @@ from typing import Protocol
 import msgspec
 
 from tickwork.cluster.ownership import RETRY_MS, TTL_MS, Duties, Ownership
-from tickwork.cluster.placement import home_of, partition_of_run, partitions_of
+from tickwork.cluster.placement import home_of, lives_in, partition_of_run, partitions_of
 from tickwork.cluster.switchboard import Switchboard
 from tickwork.cluster.trunk import TrunkEnd
 from tickwork.core.errors import Conflict, Refused, TickworkError, Unavailable
@@ -333,10 +333,10 @@ class Node:
 
     def new_id_in(self, tenant: str, partition: int) -> Callable[[], str]:
         """Ids of runs that live in this partition."""
-        route, count, new = self.route(tenant), self.partitions, self.desk.new_id
+        new, is_here = self.desk.new_id, lives_in(self.route(tenant), partition, self.partitions)
 
         def draw() -> str:
-            while partition_of_run(route, one := new(), count) != partition:
+            while not is_here(one := new()):
                 pass
             return one
 

@@ -283,7 +283,7 @@ class Switchboard:
                 for batch in batches:
                     await batch.done.wait()
         except TimeoutError:
-            later += [(one.task, one.attempt) for batch in batches for one in batch.waiting.values()]
+            later += [(one.task, one.attempt) for batch in batches for one in batch.waiting()]
         fenced += [key for batch in batches for key in batch.fenced]
         return tuple(fenced), tuple(later)
 
