@@ -15,7 +15,7 @@ from tickwork.core.evolve import output_of, record_of_run
 from tickwork.core.inputs import Input
 from tickwork.core.ledger import Ledger
 from tickwork.core.lifecycle import AttemptState, Phase, RunState
-from tickwork.core.model import Run, State
+from tickwork.core.model import BLOCK_BITS, Run, State
 from tickwork.core.plan import Kind
 from tickwork.core.schedule import Range
 from tickwork.core.schedulerows import backfill_row
@@ -107,34 +107,51 @@ class Books:
 
     # ---- every tick
 
-    def observe(self, inputs: list[Input], events: list[ev.Event]) -> None:
-        """What a tick decided, once the state has it."""
-        window, state = self.window, self.state
+    def observe(self, inputs: list[Input], events: list[ev.Event]) -> list[ev.Event]:
+        """What a tick decided, once the state has it; returns what is out of the ordinary. What every task has is
+        dealt with in passing: to look each of its events up in each table would cost more than to act on it."""
+        window, state, touched = self.window, self.state, self._touched
         window.ticks += 1
-        now_ms = state.now_ms
+        now_ms, first_new = state.now_ms, touched.first_new
+        others: list[ev.Event] = []
         for event in events:
-            handler = _HANDLERS.get(type(event))
-            if handler is not None:
-                handler(self, event, inputs, now_ms)
+            kind = type(event)
+            if kind in _OF_RUNS:
+                if event.run < first_new:  # type: ignore[union-attr]
+                    others.append(event)
+            elif kind is ev.TaskSucceeded:
+                self._on_succeeded(event, inputs, now_ms)  # type: ignore[arg-type]
+            elif kind is ev.TaskDispatched:
+                self._open(event.task)  # type: ignore[union-attr]
+            else:
+                others.append(event)
+                handler = _HANDLERS.get(kind)
+                if handler is not None:
+                    handler(self, event, inputs, now_ms)
         for run in state.closed:
             self._close(run, now_ms)
         for backfill in state.left_backfills:
             schedule = backfill.schedule
             data = attempts_encoder.encode(backfill_row(backfill))
             window.backfills.append(BackfillRow(backfill.number, schedule.tenant.id, schedule.name, data))
-        self._touched.note(state, events)
-        self.ledger.observe(inputs, events)
+        touched.note(state, others)
+        self.ledger.observe(inputs, others)
+        return others
 
     def _open(self, number: int) -> None:
-        task = self.state.tasks[number]
+        state, touched = self.state, self._touched
+        task = state.tasks.blocks[number >> BLOCK_BITS][number]
         worker, run = task.worker, task.run
         assert worker is not None
-        dispatched_ms = self.state.settings.clock.ms_of(task.dispatched)
+        dispatched_ms = state.settings.clock.ms_of(task.dispatched)
         row = Attempt(number, task.step.index, task.child, task.attempt, worker.id, dispatched_ms)
         of_map = task.child >= 0 and run.plan.steps[task.step.index].kind is Kind.MAP
         self.open[number] = Open(run.number, row, task.started, of_map)
         if task.parent:
             self._fans.setdefault(run.number, {})[number] = None
+        if run.number < touched.first_new:
+            touched.runs.add(run.number)
+            touched.tasks.add(number)
 
     def _end(self, number: int, state: int, now_ms: int, error: str = "", message: str = "") -> Open | None:
         held = self.open.pop(number, None)
@@ -156,11 +173,12 @@ class Books:
     def _close(self, run: Run, now_ms: int) -> None:
         """A run has left memory: what a worker still holds of it is over, and its parent may need its output."""
         number = run.number
-        for index in range(len(run.plan.steps)):
-            if number + index in self.open:
-                self._end(number + index, CANCELLED, now_ms)
-        for child in list(self._fans.pop(number, ())):
-            self._end(child, CANCELLED, now_ms)
+        if run.counts is not None or number in self.open or number in self._fans:  # else its one task has ended
+            for index in range(len(run.plan.steps)):
+                if number + index in self.open:
+                    self._end(number + index, CANCELLED, now_ms)
+            for child in list(self._fans.pop(number, ())):
+                self._end(child, CANCELLED, now_ms)
         window = self.window
         window.left[run.tenant.id, run.id] = Left(run, self._run_row(run, now_ms, window.history.pop(number, None)))
         if run.key:
@@ -292,7 +310,7 @@ class Books:
 
     # ---- single events
 
-    def _on_dispatched(self, event: ev.TaskDispatched | ev.ChildDispatched, _: list[Input], __: int) -> None:
+    def _on_child_dispatched(self, event: ev.ChildDispatched, _: list[Input], __: int) -> None:
         self._open(event.task)
 
     def _on_taken(self, event: ev.TaskTaken, _: list[Input], __: int) -> None:
@@ -341,12 +359,12 @@ class Books:
         self.window.reopened.append(event.run)
 
 
+# They change rows of their run and its tasks and nothing else, and a new run has none yet.
+_OF_RUNS = frozenset({ev.RunSubmitted, ev.RunMoved, ev.TaskReady})
 _HANDLERS: dict[type[Any], Callable[[Books, Any, list[Input], int], None]] = {
-    ev.TaskDispatched: Books._on_dispatched,
-    ev.ChildDispatched: Books._on_dispatched,
+    ev.ChildDispatched: Books._on_child_dispatched,
     ev.TaskTaken: Books._on_taken,
     ev.AttemptStarted: Books._on_started,
-    ev.TaskSucceeded: Books._on_succeeded,
     ev.TaskFailed: Books._on_failed_attempt,
     ev.TaskRetrying: Books._on_failed_attempt,
     ev.TaskRequeued: Books._on_requeued,

@@ -52,9 +52,9 @@ class Decided(msgspec.Struct, eq=False):
     payloads: list[Payload] = []
     through: list[Letter] = []
     orders: list[Ready | Order] = []
-    effects: list[Effect] = []
+    effects: list[Effect] = []  # beside what the orders came of
     inputs: list[Input] = []
-    events: list[Event] = []
+    events: list[Event] = []  # out of the ordinary
     rows: Rows | None = None
     tick: int = 0
     head: bytes = b""
@@ -288,14 +288,13 @@ class Partition:
         row = self._recorder.row(outcome.tick, taken, outcome.events)
         if not self.books.unwritten:
             self._rows_at = asyncio.get_running_loop().time()
-        self.books.observe(taken, outcome.events)
+        others = self.books.observe(taken, outcome.events)
         for difference in self.books.ledger.take_found():
             self._on_alarm("ledger_gap", difference)
-        _sort_answers(parts, outcome.effects, gaps)
+        effects = [effect for effect in outcome.effects if type(effect) is not Dispatch]
+        _sort_answers(parts, effects, gaps)
         payloads = [payload for part in parts if part.start == 0 for payload in part.letter.payloads]
-        tasks = self.machine.state.tasks
-        ready = self._assigner.ready
-        orders: list[Ready | Order] = [ready(tasks[e.task]) for e in outcome.effects if type(e) is Dispatch]
+        orders = self._assigner.orders(self.machine.state.tasks, outcome.effects)
         self.inputs_taken += len(taken)
         self.dispatches += len(orders)
         self._undurable.append(
@@ -305,9 +304,9 @@ class Partition:
                 payloads=payloads,
                 through=self._inbox.settle(parts, max(0, outcome.taken - gaps)),
                 orders=orders,
-                effects=outcome.effects,
+                effects=effects,
                 inputs=taken,
-                events=outcome.events,
+                events=others,
                 tick=outcome.tick,
                 changed=self._changed(outcome.events) if self.watched else frozenset(),
             )
