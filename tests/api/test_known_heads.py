@@ -131,7 +131,7 @@ async def test_a_length_that_is_no_number_is_no_known_head(line, length):
 )
 async def test_a_head_with_two_readings_is_never_known(line, more):
     for _ in range(2):
-        line.send(request(more=more))
+        line.send(request(more=more + b"\r\n"))
     status, headers, *_ = await _raw(line)
 
     assert status == 400 and headers[b"connection"] == b"close" and line.shorts == 0
