@@ -5,7 +5,7 @@ written behind, as they stand after the seq `through`, and the watermark moves w
 are tests: tests/conformance/store_suite.py runs on every adapter.
 """
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from typing import Protocol
 
 import msgspec
@@ -234,9 +234,10 @@ class Store(Upkeep, Protocol):
 
     async def read_head(self, partition: int) -> Head: ...
 
-    async def commit(self, partition: int, row: Sealed, payloads: Sequence[Payload], *, epoch: int) -> None:
-        """Head, journal row and payloads: all or none. Raises `Fenced` where epoch or previous seq do not match,
-        `StoreFull`, or `OutcomeUnknown` where nobody can tell: the caller reads the head and settles it."""
+    def commit(self, partition: int, row: Sealed, payloads: Sequence[Payload], *, epoch: int) -> Awaitable[None]:
+        """Head, journal row and payloads: all or none. It may begin before it is awaited. Raises `Fenced` where epoch
+        or previous seq do not match, `StoreFull`, or `OutcomeUnknown` where nobody can tell: the caller reads the
+        head and settles it."""
 
     async def write_rows(self, partition: int, rows: Rows, *, epoch: int, through: int, head: bytes) -> None:
         """Rows as they stand after `through` (whose row has the hash `head`), and the watermark with them."""

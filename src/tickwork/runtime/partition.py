@@ -59,6 +59,7 @@ class Decided(msgspec.Struct, eq=False):
     tick: int = 0
     head: bytes = b""
     changed: frozenset[int] = frozenset()  # runs, where somebody watches
+    committing: "asyncio.Future[None] | None" = None  # where nothing stood before it: begun at once
 
 
 class Poisoned(TickworkError):
@@ -286,6 +287,8 @@ class Partition:
     def _decided(self, outcome: Outcome, parts: list[Part], inputs: list[Input], gaps: int) -> None:
         taken = inputs if outcome.taken == len(inputs) else inputs[: outcome.taken]
         row = self._recorder.row(outcome.tick, taken, outcome.events)
+        payloads = [payload for part in parts if part.start == 0 for payload in part.letter.payloads]
+        committing = None if self._undurable else self._begin(row, payloads)
         if not self.books.unwritten:
             self._rows_at = asyncio.get_running_loop().time()
         others = self.books.observe(taken, outcome.events)
@@ -293,7 +296,6 @@ class Partition:
             self._on_alarm("ledger_gap", difference)
         effects = [effect for effect in outcome.effects if type(effect) is not Dispatch]
         _sort_answers(parts, effects, gaps)
-        payloads = [payload for part in parts if part.start == 0 for payload in part.letter.payloads]
         orders = self._assigner.orders(self.machine.state.tasks, outcome.effects)
         self.inputs_taken += len(taken)
         self.dispatches += len(orders)
@@ -309,6 +311,7 @@ class Partition:
                 events=others,
                 tick=outcome.tick,
                 changed=self._changed(outcome.events) if self.watched else frozenset(),
+                committing=committing,
             )
         )
         self._pending.set()
@@ -395,7 +398,7 @@ class Partition:
                 decided = self._undurable[0]
                 if decided.row is not None:
                     began = asyncio.get_running_loop().time()
-                    await self._commit(decided.row, decided.payloads)
+                    await self._commit(decided.row, decided.payloads, decided.committing)
                     if self.failed is not None:
                         return  # whoever waited has been told that the outcome is not known
                     took = asyncio.get_running_loop().time() - began
@@ -430,11 +433,15 @@ class Partition:
         except Exception as error:
             self._fail(error)
 
-    async def _commit(self, row: Sealed, payloads: list[Payload]) -> None:
+    def _begin(self, row: Sealed, payloads: list[Payload]) -> "asyncio.Future[None]":
+        """The disk has work while the shell still writes its books."""
+        return asyncio.ensure_future(self._store.commit(self.number, row, payloads, epoch=self.epoch))
+
+    async def _commit(self, row: Sealed, payloads: list[Payload], begun: "asyncio.Future[None] | None") -> None:
         wait, doubt = RETRY_S, False
         while True:
             try:
-                await self._store.commit(self.number, row, payloads, epoch=self.epoch)
+                await (begun or self._store.commit(self.number, row, payloads, epoch=self.epoch))
             except OutcomeUnknown:
                 doubt = True
                 if await self._is_committed(row):
@@ -452,6 +459,7 @@ class Partition:
                 self._on_alarm("store_unavailable", str(error))
             else:
                 break
+            begun = None
             await asyncio.sleep(wait)
             wait = min(wait * 2, RETRY_S_MAX)
         self.full = False
@@ -514,6 +522,9 @@ class Partition:
                     Unavailable(f"the outcome is not known: {error}; ask again with the same key", retry_after_ms=1_000)
                 )
                 letter.done.exception()  # some only tell, and never ask what became of it
+        for decided in self._undurable:
+            if decided.committing is not None:
+                decided.committing.cancel()
         self._undurable.clear()
         for event in (self._wake, self._pending, self._room, self._committed, self._rows_ready):
             event.set()
