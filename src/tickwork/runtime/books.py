@@ -67,19 +67,13 @@ class Open(msgspec.Struct, gc=False):
     progress_message: str = ""
 
 
-class Left(msgspec.Struct):
-    """A run that ended and is not in the store yet. Its row is made at once: later, everything in it is cold."""
-
-    run: Run
-    row: RunRow
-
-
 class Window:
     """What changed between two writes of rows."""
 
     def __init__(self) -> None:
-        self.left: dict[tuple[str, str], Left] = {}
-        self.left_keys: dict[tuple[str, str], Run] = {}
+        # Runs that ended. Their rows are made at once: later, everything in them is cold.
+        self.left: dict[tuple[str, str], RunRow] = {}
+        self.left_keys: dict[tuple[str, str], RunRow] = {}
         self.history: dict[int, list[Attempt]] = {}
         self.children: dict[tuple[int, int], dict[int, Value]] = {}
         self.cache: dict[str, CacheRow] = {}
@@ -180,9 +174,9 @@ class Books:
             for child in list(self._fans.pop(number, ())):
                 self._end(child, CANCELLED, now_ms)
         window = self.window
-        window.left[run.tenant.id, run.id] = Left(run, self._run_row(run, now_ms, window.history.pop(number, None)))
+        row = window.left[run.tenant.id, run.id] = self._run_row(run, now_ms, window.history.pop(number, None))
         if run.key:
-            window.left_keys[run.tenant.id, run.key] = run
+            window.left_keys[run.tenant.id, run.key] = row
         if run.parent_run and run.state == RunState.COMPLETED:
             self.keep_child(run.parent_run, run.parent - run.parent_run, run.child, output_of(run))
 
@@ -204,7 +198,7 @@ class Books:
         window, state = self.window, self.state
         self.writing, self.window = window, Window()
         rows = Rows(header=encode_header(state))
-        rows.runs = [left.row for left in window.left.values()]
+        rows.runs = list(window.left.values())
         rows.attempts = [(number, attempts_encoder.encode(history)) for number, history in window.history.items()]
         rows.children = [
             ChildRow(run, step, child, encode_value(value))
@@ -249,22 +243,22 @@ class Books:
 
     # ---- what the store does not know yet
 
-    def find_left(self, tenant: str, run_id: str) -> Left | None:
+    def find_left(self, tenant: str, run_id: str) -> RunRow | None:
         found = self.window.left.get((tenant, run_id))
         if found is None and self.writing is not None:
             found = self.writing.left.get((tenant, run_id))
         return found
 
-    def find_left_key(self, tenant: str, key: str) -> Run | None:
+    def find_left_key(self, tenant: str, key: str) -> RunRow | None:
         found = self.window.left_keys.get((tenant, key))
         if found is None and self.writing is not None:
             found = self.writing.left_keys.get((tenant, key))
         return found
 
-    def recently_left(self) -> list[Left]:
+    def recently_left(self) -> list[RunRow]:
         """Newest first."""
         windows = (self.window, self.writing) if self.writing is not None else (self.window,)
-        return [left for window in windows for left in reversed(window.left.values())]
+        return [row for window in windows for row in reversed(window.left.values())]
 
     def attempts_of(self, run: int) -> list[Attempt]:
         """Those that ended and are not stored yet, then those that a worker holds."""
@@ -351,11 +345,11 @@ class Books:
         for window in (self.window, self.writing):
             if window is None:
                 continue
-            for place, left in list(window.left.items()):
-                if left.run.number == event.run:
+            for place, row in list(window.left.items()):
+                if row.number == event.run:
                     del window.left[place]
-                    if left.row.attempts and window is self.window:
-                        self.window.history[event.run] = attempts_decoder.decode(left.row.attempts)
+                    if row.attempts and window is self.window:
+                        self.window.history[event.run] = attempts_decoder.decode(row.attempts)
         self.window.reopened.append(event.run)
 
 

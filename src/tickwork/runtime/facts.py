@@ -92,9 +92,10 @@ class Facts:
         return None if run is None else record_of_run(run)
 
     def _not_stored_yet(self, tenant: str, run_id: str, key: str) -> RunRecord | None:
-        left = self._books.find_left(tenant, run_id) if run_id else None
-        run = left.run if left is not None else self._books.find_left_key(tenant, key) if key else None
-        return None if run is None else record_of_run(run)
+        row = self._books.find_left(tenant, run_id) if run_id else None
+        if row is None and key:
+            row = self._books.find_left_key(tenant, key)
+        return None if row is None else record_of(row)
 
 
 def record_of(row: RunRow) -> RunRecord:
