@@ -56,7 +56,8 @@ async def test_a_job_that_dies_between_being_taken_and_being_marked_is_handed_ba
         busy = stage.start("sleep", args={"seconds": 60})
         await stage.until(lambda: bool(child.marked()))
         key = stage.start("noop")
-        assert pool._theirs.recv(100_000)
+        await stage.until(lambda: key in pool._box.out)
+        assert pool._box.theirs.recv(100_000)
         os.kill(child.pid, signal.SIGKILL)
 
         assert isinstance(await stage.end(busy), Broke)
