@@ -6,6 +6,7 @@ A copy is made by SQLite itself, which knows what of the log counts: files copie
 import contextlib
 import os
 from collections.abc import Callable, Iterator, Mapping
+from itertools import groupby
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -18,7 +19,7 @@ from tickwork.journal.record import GENESIS
 from tickwork.ports.places import private_file
 from tickwork.ports.store import CacheRow, DefinitionRow, InboxRow, RunRow, StoreUnusable
 from tickwork.ports.upkeep import COLUMNS, Archive, Batch, NotEmpty
-from tickwork.stores.blocks import NUMBER_MAX
+from tickwork.stores.blocks import NUMBER_MAX, hints_of, stretch_of
 from tickwork.stores.sqlite import checksums, opening
 from tickwork.stores.sqlite.shelf import Shelf
 from tickwork.stores.sqlite.writing import explained
@@ -107,13 +108,15 @@ class Dump:
             yield (*head, settings, header, *self._cut(number))
 
     def _runs(self) -> Iterator[Row]:
-        """What leads to a run is a table of ours, so SQLite's own check does not compare the two."""
+        """What leads to runs is in tables of ours, so SQLite's own check does not compare the two."""
         count = 0
-        for row in self._shelf.walk(0, NUMBER_MAX):
-            checksums.require(self._shelf.number_of(row.id, row.tenant) == row.number, f"what leads to run {row.id}")
-            count += 1
-            yield astuple(row)
-        checksums.require(count == self._shelf.count_ids(), "what leads to runs")
+        for _, some in groupby(self._shelf.walk(0, NUMBER_MAX), key=lambda row: stretch_of(row.number)):
+            rows = list(some)
+            checksums.require(self._shelf.leads(rows), f"what leads to run {rows[0].id} and its neighbours")
+            count += len(hints_of(rows))
+            yield from map(astuple, rows)
+        [(hints,)] = self._connection.execute("select count(*) from run_hints").fetchall()
+        checksums.require(count == hints, "what leads to runs")
 
     def _cut(self, partition: int) -> Row:
         """The last row that is only in the archive."""

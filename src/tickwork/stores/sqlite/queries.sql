@@ -120,7 +120,7 @@ on conflict (tenant, hash, partition_id) do update set
 
 -- name: add_block
 -- Its name is free: a block that changes is dropped first.
-insert into run_blocks (first, last, data, checksum) values (?, ?, ?, ?);
+insert into run_blocks (first, held, marks, data, checksum) values (?, ?, ?, ?, ?);
 
 -- name: drop_block
 -- What is left of it is put in its place.
@@ -128,27 +128,23 @@ delete from run_blocks where first = ?;
 
 -- name: read_blocks
 -- In order; those of a stretch are neighbours.
-select first, data, checksum from run_blocks where first between ? and ? order by first;
+select first, held, marks, data, checksum from run_blocks where first between ? and ? order by first;
 
--- name: read_blocks_of
--- Those of a run's stretch that may hold it.
-select first, data, checksum from run_blocks where first between ? and ? and last >= ?;
+-- name: read_outlines
+-- The same, unopened.
+select first, held, marks from run_blocks where first between ? and ?;
 
--- name: add_run_id
--- Several at once. One that is there already is not counted.
-insert into run_ids (id, tenant, number) values (?, ?, ?) on conflict do nothing;
+-- name: add_hint
+-- Most are there already.
+insert into run_hints (hint, stretch) values (?, ?) on conflict do nothing;
 
--- name: read_run_id
--- The number of a run.
-select number from run_ids where id = ? and tenant = ?;
+-- name: read_hint
+-- Where an id may be.
+select stretch from run_hints where hint = ?;
 
--- name: count_run_ids
--- As many as there are runs.
-select count(*) from run_ids;
-
--- name: drop_run_id
--- It is in no block.
-delete from run_ids where id = ? and tenant = ?;
+-- name: drop_hint
+-- No id of a stretch has it any more.
+delete from run_hints where hint = ? and stretch = ?;
 
 -- name: add_run_key
 -- All runs that have it.

@@ -1,71 +1,65 @@
 """Ended runs on one connection: blocks, and what leads to them.
 
-Ids, keys and groups change with their blocks, in the transaction of whoever asks.
+Hints, keys and groups change with their blocks, in the transaction of whoever asks.
 """
 
-import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import chain, groupby
-from operator import attrgetter
+from itertools import chain
 from typing import Any
 
 import apsw
 
-from tickwork.core.errors import Corrupt
 from tickwork.ports.store import RunFilter, RunRow
 from tickwork.stores import blocks
-from tickwork.stores.blocks import NUMBER_MAX, STRETCHES_AT_ONCE, STRETCHES_AT_ONCE_MAX
+from tickwork.stores.blocks import NUMBER_MAX, Block, Outline, Portion
 from tickwork.stores.sqlite import checksums
 from tickwork.stores.sqlite.statements import queries
 
-IDS_AT_ONCE = 64  # rows in one statement; more make it longer to bind than it saves
-_VALUES = re.compile(r"values (\([?, ]+\))")
+STRETCHES, STRETCHES_MAX = 2, 64  # that a list opens in one go
 
 
 class Shelf:
     def __init__(self, connection: apsw.Connection) -> None:
         self._connection = connection
         self._sql = queries()
-        self._add_many_ids = _repeated(self._sql["add_run_id"], IDS_AT_ONCE)
 
     # ---- reading
 
     def numbered(self, numbers: Iterable[int]) -> dict[int, RunRow]:
         """Those that are there."""
-        found: dict[int, RunRow] = {}
-        wanted = sorted(set(numbers))
-        for stretch, some in groupby(wanted, key=blocks.stretch_of):
-            near: dict[int, RunRow] = {}
-            first, _ = blocks.reach_of(stretch)
-            for number in some:
-                if number not in near:
-                    for _, rows in self._blocks("read_blocks_of", first, number, number):
-                        near |= {row.number: row for row in rows}
-                if number in near:
-                    found[number] = near[number]
-        return found
+        wanted = set(numbers)
+        near = self._outlines({blocks.stretch_of(number) for number in wanted})
+        rows = self._opened(one for one in near if any(map(one.holds, wanted)))
+        return {row.number: row for row in rows if row.number in wanted}
 
     def find(self, tenant: str, ids: Sequence[str], keys: Sequence[str]) -> list[RunRow]:
-        numbers = [number for one in ids for (number,) in self._rows("read_run_id", one, tenant)]
-        numbers += [number for key in keys for (number,) in self._rows("read_run_key", tenant, key)]
-        found = self.numbered(numbers)
+        stretches = {stretch for one in ids for (stretch,) in self._rows("read_hint", blocks.hint_of(one))}
+        rows = self._opened(one for one in self._outlines(stretches) if any(map(one.may_hold, ids)))
+        wanted = set(ids)
+        found = {row.number: row for row in rows if row.tenant == tenant and row.id in wanted}
+        return list((found | self._under(tenant, keys)).values())
+
+    def _under(self, tenant: str, keys: Sequence[str]) -> dict[int, RunRow]:
+        numbers = [number for key in keys for (number,) in self._rows("read_run_key", tenant, key)]
+        found = self.numbered(numbers) if numbers else {}
         for number in numbers:
             checksums.require(number in found, f"what leads to run {number}")
-        return list(found.values())
+        return found
 
     def listed(self, wanted: RunFilter) -> list[RunRow]:
         """Newest first."""
         found: list[RunRow] = []
-        stretch, count = blocks.stretch_of((wanted.before or NUMBER_MAX) - 1), STRETCHES_AT_ONCE
+        stretch, count = blocks.stretch_of((wanted.before or NUMBER_MAX) - 1), STRETCHES
         while stretch >= 0 and len(found) < wanted.limit:
             stretches = self._stretches(wanted, stretch, count)
             for one in stretches:
-                found += [row for row in reversed(self._in_stretch(one)) if blocks.fits(row, wanted)]
+                rows = list(self.walk(*blocks.reach_of(one)))
+                found += [row for row in reversed(rows) if blocks.fits(row, wanted)]
                 if len(found) >= wanted.limit:
                     break
             if len(stretches) < count:
                 break
-            stretch, count = stretches[-1] - 1, min(count * 4, STRETCHES_AT_ONCE_MAX)
+            stretch, count = stretches[-1] - 1, min(count * 4, STRETCHES_MAX)
         return found[: max(wanted.limit, 0)]
 
     def _stretches(self, wanted: RunFilter, stretch: int, count: int) -> list[int]:
@@ -78,102 +72,85 @@ class Shelf:
                 self._named("list_stretches_by_state", fields | words | {"state": state})
                 for state in dict.fromkeys(wanted.states)
             ]
-            return sorted({one for (one,) in chain(*each)}, reverse=True)[:count]
+            return sorted(set(chain(*each)), reverse=True)[:count]
         if wanted.schedule:
-            return [one for (one,) in self._named("list_stretches_by_schedule", fields | words)]
+            return self._named("list_stretches_by_schedule", fields | words)
         if wanted.workflow:
-            return [one for (one,) in self._named("list_stretches_by_workflow", fields | {"workflow": wanted.workflow})]
-        return [one for (one,) in self._named("list_stretches", fields)]
+            return self._named("list_stretches_by_workflow", fields | {"workflow": wanted.workflow})
+        return self._named("list_stretches", fields)
 
     def walk(self, first: int, last: int) -> Iterator[RunRow]:
-        """Runs with these numbers, in order. Runs of a stretch may lie in several of its blocks, in any order."""
-        found = self._blocks("read_blocks", blocks.reach_of(blocks.stretch_of(first))[0], last)
-        for _, some in groupby(found, key=lambda one: blocks.stretch_of(one[0])):
-            rows = sorted(chain.from_iterable(rows for _, rows in some), key=attrgetter("number"))
-            yield from (row for row in rows if first <= row.number <= last)
+        """Runs with these numbers, in order."""
+        found = self._blocks(blocks.reach_of(blocks.stretch_of(first))[0], last)
+        return (row for row in blocks.in_order(found) if first <= row.number <= last)
 
-    def number_of(self, run_id: str, tenant: str) -> int | None:
-        found = self._rows("read_run_id", run_id, tenant)
-        return int(found[0][0]) if found else None
-
-    def count_ids(self) -> int:
-        return int(self._rows("count_run_ids")[0][0])
+    def leads(self, rows: Sequence[RunRow]) -> bool:
+        """Whether the hints of these runs of one stretch are there."""
+        return all((stretch,) in self._rows("read_hint", hint) for hint, stretch in blocks.hints_of(rows))
 
     # ---- writing
 
     def put(self, runs: Sequence[RunRow]) -> None:
-        """Runs that end are nearly always new. After a crash some are there already: then the longer way is taken."""
-        rows = blocks.latest_of(runs)
-        if self._add_ids(rows) < len(rows):
-            self._refuse_others(rows)
-            numbers = {row.number for row in rows}
+        """Runs that end are nearly always new. After a crash some are there already: then they go first."""
+        portion = Portion(runs)
+        near = self._near(portion)
+        if not portion.is_new(near):
+            portion.refuse_mixed(self._opened(portion.suspects(near)))
+            numbers = {row.number for row in portion.rows}
             self.take_out(numbers, lambda row: row.number in numbers)
-            self._add_ids(rows)
-        self._many("add_run_key", [(row.tenant, row.key, row.number) for row in rows if row.key])
-        self._add_blocks(rows)
-        self._many("add_group", blocks.groups_of(rows))
+        self._add_blocks(portion.blocks)
+        self._many("add_hint", portion.hints)
+        self._many("add_group", portion.groups)
+        self._many("add_run_key", portion.keys)
 
     def take_out(self, numbers: Iterable[int], leaves: Callable[[RunRow], bool]) -> list[RunRow]:
         """Those that leave are the answer."""
-        taken: list[RunRow] = []
-        for stretch in sorted({blocks.stretch_of(number) for number in numbers}):
-            taken += self._take_out(stretch, leaves)
-        self._many("drop_run_id", [(row.id, row.tenant) for row in taken])
-        self._many("drop_run_key", [(row.tenant, row.key, row.number) for row in taken if row.key])
-        return taken
+        stretches = sorted({blocks.stretch_of(number) for number in numbers})
+        leaving = blocks.leaving([one for some in stretches for one in self._blocks(*blocks.reach_of(some))], leaves)
+        self._many("drop_block", [(first,) for first in leaving.blocks])
+        self._many("drop_group", leaving.groups)
+        self._many("drop_hint", leaving.hints)
+        self._many("drop_run_key", [(row.tenant, row.key, row.number) for row in leaving.taken if row.key])
+        self._add_blocks(leaving.rest)
+        return leaving.taken
 
-    def _take_out(self, stretch: int, leaves: Callable[[RunRow], bool]) -> list[RunRow]:
-        taken: list[RunRow] = []
-        left: list[RunRow] = []
-        for first, rows in list(self._blocks("read_blocks", *blocks.reach_of(stretch))):
-            gone = [row for row in rows if leaves(row)]
-            rest = [row for row in rows if not leaves(row)]
-            if gone:
-                self._many("drop_block", [(first,)])
-                self._add_blocks(rest)
-            taken += gone
-            left += rest
-        self._many("drop_group", blocks.groups_of(taken) - blocks.groups_of(left))
-        return taken
+    def _near(self, portion: Portion) -> list[Outline]:
+        """Where these runs or their ids could be already."""
+        stretches = portion.stretches
+        for hint in {hint for hint, _ in portion.hints}:
+            stretches.update(stretch for (stretch,) in self._rows("read_hint", hint))
+        return self._outlines(stretches)
 
-    def _add_ids(self, rows: list[RunRow]) -> int:
-        """How many of them were not there."""
-        before, full = self._connection.total_changes(), len(rows) - len(rows) % IDS_AT_ONCE
-        bindings = [(row.id, row.tenant, row.number) for row in rows]
-        for at in range(0, full, IDS_AT_ONCE):
-            self._connection.execute(self._add_many_ids, tuple(chain.from_iterable(bindings[at : at + IDS_AT_ONCE])))
-        self._many("add_run_id", bindings[full:])
-        return self._connection.total_changes() - before
-
-    def _refuse_others(self, rows: list[RunRow]) -> None:
-        for row in rows:
-            if self.number_of(row.id, row.tenant) not in (None, row.number):
-                raise Corrupt(f"run {row.id} has two numbers: two histories were mixed")
-
-    def _add_blocks(self, rows: list[RunRow]) -> None:
-        of = checksums.of_bytes
-        self._many("add_block", [(first, last, data, of(first, data)) for first, last, data in blocks.blocks_of(rows)])
+    def _add_blocks(self, packed: Iterable[Block]) -> None:
+        self._many("add_block", [(*outline, data, _checksum(*outline, data)) for outline, data, *_ in packed])
 
     # ---- statements
 
-    def _in_stretch(self, stretch: int) -> list[RunRow]:
-        return list(self.walk(*blocks.reach_of(stretch)))
+    def _outlines(self, stretches: Iterable[int]) -> list[Outline]:
+        return [Outline(*row) for one in stretches for row in self._rows("read_outlines", *blocks.reach_of(one))]
 
-    def _blocks(self, name: str, *bindings: int) -> Iterator[tuple[int, list[RunRow]]]:
-        for first, data, checksum in self._connection.execute(self._sql[name], bindings):
-            checksums.require(checksum == checksums.of_bytes(first, data), f"a row of runs (block {first})")
-            yield first, blocks.rows_of(data)
+    def _opened(self, outlines: Iterable[Outline]) -> Iterator[RunRow]:
+        for outline in outlines:
+            for _, rows in self._blocks(outline.first, outline.first):
+                yield from rows
+
+    def _blocks(self, first: int, last: int) -> Iterator[tuple[int, list[RunRow]]]:
+        for *block, checksum in self._connection.execute(self._sql["read_blocks"], (first, last)):
+            name, held, marks, data = block
+            checksums.require(checksum == _checksum(name, held, marks, data), f"a row of runs (block {name})")
+            yield name, blocks.rows_of(data)
 
     def _rows(self, name: str, *bindings: Any) -> list[Any]:
         return self._connection.execute(self._sql[name], bindings).fetchall()
 
-    def _named(self, name: str, fields: dict[str, str | int]) -> list[Any]:
-        return self._connection.execute(self._sql[name], fields).fetchall()
+    def _named(self, name: str, fields: dict[str, str | int]) -> list[int]:
+        found: list[Any] = self._connection.execute(self._sql[name], fields).fetchall()
+        return [stretch for (stretch,) in found]
 
     def _many(self, name: str, bindings: Iterable[tuple[Any, ...]]) -> None:
         self._connection.executemany(self._sql[name], bindings)
 
 
-def _repeated(insert: str, times: int) -> str:
-    head, values, tail = _VALUES.split(insert)
-    return head + "values " + ", ".join([values] * times) + tail
+def _checksum(first: int, held: bytes, marks: bytes, data: bytes) -> int:
+    of = checksums.of_bytes
+    return of(of(of(first, held), marks), data)

@@ -10,16 +10,16 @@ drop table runs;
 
 create table run_blocks (  -- those of a stretch of 256 numbers are neighbours
     first integer primary key,
-    last integer not null,
+    held blob not null,
+    marks blob not null,
     data blob not null,
-    checksum integer not null
+    checksum integer not null  -- of everything else
 ) strict;
 
-create table run_ids (
-    id text not null,
-    tenant text not null,
-    number integer not null,
-    primary key (id, tenant)
+create table run_hints (  -- in which stretches an id may be
+    hint integer not null,
+    stretch integer not null,
+    primary key (hint, stretch)
 ) strict, without rowid;
 
 create table run_keys (
