@@ -202,7 +202,7 @@ class InboxRow(msgspec.Struct, frozen=True, gc=False):
 
 class Store(Upkeep, Protocol):
     """Each method is one transaction. Numbers of runs, tasks and schedules are unique over all partitions: those of
-    partition p are above `p << 44` and below the next."""
+    partition p are above `p << 44` and below the next. A run's number has one tenant and id for good."""
 
     portion: int  # ended runs that a call of `write_rows` should have at most, so that no commit waits long for it
 
