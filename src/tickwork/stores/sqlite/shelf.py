@@ -122,12 +122,21 @@ class Shelf:
         return self._outlines(stretches)
 
     def _add_blocks(self, packed: Iterable[Block]) -> None:
-        self._many("add_block", [(*outline, data, _checksum(*outline, data)) for outline, data, *_ in packed])
+        of = checksums.of_bytes
+        self._many(
+            "add_block",
+            [(*outline, _of_outline(outline), data, of(outline.first, data)) for outline, data, *_ in packed],
+        )
 
     # ---- statements
 
     def _outlines(self, stretches: Iterable[int]) -> list[Outline]:
-        return [Outline(*row) for one in stretches for row in self._rows("read_outlines", *blocks.reach_of(one))]
+        found = []
+        for *row, checksum in (row for one in stretches for row in self._rows("read_outlines", *blocks.reach_of(one))):
+            outline = Outline(*row)
+            checksums.require(checksum == _of_outline(outline), f"the outline of block {outline.first}")
+            found.append(outline)
+        return found
 
     def _opened(self, outlines: Iterable[Outline]) -> Iterator[RunRow]:
         for outline in outlines:
@@ -135,9 +144,9 @@ class Shelf:
                 yield from rows
 
     def _blocks(self, first: int, last: int) -> Iterator[tuple[int, list[RunRow]]]:
-        for *block, checksum in self._connection.execute(self._sql["read_blocks"], (first, last)):
-            name, held, marks, data = block
-            checksums.require(checksum == _checksum(name, held, marks, data), f"a row of runs (block {name})")
+        of = checksums.of_bytes
+        for name, data, checksum in self._connection.execute(self._sql["read_blocks"], (first, last)):
+            checksums.require(checksum == of(name, data), f"a row of runs (block {name})")
             yield name, blocks.rows_of(data)
 
     def _rows(self, name: str, *bindings: Any) -> list[Any]:
@@ -151,6 +160,6 @@ class Shelf:
         self._connection.executemany(self._sql[name], bindings)
 
 
-def _checksum(first: int, held: bytes, marks: bytes, data: bytes) -> int:
+def _of_outline(outline: Outline) -> int:
     of = checksums.of_bytes
-    return of(of(of(first, held), marks), data)
+    return of(of(outline.first, outline.held), outline.marks)
