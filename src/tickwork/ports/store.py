@@ -82,7 +82,7 @@ class RunRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
     key: str
     error: str
     schedule: str
-    record: bytes  # core.inputs.RunRecord: what brings it back
+    record: bytes  # what else of it is needed to bring it back
     output: bytes  # core.values.Value
     attempts: bytes  # those that ended since its last row in `attempts`
 
