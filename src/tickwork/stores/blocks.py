@@ -13,7 +13,7 @@ one, any other has its own. Of the blocks there, marks tell which to open.
 import re
 import struct
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from itertools import groupby
 from operator import attrgetter
 from typing import NamedTuple
@@ -34,6 +34,8 @@ Hint = tuple[int, int]  # and its stretch
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(list[RunRow]).decode
+_decode_raw = msgspec.msgpack.Decoder(list[msgspec.Raw]).decode
+_decode_one = msgspec.msgpack.Decoder(RunRow).decode
 _number = attrgetter("number")
 _is_seven = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7").match
 
@@ -45,12 +47,15 @@ class Outline(NamedTuple):
     held: bytes  # a bit for each number of its stretch
     marks: bytes  # of ids, 4 bytes each
 
-    def holds(self, number: int) -> bool:
-        place = number % STRETCH
-        return stretch_of(number) == stretch_of(self.first) and bool(self.held[place >> 3] >> (place & 7) & 1)
+    def places_of(self, numbers: Iterable[int]) -> list[int]:
+        """Where these are among its runs."""
+        held, stretch = int.from_bytes(self.held, "little"), stretch_of(self.first)
+        bits = sorted(number % STRETCH for number in numbers if stretch_of(number) == stretch)
+        return [(held & (1 << bit) - 1).bit_count() for bit in bits if held >> bit & 1]
 
-    def may_hold(self, run_id: str) -> bool:
-        return mark_of(run_id) in marks_of(self.marks)
+    def places_like(self, marks: Set[int]) -> list[int]:
+        """Where those are whose ids have such marks."""
+        return [place for place, mark in enumerate(marks_of(self.marks)) if mark in marks]
 
 
 class Block(NamedTuple):
@@ -164,7 +169,7 @@ class Portion:
 
     def is_new(self, near: Sequence[Outline]) -> bool:
         """Certainly none of these runs is there, and none of their ids has another number."""
-        return not (self.meets(near) or self.suspects(near) or len(self._marks) < len(self.rows))
+        return not (self.meets(near) or len(self._marks) < len(self.rows) or any(map(self.suspects, near)))
 
     def meets(self, near: Iterable[Outline]) -> bool:
         """Whether some of these runs are there already."""
@@ -175,9 +180,9 @@ class Portion:
         ours = [(stretch_of(outline.first), outline.held) for outline, *_ in self.blocks]
         return any(held.get(stretch, 0) & int.from_bytes(bits, "little") for stretch, bits in ours)
 
-    def suspects(self, near: Iterable[Outline]) -> list[Outline]:
-        """Blocks that seem to hold one of these ids: only who opens them knows."""
-        return [outline for outline in near if not self._marks.isdisjoint(marks_of(outline.marks))]
+    def suspects(self, outline: Outline) -> list[int]:
+        """Places where the id may be one of these: only who looks there knows."""
+        return [] if self._marks.isdisjoint(marks_of(outline.marks)) else outline.places_like(self._marks)
 
     def refuse_mixed(self, others: Iterable[RunRow]) -> None:
         """An id has one number."""
@@ -195,7 +200,20 @@ def rows_of(data: bytes) -> list[RunRow]:
     try:
         return _decode(zlib.decompress(data))
     except (zlib.error, msgspec.DecodeError, UnicodeDecodeError):
-        raise Corrupt("a block of runs was damaged on disk: stop, and bring back a backup") from None
+        raise _damaged() from None
+
+
+def some_of(data: bytes, places: Iterable[int]) -> list[RunRow]:
+    """The others are not looked at."""
+    try:
+        rows = _decode_raw(zlib.decompress(data))
+        return [_decode_one(rows[place]) for place in places]
+    except (zlib.error, msgspec.DecodeError, UnicodeDecodeError, IndexError):
+        raise _damaged() from None
+
+
+def _damaged() -> Corrupt:
+    return Corrupt("a block of runs was damaged on disk: stop, and bring back a backup")
 
 
 def in_order(found: Iterable[tuple[int, Sequence[RunRow]]]) -> Iterator[RunRow]:

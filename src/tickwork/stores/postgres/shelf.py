@@ -28,16 +28,15 @@ async def numbered(fetch: Fetch, numbers: Iterable[int]) -> list[RunRow]:
     """Those that are there."""
     wanted = set(numbers)
     outlines = await _outlines(fetch, [], {blocks.stretch_of(number) for number in wanted})
-    rows = await _opened(fetch, [one for one in outlines if any(map(one.holds, wanted))])
-    return [row for row in rows if row.number in wanted]
+    return await _picked(fetch, {one.first: one.places_of(wanted) for one in outlines})
 
 
 async def find(fetch: Fetch, tenant: str, ids: Sequence[str], keys: Sequence[str]) -> list[RunRow]:
-    found: list[RunRow] = []
-    if ids:
-        outlines = await _outlines(fetch, {blocks.hint_of(one) for one in ids}, [])
-        rows = await _opened(fetch, [one for one in outlines if any(map(one.may_hold, ids))])
-        found = [row for row in rows if row.tenant == tenant and row.id in ids]
+    wanted, marks, found = set(ids), {blocks.mark_of(one) for one in ids}, list[RunRow]()
+    if wanted:
+        outlines = await _outlines(fetch, {blocks.hint_of(one) for one in wanted}, [])
+        rows = await _picked(fetch, {one.first: one.places_like(marks) for one in outlines})
+        found = [row for row in rows if row.tenant == tenant and row.id in wanted]
     if keys and (numbers := [number for (number,) in await fetch("find_keys", tenant, list(keys))]):
         found += await numbered(fetch, numbers)
     return list({row.number: row for row in found}.values())
@@ -98,7 +97,7 @@ async def put(talk: Talk, portion: Portion) -> None:
     """Inside a transaction. Runs that end are nearly always new; where some are there already, they go first."""
     found = await near(talk.fetch, portion)
     if not portion.is_new(found):
-        portion.refuse_mixed(await _opened(talk.fetch, portion.suspects(found)))
+        portion.refuse_mixed(await _picked(talk.fetch, {one.first: portion.suspects(one) for one in found}))
         numbers = {row.number for row in portion.rows}
         await take_out(talk, numbers, lambda row: row.number in numbers)
     await talk.fetch("put_runs", *arguments(portion))
@@ -136,11 +135,11 @@ async def _outlines(fetch: Fetch, hints: Iterable[int], stretches: Iterable[int]
     return [Outline(*row) for row in await fetch("find_blocks", list(hints), list(stretches))]
 
 
-async def _opened(fetch: Fetch, outlines: Sequence[Outline]) -> list[RunRow]:
-    if not outlines:
-        return []
-    found = await fetch("open_blocks", [one.first for one in outlines])
-    return [row for _, rows in _unpacked(found) for row in rows]
+async def _picked(fetch: Fetch, places: dict[int, list[int]]) -> list[RunRow]:
+    """Runs by their places in blocks."""
+    names = [first for first, wanted in places.items() if wanted]
+    found = await fetch("open_blocks", names) if names else []
+    return [row for first, data in found for row in blocks.some_of(data, places[first])]
 
 
 def _unpacked(found: Sequence[Any]) -> list[tuple[int, list[RunRow]]]:

@@ -120,7 +120,7 @@ on conflict (tenant, hash, partition_id) do update set
 
 -- name: add_block
 -- Its name is free: a block that changes is dropped first.
-insert into run_blocks (first, held, marks, data, checksum) values (?, ?, ?, ?, ?);
+insert into run_blocks (first, held, marks, outline_checksum, data, checksum) values (?, ?, ?, ?, ?, ?);
 
 -- name: drop_block
 -- What is left of it is put in its place.
@@ -128,11 +128,11 @@ delete from run_blocks where first = ?;
 
 -- name: read_blocks
 -- In order; those of a stretch are neighbours.
-select first, held, marks, data, checksum from run_blocks where first between ? and ? order by first;
+select first, data, checksum from run_blocks where first between ? and ? order by first;
 
 -- name: read_outlines
 -- The same, unopened.
-select first, held, marks from run_blocks where first between ? and ?;
+select first, held, marks, outline_checksum from run_blocks where first between ? and ?;
 
 -- name: add_hint
 -- Most are there already.

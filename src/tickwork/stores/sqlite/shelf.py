@@ -28,14 +28,13 @@ class Shelf:
     def numbered(self, numbers: Iterable[int]) -> dict[int, RunRow]:
         """Those that are there."""
         wanted = set(numbers)
-        near = self._outlines({blocks.stretch_of(number) for number in wanted})
-        rows = self._opened(one for one in near if any(map(one.holds, wanted)))
-        return {row.number: row for row in rows if row.number in wanted}
+        found = {one.first: one.places_of(wanted) for one in self._outlines(map(blocks.stretch_of, wanted))}
+        return {row.number: row for row in self._picked(found)}
 
     def find(self, tenant: str, ids: Sequence[str], keys: Sequence[str]) -> list[RunRow]:
-        stretches = {stretch for one in ids for (stretch,) in self._rows("read_hint", blocks.hint_of(one))}
-        rows = self._opened(one for one in self._outlines(stretches) if any(map(one.may_hold, ids)))
-        wanted = set(ids)
+        wanted, marks = set(ids), {blocks.mark_of(one) for one in ids}
+        stretches = [stretch for one in wanted for (stretch,) in self._rows("read_hint", blocks.hint_of(one))]
+        rows = self._picked({one.first: one.places_like(marks) for one in self._outlines(stretches)})
         found = {row.number: row for row in rows if row.tenant == tenant and row.id in wanted}
         return list((found | self._under(tenant, keys)).values())
 
@@ -95,7 +94,7 @@ class Shelf:
         portion = Portion(runs)
         near = self._near(portion)
         if not portion.is_new(near):
-            portion.refuse_mixed(self._opened(portion.suspects(near)))
+            portion.refuse_mixed(self._picked({one.first: portion.suspects(one) for one in near}))
             numbers = {row.number for row in portion.rows}
             self.take_out(numbers, lambda row: row.number in numbers)
         self._add_blocks(portion.blocks)
@@ -122,23 +121,37 @@ class Shelf:
         return self._outlines(stretches)
 
     def _add_blocks(self, packed: Iterable[Block]) -> None:
-        self._many("add_block", [(*outline, data, _checksum(*outline, data)) for outline, data, *_ in packed])
+        of = checksums.of_bytes
+        self._many(
+            "add_block",
+            [(*outline, _of_outline(outline), data, of(outline.first, data)) for outline, data, *_ in packed],
+        )
 
     # ---- statements
 
     def _outlines(self, stretches: Iterable[int]) -> list[Outline]:
-        return [Outline(*row) for one in stretches for row in self._rows("read_outlines", *blocks.reach_of(one))]
+        found = []
+        reaches = [blocks.reach_of(stretch) for stretch in set(stretches)]
+        for *row, checksum in (row for reach in reaches for row in self._rows("read_outlines", *reach)):
+            outline = Outline(*row)
+            checksums.require(checksum == _of_outline(outline), f"the outline of block {outline.first}")
+            found.append(outline)
+        return found
 
-    def _opened(self, outlines: Iterable[Outline]) -> Iterator[RunRow]:
-        for outline in outlines:
-            for _, rows in self._blocks(outline.first, outline.first):
-                yield from rows
+    def _picked(self, places: dict[int, list[int]]) -> Iterator[RunRow]:
+        """Runs by their places in blocks."""
+        for first, wanted in places.items():
+            for _, data in self._read(first, first) if wanted else ():
+                yield from blocks.some_of(data, wanted)
 
     def _blocks(self, first: int, last: int) -> Iterator[tuple[int, list[RunRow]]]:
-        for *block, checksum in self._connection.execute(self._sql["read_blocks"], (first, last)):
-            name, held, marks, data = block
-            checksums.require(checksum == _checksum(name, held, marks, data), f"a row of runs (block {name})")
-            yield name, blocks.rows_of(data)
+        return ((name, blocks.rows_of(data)) for name, data in self._read(first, last))
+
+    def _read(self, first: int, last: int) -> Iterator[tuple[int, bytes]]:
+        of = checksums.of_bytes
+        for name, data, checksum in self._connection.execute(self._sql["read_blocks"], (first, last)):
+            checksums.require(checksum == of(name, data), f"a row of runs (block {name})")
+            yield name, data
 
     def _rows(self, name: str, *bindings: Any) -> list[Any]:
         return self._connection.execute(self._sql[name], bindings).fetchall()
@@ -151,6 +164,6 @@ class Shelf:
         self._connection.executemany(self._sql[name], bindings)
 
 
-def _checksum(first: int, held: bytes, marks: bytes, data: bytes) -> int:
+def _of_outline(outline: Outline) -> int:
     of = checksums.of_bytes
-    return of(of(of(first, held), marks), data)
+    return of(of(outline.first, outline.held), outline.marks)

@@ -12,22 +12,23 @@ create table run_blocks (  -- those of a stretch of 256 numbers are neighbours
     first integer primary key,
     held blob not null,
     marks blob not null,
+    outline_checksum integer not null,  -- of the three before
     data blob not null,
-    checksum integer not null  -- of everything else
+    checksum integer not null
 ) strict;
 
-create table run_hints (  -- in which stretches an id may be
+create table run_hints (  -- in which stretches an id may be; with a rowid, so that a check compares the two trees
     hint integer not null,
     stretch integer not null,
     primary key (hint, stretch)
-) strict, without rowid;
+) strict;
 
-create table run_keys (
+create table run_keys (  -- with a rowid for the same reason
     tenant text not null,
     key text not null,
     number integer not null,
     primary key (tenant, key, number)
-) strict, without rowid;
+) strict;
 
 create table run_groups (  -- what runs there are in a stretch
     tenant text not null,
