@@ -205,8 +205,7 @@ class Engine(Commands):
     # ---- after each commit
 
     def _on_durable(self, decided: Decided) -> None:
-        for order in decided.orders:
-            self.floor.deliver(order)
+        self.floor.deliver(decided.orders)
         if self.floor.has_nodes:
             self.floor.look_for_room()
         for effect in decided.effects:

@@ -196,6 +196,6 @@ class Ground:
     async def _ended_row(self, tenant: str, run_id: str) -> RunRow | None:
         left = self._live.books.find_left(tenant, run_id)
         if left is not None:
-            return left.row
+            return left
         rows = await self.archives.find_runs(tenant, ids=[run_id])
         return rows[0] if rows else None

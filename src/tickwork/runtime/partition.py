@@ -53,13 +53,14 @@ class Decided(msgspec.Struct, eq=False):
     payloads: list[Payload] = []
     through: list[Letter] = []
     orders: list[Ready | Order] = []
-    effects: list[Effect] = []
+    effects: list[Effect] = []  # beside what the orders came of
     inputs: list[Input] = []
-    events: list[Event] = []
+    events: list[Event] = []  # out of the ordinary
     rows: Rows | None = None
     tick: int = 0
     head: bytes = b""
     changed: frozenset[int] = frozenset()  # runs, where somebody watches
+    committing: "asyncio.Future[None] | None" = None  # where nothing stood before it: begun at once
 
 
 class Poisoned(TickworkError):
@@ -303,16 +304,16 @@ class Partition:
     def _decided(self, outcome: Outcome, parts: list[Part], inputs: list[Input], gaps: int) -> None:
         taken = inputs if outcome.taken == len(inputs) else inputs[: outcome.taken]
         row = self._recorder.row(outcome.tick, taken, outcome.events)
+        payloads = [payload for part in parts if part.start == 0 for payload in part.letter.payloads]
+        committing = None if self._undurable else self._begin(row, payloads)
         if not self.books.unwritten:
             self._rows_at = asyncio.get_running_loop().time()
-        self.books.observe(taken, outcome.events)
+        others = self.books.observe(taken, outcome.events)
         for difference in self.books.ledger.take_found():
             self._on_alarm("ledger_gap", difference)
-        _sort_answers(parts, outcome.effects, gaps)
-        payloads = [payload for part in parts if part.start == 0 for payload in part.letter.payloads]
-        tasks = self.machine.state.tasks
-        ready = self._assigner.ready
-        orders: list[Ready | Order] = [ready(tasks[e.task]) for e in outcome.effects if type(e) is Dispatch]
+        effects = [effect for effect in outcome.effects if type(effect) is not Dispatch]
+        _sort_answers(parts, effects, gaps)
+        orders = self._assigner.orders(self.machine.state.tasks, outcome.effects)
         self.inputs_taken += len(taken)
         self.dispatches += len(orders)
         self._undurable.append(
@@ -322,11 +323,12 @@ class Partition:
                 payloads=payloads,
                 through=self._inbox.settle(parts, max(0, outcome.taken - gaps)),
                 orders=orders,
-                effects=outcome.effects,
+                effects=effects,
                 inputs=taken,
-                events=outcome.events,
+                events=others,
                 tick=outcome.tick,
                 changed=self._changed(outcome.events) if self.watched else frozenset(),
+                committing=committing,
             )
         )
         self._pending.set()
@@ -415,7 +417,7 @@ class Partition:
                 decided = self._undurable[0]
                 if decided.row is not None:
                     began = asyncio.get_running_loop().time()
-                    await self._commit(decided.row, decided.payloads)
+                    await self._commit(decided.row, decided.payloads, decided.committing)
                     if self.failed is not None:
                         return  # whoever waited has been told that the outcome is not known
                     took = asyncio.get_running_loop().time() - began
@@ -450,11 +452,15 @@ class Partition:
         except Exception as error:
             self._fail(error)
 
-    async def _commit(self, row: Sealed, payloads: list[Payload]) -> None:
+    def _begin(self, row: Sealed, payloads: list[Payload]) -> "asyncio.Future[None]":
+        """The disk has work while the shell still writes its books."""
+        return asyncio.ensure_future(self._store.commit(self.number, row, payloads, epoch=self.epoch))
+
+    async def _commit(self, row: Sealed, payloads: list[Payload], begun: "asyncio.Future[None] | None") -> None:
         wait, doubt = RETRY_S, False
         while True:
             try:
-                await self._store.commit(self.number, row, payloads, epoch=self.epoch)
+                await (begun or self._store.commit(self.number, row, payloads, epoch=self.epoch))
             except OutcomeUnknown:
                 doubt = True
                 if await self._is_committed(row):
@@ -472,6 +478,7 @@ class Partition:
                 self._on_alarm("store_unavailable", str(error))
             else:
                 break
+            begun = None
             await asyncio.sleep(wait)
             wait = min(wait * 2, RETRY_S_MAX)
         self.full = False
@@ -534,6 +541,9 @@ class Partition:
                     Unavailable(f"the outcome is not known: {error}; ask again with the same key", retry_after_ms=1_000)
                 )
                 letter.done.exception()  # some only tell, and never ask what became of it
+        for decided in self._undurable:
+            if decided.committing is not None:
+                decided.committing.cancel()
         self._undurable.clear()
         for event in (self._wake, self._pending, self._room, self._committed, self._rows_ready):
             event.set()

@@ -18,8 +18,8 @@ from tickwork.core.plan import Plan, Step
 from tickwork.core.values import Ref, Value
 from tickwork.ports import wire
 from tickwork.ports.store import RunFilter, RunRow
-from tickwork.runtime.books import Attempt, Books, Left
-from tickwork.runtime.facts import record_of
+from tickwork.runtime.books import Attempt, Books
+from tickwork.runtime.ended import record_of
 from tickwork.runtime.words import ATTEMPT_STATES, RUN_STATES, TASK_STATES, instant, instant_or_none
 
 SHOWN_BYTES_MAX = 64 * 1024  # of a value inside an answer; more is fetched as an artifact
@@ -215,7 +215,7 @@ def fits(wanted: RunFilter, workflow: str, state: int, schedule: str) -> bool:
 
 
 def page(
-    state: State, books: Books, wanted: RunFilter, stored: list[RunRow], left_before: list[Left]
+    state: State, books: Books, wanted: RunFilter, stored: list[RunRow], left_before: list[RunRow]
 ) -> tuple[list[wire.Run], int]:
     """One page of runs, and the number from which the next one begins (0: none). `left_before` are runs that were
     not stored when the store was asked."""
@@ -223,11 +223,11 @@ def page(
     live = ((run.number, summary(run, clock)) for run in live_runs(state, wanted))
     left = sorted(
         (
-            (one.run.number, row_summary(one.row))
-            for one in [*books.recently_left(), *left_before]
-            if one.run.tenant.id == wanted.tenant
-            and fits(wanted, one.run.plan.name, one.run.state, one.run.schedule)
-            and not (wanted.before and one.run.number >= wanted.before)
+            (row.number, row_summary(row))
+            for row in [*books.recently_left(), *left_before]
+            if row.tenant == wanted.tenant
+            and fits(wanted, row.workflow, row.state, row.schedule)
+            and not (wanted.before and row.number >= wanted.before)
         ),
         key=lambda pair: -pair[0],
     )
