@@ -8,7 +8,7 @@ memory and worker may differ (a new session, a restart of the server) the worker
 import asyncio
 import contextlib
 import re
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from typing import Any
 
 import msgspec
