@@ -14,6 +14,7 @@ FOUND = {
     4: "arguments that could not be loaded for a moment failed the task for good",
     3923: "publishing what another request had just published was answered before it was durable",
     10: "a child's large inputs were asked for before they were kept",
+    682: "a line to an engine of a node that ends asked without a pause",
 }
 
 

@@ -288,8 +288,9 @@ class Switchboard:
         return tuple(fenced), tuple(later)
 
     async def _until_mail(self, guest: Guest, call: Call) -> None:
-        if self._closing or not call.wait_ms:
+        if not call.wait_ms:
             return
+        self._must_be_open()
         loop = asyncio.get_running_loop()
         woken = guest.woken = loop.create_future()
         alarm = loop.call_at(loop.time() + min(call.wait_ms, WAIT_MS_MAX) / 1000, guest.wake)
@@ -299,6 +300,9 @@ class Switchboard:
             alarm.cancel()
             if guest.woken is woken:
                 guest.woken = None
+        self._must_be_open()
+
+    def _must_be_open(self) -> None:
         if self._closing:
             raise Unavailable("the server is shutting down; ask again in a moment", retry_after_ms=1_000)
 

@@ -261,8 +261,9 @@ class Floor:
         return Reply(call.seq, fenced=fenced)
 
     async def _until_mail(self, seat: Seat, call: Call) -> None:
-        if self._closing or seat.seq != call.seq or not call.wait_ms:
+        if seat.seq != call.seq or not call.wait_ms:
             return
+        self._must_be_open()
         loop = asyncio.get_running_loop()
         woken = seat.woken = loop.create_future()
         seat.waiting = seat.reply
@@ -274,6 +275,10 @@ class Floor:
             alarm.cancel()
             if seat.woken is woken:
                 seat.woken = seat.waiting = None
+        self._must_be_open()
+
+    def _must_be_open(self) -> None:
+        """Whoever wants to wait for work is not answered with nothing: it would ask again at once."""
         if self._closing:
             raise Unavailable("the server is shutting down; ask again in a moment", retry_after_ms=1_000)
 
