@@ -282,6 +282,19 @@ def queues(state: State) -> list[wire.Queue]:
     ]
 
 
+def depths(state: State) -> tuple[dict[tuple[str, str, int], int], int]:
+    """Ready tasks by tenant, queue and priority, and since when the oldest of them has been ready (0: none is)."""
+    found: dict[tuple[str, str, int], int] = {}
+    oldest_ms = 0
+    for lane in state.lanes.values():
+        if lane.live:
+            tenant, _, queue, priority = lane.key[:4]
+            found[tenant, queue, priority] = found.get((tenant, queue, priority), 0) + lane.live
+            ready_ms = lane.head().ready_ms
+            oldest_ms = min(oldest_ms or ready_ms, ready_ms)
+    return found, oldest_ms
+
+
 def shown(value: Value) -> int:
     """How large a value is, as far as it is known without loading it."""
     if isinstance(value, bytes):
