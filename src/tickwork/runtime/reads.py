@@ -105,7 +105,8 @@ def live_draft(state: State, books: Books, run: Run, stored: Iterable[Attempt]) 
                 child["state"] = TASK_STATES[living.phase]
                 _add_live(child, living, clock)
             tasks.append((child, None))
-    return Draft(_head(run, clock), run.inputs, None, tasks)
+    head = _head(run, clock) | _promised(run.plan, run.scheduled_ms or clock.ms_of(run.submitted))
+    return Draft(head, run.inputs, None, tasks)
 
 
 def ended_draft(row: RunRow, plan: Plan | None, output: Value, stored: Iterable[Attempt]) -> Draft:
@@ -117,7 +118,13 @@ def ended_draft(row: RunRow, plan: Plan | None, output: Value, stored: Iterable[
         view = _task_view(row.number, step, record.phases[step.index], attempts, {})
         tasks.append((view, results.get(step.index)))
         tasks += [(child, None) for child in _children(row.number, step, attempts, {})]
-    return Draft(_row_head(row, record), record.inputs, output, tasks)
+    head = _row_head(row, record) | _promised(plan, record.scheduled_ms or row.submitted_ms)
+    return Draft(head, record.inputs, output, tasks)
+
+
+def _promised(plan: Plan | None, since_ms: int) -> dict[str, Any]:
+    sla = plan.definition.sla if plan is not None else None
+    return {"sla_deadline": instant(since_ms + sla.breach_ms)} if sla is not None else {}
 
 
 def _by_task(attempts: Iterable[Attempt]) -> dict[int, list[Attempt]]:
