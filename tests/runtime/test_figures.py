@@ -12,6 +12,7 @@ from tickwork.core.timetext import instant_text
 from tickwork.ports import wire
 from tickwork.ports.exchange import Broke, Done
 from tickwork.runtime.figures import SAMPLES, Figures, Histogram
+from tickwork.stores.memory import MemoryStore
 
 
 @pytest.fixture
@@ -190,6 +191,44 @@ async def test_ready_tasks_that_nobody_has_are_told_by_tenant_queue_and_priority
     assert before["tickwork_queue_depth", "2", "bulk", "default"] == 1
     assert before["tickwork_tasks_ready",] == 4 and before["tickwork_ready_age_seconds",] >= 4
     assert after["tickwork_tasks_ready",] == after["tickwork_queue_depth", "2", "bulk", "default"] == 1
+
+
+class Watched(MemoryStore):
+    """Slow to commit, and told on where it is asked for a definition."""
+
+    pause_s, definitions = 0.0, 0
+
+    async def commit(self, *args, **fields):
+        await asyncio.sleep(Watched.pause_s)
+        await super().commit(*args, **fields)
+
+    async def read_definition(self, *args):
+        Watched.definitions += 1
+        return await super().read_definition(*args)
+
+
+@pytest.mark.proves("S001-167")
+async def test_a_slow_store_shows_in_its_commits_and_is_never_asked_for_a_workflow_that_lives(monkeypatch):
+    house = House(Watched)
+    await house.open()
+    await house.define("flow", task("a"))
+    before = await figures(house)
+    monkeypatch.setattr(Watched, "pause_s", 0.06)
+    worker = Hand(house)
+    await worker.sit_down()
+    for _ in range(5):
+        run = await house.submit("flow")
+        [work] = await worker.take()
+        await worker.call(Done(work.task, work.attempt))
+        await house.until(run, "completed")
+        house.engine.workflow("flow")
+    after = await figures(house)
+    await house.engine.stop()
+
+    slower = [found["tickwork_commit_seconds_count",] - found["tickwork_commit_seconds_bucket", "0.05"]
+              for found in (before, after)]  # fmt: skip
+    assert slower[0] == 0 and slower[1] >= 10
+    assert Watched.definitions == 0
 
 
 @pytest.mark.proves("S001-130")
