@@ -164,7 +164,6 @@ def test_a_submission_of_a_graph_costs_no_more_than_fifty_thousand_a_minute_allo
     live = house.client.get("/v1/status").json()["live_runs"]
 
     assert live >= SUBMISSIONS, "each of them is acknowledged, and so durable"
-    print(f"{each_ms:.2f} ms of CPU each")
     assert each_ms < 60_000 / 50_000, each_ms  # 1.2 ms of one core
 
 
@@ -179,7 +178,7 @@ def cpu_s(pid: int) -> float:
     return found
 
 
-@pytest.mark.proves("S001-172", "S001-92")
+@pytest.mark.proves("S001-172")
 def test_95_of_100_lines_can_be_read_five_seconds_after_they_were_printed(house):
     run_id = house.client.post("/v1/runs", json={"workflow": "talking"}).json()["id"]
     seen: dict[str, float] = {}

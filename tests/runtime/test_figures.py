@@ -180,6 +180,10 @@ async def test_ready_tasks_that_nobody_has_are_told_by_tenant_queue_and_priority
     for _ in range(3):
         await house.submit("flow", priority=7)
     await house.submit("bulk")
+    await engine._command(inp.PutTenant("test", "acme"))
+    document = {"name": "flow", "format": 1, "nodes": [task("a", queue="bulk")]}
+    await engine.publish(wire.Publication(documents=(document,)), by="test", tenant="acme")
+    await engine.submit([wire.Submission(workflow="flow")] * 2, by="test", tenant="acme")
     house.clock.pass_ms(4_000)
     before = await figures(house)
     worker = Hand(house)
@@ -189,8 +193,10 @@ async def test_ready_tasks_that_nobody_has_are_told_by_tenant_queue_and_priority
 
     assert before["tickwork_queue_depth", "7", "default", "default"] == 3
     assert before["tickwork_queue_depth", "2", "bulk", "default"] == 1
-    assert before["tickwork_tasks_ready",] == 4 and before["tickwork_ready_age_seconds",] >= 4
-    assert after["tickwork_tasks_ready",] == after["tickwork_queue_depth", "2", "bulk", "default"] == 1
+    assert before["tickwork_queue_depth", "5", "bulk", "acme"] == 2
+    assert before["tickwork_tasks_ready",] == 6 and before["tickwork_ready_age_seconds",] >= 4
+    assert after["tickwork_tasks_ready",] == 3 and after["tickwork_queue_depth", "2", "bulk", "default"] == 1
+    assert ("tickwork_queue_depth", "7", "default", "default") not in after
 
 
 class Watched(MemoryStore):

@@ -10,7 +10,7 @@ from collections import Counter
 from tickwork.core.model import State, Task
 from tickwork.runtime.assign import Order, Ready
 
-SAMPLES = 8  # of a tick; where it dispatches no more, all are read
+SAMPLES = 4  # of a tick; where it dispatches no more, all are read
 WAIT_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0, 300.0)
 
 
