@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from tickwork.core import events as ev
-from tickwork.core.evolve import output_of, record_of_run
+from tickwork.core.evolve import output_of
 from tickwork.core.inputs import Input
 from tickwork.core.ledger import Ledger
 from tickwork.core.lifecycle import AttemptState, Phase, RunState
@@ -23,6 +23,7 @@ from tickwork.core.snapshot import encode_header
 from tickwork.core.touched import Touched
 from tickwork.core.values import Value
 from tickwork.ports.store import BackfillRow, CacheRow, ChildRow, DefinitionRow, Rows, RunRow
+from tickwork.runtime.ended import rest_of_run
 from tickwork.runtime.vault import encode_value
 
 ERROR_CHARACTERS_MAX = 500
@@ -220,7 +221,7 @@ class Books:
         self.writing = None
 
     def _run_row(self, run: Run, ended_ms: int, history: list[Attempt] | None) -> RunRow:
-        clock, plan = self.state.settings.clock, run.plan
+        ms_of, plan = self.state.settings.clock.ms_of, run.plan
         return RunRow(
             run.number,
             run.id,
@@ -230,13 +231,13 @@ class Books:
             run.state,
             run.source,
             run.by,
-            clock.ms_of(run.submitted),
-            clock.ms_of(run.started) if run.started else 0,
+            ms_of(run.submitted),
+            ms_of(run.started) if run.started else 0,
             ended_ms,
             run.key,
             "" if run.state == COMPLETED else error_of(run, history or ()),
             run.schedule,
-            attempts_encoder.encode(record_of_run(run)),
+            rest_of_run(run),
             encode_value(output_of(run)),
             attempts_encoder.encode(history) if history else b"",
         )

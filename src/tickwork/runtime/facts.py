@@ -14,9 +14,8 @@ from tickwork.core.inputs import Cancel, Decide, Input, Known, Pause, Resolve, R
 from tickwork.core.model import NUMBER_BITS
 from tickwork.ports.store import RunRow
 from tickwork.runtime.books import Books
+from tickwork.runtime.ended import record_of
 from tickwork.runtime.inbox import Part
-
-record_decoder = msgspec.msgpack.Decoder(RunRecord)
 
 
 class Finder(Protocol):
@@ -96,10 +95,6 @@ class Facts:
         if row is None and key:
             row = self._books.find_left_key(tenant, key)
         return None if row is None else record_of(row)
-
-
-def record_of(row: RunRow) -> RunRecord:
-    return record_decoder.decode(row.record)
 
 
 def _wants(asked: Input) -> tuple[str, str, str]:

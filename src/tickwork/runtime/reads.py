@@ -19,7 +19,7 @@ from tickwork.core.values import Ref, Value
 from tickwork.ports import wire
 from tickwork.ports.store import RunFilter, RunRow
 from tickwork.runtime.books import Attempt, Books
-from tickwork.runtime.facts import record_of
+from tickwork.runtime.ended import record_of
 from tickwork.runtime.words import ATTEMPT_STATES, RUN_STATES, TASK_STATES, instant, instant_or_none
 
 SHOWN_BYTES_MAX = 64 * 1024  # of a value inside an answer; more is fetched as an artifact

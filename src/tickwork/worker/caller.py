@@ -103,8 +103,9 @@ class Caller(Generic[H]):
     def _batch(self) -> tuple[Report, ...]:
         size = 0
         for count, report in enumerate(self._pending[:REPORTS_MAX]):
-            if isinstance(report, Done | Saved) and type(report.value) is bytes:
-                size += len(report.value)
+            value = report.value if type(report) is Done or type(report) is Saved else None
+            if type(value) is bytes:
+                size += len(value)
                 if size > REPORT_BYTES_MAX and count:
                     return self._take(count)
         return self._take(REPORTS_MAX)
