@@ -256,7 +256,7 @@ def test_a_spec_whose_number_means_another_by_now_gets_a_packet_of_its_own():
     heads = {spec.node: head(spec) for spec in (old, new)}
     for number in range(24):
         spec = old if number < 4 else new
-        box.put(Errand((number, 1), Work(number, 1, 1, "acme", "run", b""), spec, heads[spec.node]))
+        box.put(Errand((number, 1), Work(number, 1, 1, "acme", "run", b""), spec, heads[spec.node], 0))
     box.top_up()
 
     for _ in range(len(box.packets)):

@@ -13,7 +13,7 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 from tickwork.executors.leftovers import kill_all
 from tickwork.executors.limits import Limits, confined, environment
@@ -102,14 +102,16 @@ class Child:
 
     # ---- what it says
 
-    def sayings(self) -> Iterator[Saying]:
+    def sayings(self) -> list[Saying]:
         """What has come, at most some hundred kilobytes of it."""
+        said: list[Saying] = []
         try:
             size = self.sock.recv_into(_buffer)  # a fresh buffer of this size for each call costs more than the call
         except (BlockingIOError, ConnectionResetError):
-            return
+            return said
         for one in self.frames.feed(bytes(_view[:size])):
-            yield from sayings_decoder.decode(one)
+            said += sayings_decoder.decode(one)
+        return said
 
     def unsaid(self) -> list[Saying]:
         """Ends of attempts that it has not sent, and that may come once more. Only while it stands still."""

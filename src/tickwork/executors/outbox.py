@@ -30,13 +30,8 @@ class Errand(msgspec.Struct, frozen=True, gc=False):
     work: Work
     spec: Spec
     head: bytes
+    size: int  # about what it adds to a packet
     job: Job | None = None
-
-    @property
-    def size(self) -> int:
-        """About what it adds to a packet."""
-        checkpoint = self.work.checkpoint
-        return len(self.work.args) + (len(checkpoint) if type(checkpoint) is bytes else 0)
 
 
 class Packet(NamedTuple):
@@ -77,21 +72,24 @@ class Outbox:
         return False
 
     def top_up(self) -> None:
+        # Of what waits, every child shall get some.
+        most = min(BATCH_MAX, -(-len(self.queue) // (2 * self._children))) if self._width == 1 else 1
         while self.queue and len(self.out) < self._most:
-            batch, heads = self._portion()
+            batch, heads = self._portion(most)
             if not self._send(batch, heads):
                 self.queue.extendleft(reversed(batch))
                 return
 
-    def _portion(self) -> tuple[list[Errand], dict[int, bytes]]:
-        """The next ones that go together. Of what waits, every child shall get some."""
+    def _portion(self, most: int) -> tuple[list[Errand], dict[int, bytes]]:
+        """The next ones that go together, at most so many."""
         queue, took_us = self.queue, self._took_us
         first = queue.popleft()
         batch, heads = [first], {first.spec.id: first.head}
-        most = min(BATCH_MAX, 1 + len(queue) // (2 * self._children)) if self._width == 1 and first.job is None else 1
+        if first.job is not None:
+            return batch, heads
         left_us = BATCH_US - took_us.get(first.spec.id, BATCH_US)
         left_bytes = PACKET_BYTES_MAX - first.size
-        while len(batch) < most and left_us > 0:
+        while queue and len(batch) < most and left_us > 0:
             errand = queue[0]
             left_us -= took_us.get(errand.spec.id, BATCH_US)
             left_bytes -= errand.size

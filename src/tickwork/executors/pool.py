@@ -36,6 +36,9 @@ class Owner(Protocol):
 
     def ended(self, report: Done | Broke | Returned) -> None: ...
 
+    def done(self, reports: list[Done]) -> None:
+        """The same of several that ended well."""
+
     def told(self, report: Report) -> None:
         """Begun or Progressed; it goes on."""
 
@@ -193,20 +196,22 @@ class Pool:
             self._top_up()
 
     def _hear(self, child: Child, sayings: Iterable[Saying]) -> None:
-        out, errands, ending, ended = self._box.out, self._box.errands, self._ending, self._owner.ended
+        out, errands = self._box.out, self._box.errands
+        done: list[Done] = []
         for said in sayings:
             if type(said) is Done:
-                key = (said.task, said.attempt)
-                child.last = key
-                if ending or self._heard or self._begun:
+                key = child.last = (said.task, said.attempt)
+                if self._ending or self._heard or self._begun:
                     self._settle(child, key, said)
                 elif out.pop(key, None) is not None:
                     del errands[key]
-                    ended(said)
+                    done.append(said)
             elif type(said) is Through:
                 self._again(self._box.through(said.packet, ran=said.ran, took_us=said.took_us))
             else:
                 self._said(child, said)
+        if done:
+            self._owner.done(done)
 
     def _said(self, child: Child, said: Saying) -> None:
         match said:

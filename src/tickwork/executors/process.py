@@ -129,8 +129,11 @@ class ProcessExecutor:
         known = self._heads.get(spec.id)
         if known is None or known[0] is not spec:
             known = self._heads[spec.id] = (spec, head(spec))
-        errand = Errand((work.task, work.attempt), work, spec, known[1])
-        if work.fetch or errand.size > PACKET_BYTES_MAX or isinstance(work.checkpoint, Ref):
+        size, checkpoint = len(work.args), work.checkpoint
+        if type(checkpoint) is bytes:
+            size += len(checkpoint)
+        errand = Errand((work.task, work.attempt), work, spec, known[1], size)
+        if work.fetch or size > PACKET_BYTES_MAX or type(checkpoint) is Ref:
             self._move(errand.key, self._bring(errand, mode))
             return
         self._pools[mode].submit(errand)
@@ -179,6 +182,12 @@ class ProcessExecutor:
         self._report(report)
         if self._flows or self._folders:
             self._clean((report.task, report.attempt))
+
+    def done(self, reports: list[Done]) -> None:
+        self._sink.done(reports)
+        if self._flows or self._folders:
+            for one in reports:
+                self._clean((one.task, one.attempt))
 
     def told(self, report: Report) -> None:
         self._report(report)

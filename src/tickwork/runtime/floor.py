@@ -8,7 +8,7 @@ memory and worker may differ (a new session, a restart of the server) the worker
 import asyncio
 import contextlib
 import re
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from typing import Any
 
 import msgspec
@@ -56,13 +56,23 @@ from tickwork.runtime.vault import Vault
 
 LOST_AFTER_MS = 25_000  # silent: two beats of 10 s may go missing
 CLOSED_AFTER_MS = 3_000  # its connection closed without goodbye, and it did not come back
+SILENT_MS = 12_500  # half of that: a beat is missing
 CHECK_S, CHECK_S_MAX = 0.5, 60.0
 MESSAGE_CHARACTERS_MAX = 4_000
 WAIT_MS_MAX = 20_000
+VIA_WAIT_MS_MAX = 60_000  # of a node: it beats for all its workers at once
 MOVED = "it speaks to another node by now"
 
 Pair = tuple[int, int]
 _DIGEST = re.compile(r"[0-9a-f]{64}")
+
+
+class Freshness(msgspec.Struct, frozen=True):
+    """When workers were last heard: how many seconds ago, and how many attempts those hold who should have beaten
+    since."""
+
+    ages_s: list[float]
+    orphaned: int
 
 
 class Seat:
@@ -130,6 +140,16 @@ class Floor:
     @property
     def _state(self) -> State:
         return self._partition().machine.state
+
+    def freshness(self) -> Freshness:
+        now_ms, workers = self._clock.mono_ms(), self._state.workers.values()
+        ages_ms = {seat.worker: now_ms - seat.heard_ms for seat in self.seats.values() if not is_carrier(seat.worker)}
+        orphaned = [
+            len(one.tasks)
+            for one in workers
+            if not is_carrier(one.id) and ages_ms.get(one.id, self._lost_after_ms) > SILENT_MS
+        ]
+        return Freshness([age_ms / 1000 for age_ms in ages_ms.values()], sum(orphaned))
 
     def start(self) -> None:
         """Every worker that the state knows has its loss clock started anew."""
@@ -265,7 +285,8 @@ class Floor:
         loop = asyncio.get_running_loop()
         woken = seat.woken = loop.create_future()
         seat.waiting = seat.reply
-        alarm = loop.call_at(loop.time() + min(call.wait_ms, WAIT_MS_MAX) / 1000, seat.wake)
+        wait_ms = min(call.wait_ms, VIA_WAIT_MS_MAX if call.via else WAIT_MS_MAX)
+        alarm = loop.call_at(loop.time() + wait_ms / 1000, seat.wake)
         try:
             await woken
         finally:
@@ -295,6 +316,14 @@ class Floor:
             fenced,
             wanted=seat.told_wanted,
         )
+
+    def hear(self, via: str, workers: Iterable[str]) -> None:
+        """That node says that these live."""
+        now_ms, seats = self._clock.mono_ms(), self.seats
+        for name in workers:
+            seat = seats.get(name)
+            if seat is not None and seat.via == via:
+                seat.heard_ms = now_ms
 
     # ---- what a node that stands for workers wants to know
 

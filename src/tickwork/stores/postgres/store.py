@@ -233,6 +233,7 @@ class PostgresStore(PostgresUpkeep):
         return int(found[0][0]) if found else 0
 
     async def load(self, partition: int) -> Loaded:
+        await self._at.commits(partition).open()  # whoever loads it is to write it, and soon
         return await self._at.readers.together(
             lambda talk: reading.load(talk, partition), "load", mode="isolation level repeatable read read only"
         )
