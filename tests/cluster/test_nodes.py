@@ -40,8 +40,7 @@ async def test_partitions_are_shared_evenly_and_every_node_answers(cluster):
 async def test_a_spread_tenant_runs_in_all_its_partitions(cluster):
     houses = [await cluster.add() for _ in range(2)]
     await cluster.until(lambda: sorted(Counter(cluster.owners().values()).values()) == [2, 2])
-    answer = await cluster.client.put(f"{houses[0].server.address}/v1/cluster/spread", json={"spread": 4})
-    assert answer.status_code == 204, answer.text
+    await cluster.spread(houses[0], 4)
     await cluster.until(lambda: all(house.node.route("default").spread == 4 for house in houses))
     workers = [Doing(), Doing()]
     for house, doing in zip(houses, workers, strict=True):
@@ -186,7 +185,7 @@ async def test_a_full_store_refuses_nothing_for_good_also_at_another_node(cluste
 async def test_a_partition_without_an_owner_holds_up_no_other(cluster):
     houses = [await cluster.add() for _ in range(3)]
     await cluster.until(lambda: len(set(cluster.owners().values())) == 3)
-    await cluster.client.put(f"{houses[0].server.address}/v1/cluster/spread", json={"spread": 4})
+    await cluster.spread(houses[0], 4)
     await cluster.until(lambda: all(house.node.route("default").spread == 4 for house in houses))
     home = houses[0].node.home("default")
     victim = next(house for house in houses if cluster.owners()[home] != house.name)

@@ -239,6 +239,9 @@ class Recorder:
         def __init__(self, recorder, name) -> None:
             self.recorder, self.name = recorder, name
 
+        async def open(self):
+            pass
+
         async def fetch(self, statement, *_):
             self.recorder.went[self.name].add(statement)
             return []

@@ -23,6 +23,7 @@ from tickwork.core.model import Clock as LogicalClock
 from tickwork.core.model import Settings
 from tickwork.core.values import Ref
 from tickwork.ports.exchange import Call, Reply
+from tickwork.ports.store import Head
 from tickwork.runtime.assign import Assigner
 from tickwork.runtime.auditor import Auditor, Leave, at_the_watermark
 from tickwork.runtime.commands import INPUT_BYTES_MAX, Commands
@@ -31,7 +32,7 @@ from tickwork.runtime.floor import Floor
 from tickwork.runtime.ground import TENANT
 from tickwork.runtime.partition import Decided, Partition
 from tickwork.runtime.patience import patiently
-from tickwork.runtime.recovery import Recovered, check_rules, recover
+from tickwork.runtime.recovery import Follower, Recovered, check_rules, read_ahead, recover
 from tickwork.runtime.retention import Keep as HowLong
 from tickwork.runtime.retention import Retention
 from tickwork.runtime.timekeeper import Timekeeper
@@ -44,6 +45,11 @@ TIDY_S = 5.0
 class Engine(Commands):
     rules_known = MACHINE  # a partition that later rules decided is not for this engine
     _stranded: frozenset[str] = frozenset()
+    _ahead: Follower | None = None  # what was read before it is owned
+
+    async def read_ahead(self) -> None:
+        """Somebody else owns the partition and is about to let go: what can be done before is done."""
+        self._ahead = await read_ahead(self._store, self.number, self._zones, known=self.rules_known)
 
     async def start(self) -> None:
         """Own the partition, rebuild its machine, and begin to tick."""
@@ -51,9 +57,10 @@ class Engine(Commands):
             await self._store.open()
         wanted = self._settings or Settings(clock=LogicalClock(origin_ms=self._clock.wall_ms()))
         settings = msgspec.msgpack.encode(msgspec.structs.replace(wanted, partition=self.number))
-        await check_rules(self._store, self.number, known=self.rules_known)
+        if self._ahead is None:
+            await check_rules(self._store, self.number, known=self.rules_known)
         head = await self._store.claim(self.number, owner=self._owner, settings=settings)
-        machine, books, watermark_head = await self._recover()
+        machine, books, watermark_head = await self._caught_up(head)
         logical = machine.state.settings.clock
         self._assigner = Assigner(self.vault, logical)
         self.partition = Partition(
@@ -113,6 +120,14 @@ class Engine(Commands):
             on_alarm=self._alarm,
         )
         self._beside.append(asyncio.get_running_loop().create_task(self.retention.run()))
+
+    async def _caught_up(self, head: Head) -> Recovered:
+        """From what was read ahead, where the rows are still as they were then: its books begin with those."""
+        ahead, self._ahead = self._ahead, None
+        if ahead is None or ahead.watermark != head.watermark:
+            return await self._recover()
+        await ahead.follow(self._store, head.seq)
+        return ahead.at(head)
 
     async def _recover(self) -> Recovered:
         return await recover(self._store, self.number, self._zones, known=self.rules_known)
@@ -179,6 +194,14 @@ class Engine(Commands):
         await asyncio.gather(*self._jobs, return_exceptions=True)
         if not self._shared:
             await self._store.close()
+
+    async def leave_rows(self) -> None:
+        """Rows are written as they stand, and then no more: the next owner reads ahead from here, and writes the rest.
+        Until `write_rows` is said, should it stay."""
+        await self._live.leave_rows()
+
+    def write_rows(self) -> None:
+        self._live.write_rows()
 
     # ---- after each commit
 

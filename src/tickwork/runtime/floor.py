@@ -8,7 +8,7 @@ memory and worker may differ (a new session, a restart of the server) the worker
 import asyncio
 import contextlib
 import re
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from typing import Any
 
 import msgspec
@@ -60,6 +60,7 @@ SILENT_MS = 12_500  # half of that: a beat is missing
 CHECK_S, CHECK_S_MAX = 0.5, 60.0
 MESSAGE_CHARACTERS_MAX = 4_000
 WAIT_MS_MAX = 20_000
+VIA_WAIT_MS_MAX = 60_000  # of a node: it beats for all its workers at once
 MOVED = "it speaks to another node by now"
 
 Pair = tuple[int, int]
@@ -284,7 +285,8 @@ class Floor:
         loop = asyncio.get_running_loop()
         woken = seat.woken = loop.create_future()
         seat.waiting = seat.reply
-        alarm = loop.call_at(loop.time() + min(call.wait_ms, WAIT_MS_MAX) / 1000, seat.wake)
+        wait_ms = min(call.wait_ms, VIA_WAIT_MS_MAX if call.via else WAIT_MS_MAX)
+        alarm = loop.call_at(loop.time() + wait_ms / 1000, seat.wake)
         try:
             await woken
         finally:
@@ -314,6 +316,14 @@ class Floor:
             fenced,
             wanted=seat.told_wanted,
         )
+
+    def hear(self, via: str, workers: Iterable[str]) -> None:
+        """That node says that these live."""
+        now_ms, seats = self._clock.mono_ms(), self.seats
+        for name in workers:
+            seat = seats.get(name)
+            if seat is not None and seat.via == via:
+                seat.heard_ms = now_ms
 
     # ---- what a node that stands for workers wants to know
 
