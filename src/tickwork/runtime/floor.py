@@ -98,6 +98,7 @@ class Seat:
         self.via = ""  # the node that stands for it
         self.start, self.introduced = "", 0  # which start of the worker it is, and how late that introduced itself
         self.told_wanted = 0
+        self.replaces = False  # another start of this worker, which is over: what that held is lost
 
     @property
     def credit(self) -> int:
@@ -225,10 +226,11 @@ class Floor:
                 call.seq,
                 refused=f"a worker named {call.worker!r} is here already, heard {idle_ms} ms ago; choose another name",
             )
+        replaces = seat is not None and bool(seat.start) and seat.start != start
         if seat is not None:
             seat.wake()
         seat = self.seats[call.worker] = Seat(call.worker, call.session, self._clock.mono_ms())
-        seat.via, seat.start, seat.introduced = call.via, start, count
+        seat.via, seat.start, seat.introduced, seat.replaces = call.via, start, count, replaces
         self._forget_told(call.worker)
         self.has_nodes = self.has_nodes or bool(call.via)
         return seat
@@ -383,6 +385,10 @@ class Floor:
         if call.profile is not None:
             seat.profile = call.profile
         opened, offer = self._books.open, _offer(seat, call.credit)
+        if seat.replaces:
+            seat.replaces = False
+            if seat.worker in self._state.worker_numbers:
+                inputs.append(WorkerLost(seat.worker))  # offered again, its attempts would begin twice
         if offer != seat.offer and not (call.goodbye or call.lost):
             seat.offer = offer
             inputs.append(offer)  # before what it takes: the machine must know who asks
