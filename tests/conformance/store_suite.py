@@ -448,6 +448,18 @@ class StoreSuite:
         assert [small(row.number) for row in await store.find_runs("acme", keys=["k1"])] == [148]
         assert await store.find_runs("acme", ids=[seven(300)]) == [again[150]]
 
+    async def test_runs_that_end_one_by_one_are_found_and_listed(self, store):
+        await claimed(store)
+        rows = [run(N + n, id=seven(n), state=FAILED if n == 31 else COMPLETED) for n in range(1, 61)]
+        for row in rows:
+            await written(store, Rows(runs=[row]))
+        await written(store, Rows(reopened=[N + 30]))
+        left = [row for row in rows if row.number != N + 30]
+
+        assert await store.list_runs(RunFilter("acme", limit=100)) == left[::-1]
+        assert await store.list_runs(RunFilter("acme", states=(FAILED,))) == [rows[30]]
+        assert sorted(await store.find_runs("acme", ids=[seven(n) for n in range(61)]), key=number_of) == left
+
     async def test_runs_leave_from_among_others(self, store):
         await claimed(store)
         rows = [run(N + n, id=seven(n), attempts=b"att") for n in MANY]

@@ -239,6 +239,9 @@ class Recorder:
         def __init__(self, recorder, name) -> None:
             self.recorder, self.name = recorder, name
 
+        async def open(self):
+            pass
+
         async def fetch(self, statement, *_):
             self.recorder.went[self.name].add(statement)
             return []
@@ -315,6 +318,7 @@ async def test_a_replica_is_asked_for_lists_and_may_be_away(made, postgres, sche
         await store.claim(P, owner="n", settings=b"")
         await written(store, Rows(runs=[run(N + 1)]))
         seen = [len(await store.list_runs(RunFilter("acme")))]
+        assert replica.accepted > 0, "it was the replica that answered"
         replica.refuse()
         replica.cut_all()
         seen.append(len(await store.list_runs(RunFilter("acme"))))

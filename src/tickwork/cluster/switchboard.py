@@ -16,7 +16,7 @@ from tickwork.core.errors import Refused, Unavailable
 from tickwork.core.model import NUMBER_BITS
 from tickwork.ports.clock import Clock
 from tickwork.ports.exchange import Call, Profile, Reply, Report, Spec, Work, unspoken
-from tickwork.runtime.floor import CLOSED_AFTER_MS, LOST_AFTER_MS, MOVED, WAIT_MS_MAX
+from tickwork.runtime.floor import CLOSED_AFTER_MS, LOST_AFTER_MS, MOVED, SILENT_MS, WAIT_MS_MAX, Freshness
 from tickwork.worker.caller import Key
 
 DELIVER_S = 2.0  # after which a report that is not durable yet is asked for again
@@ -137,6 +137,12 @@ class Switchboard:
         self._lost_after_ms = lost_after_ms
         self._jobs: set[asyncio.Task[None]] = set()
         self._closing = False
+
+    def freshness(self) -> Freshness:
+        now_ms, guests = self._clock.mono_ms(), self.guests.values()
+        silent = [guest for guest in guests if now_ms - guest.heard_ms > SILENT_MS]
+        orphaned = sum(len(line.held) for guest in silent for line in guest.lines)
+        return Freshness([(now_ms - guest.heard_ms) / 1000 for guest in guests], orphaned)
 
     def start(self) -> None:
         self._spawn(self._watch())

@@ -8,6 +8,7 @@ what follows each commit; what is asked of it is in `commands`, `schedules`, `en
 import asyncio
 import contextlib
 import gc
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -15,7 +16,7 @@ import msgspec
 from tickwork.core import inputs as ask
 from tickwork.core.effects import Alert, FindRuns, Keep, LookUp, Release, Stop
 from tickwork.core.errors import TickworkError
-from tickwork.core.events import RunSpawned, WorkerGone
+from tickwork.core.events import RunSpawned, TaskFailed, TaskRequeued, TaskRetrying, WorkerGone
 from tickwork.core.lifecycle import Phase
 from tickwork.core.machine import MACHINE
 from tickwork.core.model import Clock as LogicalClock
@@ -206,6 +207,8 @@ class Engine(Commands):
 
     def _on_durable(self, decided: Decided) -> None:
         self.floor.deliver(decided.orders)
+        if decided.orders:
+            self.figures.dispatched(self.state, decided.orders, self._live.keeper.reading_ms())
         if self.floor.has_nodes:
             self.floor.look_for_room()
         for effect in decided.effects:
@@ -222,15 +225,43 @@ class Engine(Commands):
                 case Alert():
                     subject = f"{effect.tenant}/{effect.subject}" if effect.tenant else effect.subject
                     self._alarm(effect.kind, f"{subject}: {effect.detail}")
+                    if effect.kind == "sla_breach":
+                        self.figures.breaches[self._workflow_of(effect.tenant, effect.subject)] += 1
                 case _:
                     pass
         for event in decided.events:
-            if type(event) is WorkerGone:
-                self._report_stranded()
-            if type(event) is RunSpawned and isinstance(event.inputs, Ref):
-                self._keep_arguments(event.task, event.child)
+            follow = _FOLLOWS.get(type(event))
+            if follow is not None:
+                follow(self, event)
         if self._watchers:
             self._wake_watchers(decided)
+
+    def _on_worker_gone(self, _: WorkerGone) -> None:
+        self._report_stranded()
+
+    def _on_spawned(self, event: RunSpawned) -> None:
+        if isinstance(event.inputs, Ref):
+            self._keep_arguments(event.task, event.child)
+
+    def _on_retrying(self, event: TaskRetrying) -> None:
+        self.figures.again["failed" if event.input >= 0 else "timed_out"] += 1
+
+    def _on_requeued(self, event: TaskRequeued) -> None:
+        self.figures.again[event.cause] += 1
+
+    def _on_failed(self, _: TaskFailed) -> None:
+        self.figures.failed += 1
+
+    def _workflow_of(self, tenant: str, subject: str) -> str:
+        """`subject` is a run, or a node of it behind a slash."""
+        for run_id in (subject, subject.rpartition("/")[0]):
+            run = self.state.tenants[tenant].runs.get(run_id)
+            if run is not None:
+                return run.plan.name
+            left = self._live.books.find_left(tenant, run_id)  # it ended while this tick became durable
+            if left is not None:
+                return left.workflow
+        return ""
 
     def _report_stranded(self) -> None:
         """Each version once, until a worker of it has come and gone again."""
@@ -280,3 +311,13 @@ class Engine(Commands):
     def connection_closed(self, peer: str) -> None:
         if self.partition is not None:
             self.floor.connection_closed(peer)
+
+
+# What follows of an event once it is durable; most have nothing.
+_FOLLOWS: dict[type[Any], Callable[[Engine, Any], None]] = {
+    WorkerGone: Engine._on_worker_gone,
+    RunSpawned: Engine._on_spawned,
+    TaskRetrying: Engine._on_retrying,
+    TaskRequeued: Engine._on_requeued,
+    TaskFailed: Engine._on_failed,
+}

@@ -98,7 +98,7 @@ class Partition:
         self.full = False  # the store has no space left
         self.watched = False  # somebody wants to know which runs change
         self.failed: TickworkError | None = None
-        self.inputs_taken = self.dispatches = 0  # since the start
+        self.inputs_taken = self.dispatches = self.tasks_ended = 0  # since the start
         self.commit_counts = [0] * (len(COMMIT_SECONDS) + 1)  # by how long they took, for /metrics
         self.commit_seconds = 0.0
         self._store = store
@@ -316,6 +316,7 @@ class Partition:
         orders = self._assigner.orders(self.machine.state.tasks, outcome.effects)
         self.inputs_taken += len(taken)
         self.dispatches += len(orders)
+        self.tasks_ended += len(self.machine.state.ended)
         self._undurable.append(
             Decided(
                 seq=row.seq,

@@ -26,6 +26,8 @@ from tickwork.ports.store import RunFilter, RunRow
 STRETCH_BITS = 8
 STRETCH = 1 << STRETCH_BITS
 BLOCK_BYTES = 256 * 1024  # before it is compressed: one run of a block is never far from the others
+SMALL_BYTES = 4 * 1024  # as it is stored
+SMALL_MAX = 8  # such blocks in a stretch: where runs end one by one, they are put together now and then
 HINT_BITS = 4  # of the milliseconds in an id that a hint leaves out
 NUMBER_MAX = 2**63 - 1
 
@@ -46,6 +48,7 @@ class Outline(NamedTuple):
     first: int  # number of its first run
     held: bytes  # a bit for each number of its stretch
     marks: bytes  # of ids, 4 bytes each
+    size: int  # of its data
 
     def places_of(self, numbers: Iterable[int]) -> list[int]:
         """Where these are among its runs."""
@@ -107,15 +110,16 @@ def _packed(rows: Sequence[RunRow]) -> list[Block]:
     if len(data) > BLOCK_BYTES and len(rows) > 1:
         half = len(rows) // 2
         return _packed(rows[:half]) + _packed(rows[half:])
-    return [Block(_outline(rows), zlib.compress(data, 1), hints_of(rows), groups_of(rows))]
+    packed = zlib.compress(data, 1)
+    return [Block(_outline(rows, len(packed)), packed, hints_of(rows), groups_of(rows))]
 
 
-def _outline(rows: Sequence[RunRow]) -> Outline:
+def _outline(rows: Sequence[RunRow], size: int) -> Outline:
     held, crc32 = 0, zlib.crc32
     for row in rows:
         held |= 1 << row.number % STRETCH
     marks = struct.pack(f"<{len(rows)}I", *[crc32(row.id.encode()) for row in rows])
-    return Outline(rows[0].number, held.to_bytes(STRETCH // 8, "little"), marks)
+    return Outline(rows[0].number, held.to_bytes(STRETCH // 8, "little"), marks, size)
 
 
 def groups_of(runs: Sequence[RunRow]) -> set[Group]:
@@ -183,6 +187,14 @@ class Portion:
     def suspects(self, outline: Outline) -> list[int]:
         """Places where the id may be one of these: only who looks there knows."""
         return [] if self._marks.isdisjoint(marks_of(outline.marks)) else outline.places_like(self._marks)
+
+    def crowded(self, near: Iterable[Outline]) -> list[list[int]]:
+        """Small blocks of one stretch that should be one."""
+        small: dict[int, list[int]] = {}
+        for outline in near:
+            if outline.size < SMALL_BYTES:
+                small.setdefault(stretch_of(outline.first), []).append(outline.first)
+        return [small[one] for one in self.stretches & small.keys() if len(small[one]) >= SMALL_MAX]
 
     def refuse_mixed(self, others: Iterable[RunRow]) -> None:
         """An id has one number."""

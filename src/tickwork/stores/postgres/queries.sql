@@ -146,7 +146,7 @@ select digest, data from payloads where digest = any($1::text[]);
 
 -- name: find_blocks
 -- Those of stretches to which ids may lead, and of others that are named, unopened.
-select b.first, b.held, b.marks
+select b.first, b.held, b.marks, octet_length(b.data)
   from (select stretch from run_hints where hint = any($1::bigint[])
         union
         select unnest($2::bigint[])) as near

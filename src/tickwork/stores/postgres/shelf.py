@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from tickwork.ports.store import RunFilter, RunRow
 from tickwork.stores import blocks
-from tickwork.stores.blocks import NUMBER_MAX, Outline, Portion
+from tickwork.stores.blocks import NUMBER_MAX, Block, Outline, Portion
 
 STRETCHES, STRETCHES_MAX = 2, 64  # that a list opens in one go
 BLOCKS = 16  # that a walk reads in one go
@@ -100,7 +100,16 @@ async def put(talk: Talk, portion: Portion) -> None:
         portion.refuse_mixed(await _picked(talk.fetch, {one.first: portion.suspects(one) for one in found}))
         numbers = {row.number for row in portion.rows}
         await take_out(talk, numbers, lambda row: row.number in numbers)
+        found = await near(talk.fetch, portion)
+    for firsts in portion.crowded(found):
+        await _merge(talk, firsts)
     await talk.fetch("put_runs", *arguments(portion))
+
+
+async def _merge(talk: Talk, firsts: Sequence[int]) -> None:
+    rows = [row for _, rows in _unpacked(await talk.fetch("open_blocks", firsts)) for row in rows]
+    await talk.fetch("drop_blocks", firsts)
+    await talk.fetch("add_blocks", *_columns_of(blocks.blocks_of(blocks.latest_of(rows))))
 
 
 async def take_out(talk: Talk, numbers: Iterable[int], leaves: Callable[[RunRow], bool]) -> list[RunRow]:
@@ -113,18 +122,22 @@ async def take_out(talk: Talk, numbers: Iterable[int], leaves: Callable[[RunRow]
         await talk.fetch("drop_hints", *columns(leaving.hints, 2))
         keys = [(row.tenant, row.key, row.number) for row in leaving.taken if row.key]
         await talk.fetch("drop_run_keys", *columns(keys, 3))
-        await talk.fetch("add_blocks", *columns([(*block.outline, block.data) for block in leaving.rest], 4))
+        await talk.fetch("add_blocks", *_columns_of(leaving.rest))
     return leaving.taken
 
 
 def arguments(portion: Portion) -> list[Any]:
     """Of the function `put_runs`."""
     return [
-        *columns([(*block.outline, block.data) for block in portion.blocks], 4),
+        *_columns_of(portion.blocks),
         *columns(portion.hints, 2),
         *columns(portion.groups, 5),
         *columns(portion.keys, 3),
     ]
+
+
+def _columns_of(packed: Iterable[Block]) -> Sequence[Sequence[Any]]:
+    return columns([(*block.outline[:3], block.data) for block in packed], 4)
 
 
 def columns(rows: Iterable[tuple[Any, ...]], width: int) -> Sequence[Sequence[Any]]:

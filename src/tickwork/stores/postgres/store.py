@@ -181,7 +181,7 @@ class PostgresStore(PostgresUpkeep):
         then a crash takes back rows and watermark together, and the journal has everything behind it."""
         portion = Portion(rows.runs)
         near = await shelf.near(self._at.readers.fetch, portion) if rows.runs else []
-        plain = not rows.reopened and portion.is_new(near)
+        plain = not rows.reopened and portion.is_new(near) and not portion.crowded(near)
         count = await self._count(partition, epoch, rows)
         self._writes[partition] = (epoch, count, rows)
         fence = [partition, epoch, count, through, head]
@@ -203,7 +203,8 @@ class PostgresStore(PostgresUpkeep):
         return int((await self._at.rows.fetch(name, *args))[0][0])
 
     async def _replaced(self, rows: Rows, fence: list[Any], portion: Portion) -> int:
-        """Some ended runs are live again, or may be there already, as after a crash: behind the fence it is certain."""
+        """Some ended runs are live again, or may be there already, as after a crash; or small blocks are to be one.
+        Behind the fence it is certain."""
         reopened = frozenset(rows.reopened)
         others = replace(rows, runs=[], attempts=[])
         name, args = writing.statement(others, fence, Portion([]))

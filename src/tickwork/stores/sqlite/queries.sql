@@ -132,7 +132,7 @@ select first, data, checksum from run_blocks where first between ? and ? order b
 
 -- name: read_outlines
 -- The same, unopened.
-select first, held, marks, outline_checksum from run_blocks where first between ? and ?;
+select first, held, marks, length(data), outline_checksum from run_blocks where first between ? and ?;
 
 -- name: add_hint
 -- Most are there already.

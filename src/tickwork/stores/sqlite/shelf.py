@@ -97,6 +97,9 @@ class Shelf:
             portion.refuse_mixed(self._picked({one.first: portion.suspects(one) for one in near}))
             numbers = {row.number for row in portion.rows}
             self.take_out(numbers, lambda row: row.number in numbers)
+            near = self._near(portion)
+        for firsts in portion.crowded(near):
+            self._merge(firsts)
         self._add_blocks(portion.blocks)
         self._many("add_hint", portion.hints)
         self._many("add_group", portion.groups)
@@ -113,6 +116,11 @@ class Shelf:
         self._add_blocks(leaving.rest)
         return leaving.taken
 
+    def _merge(self, firsts: Sequence[int]) -> None:
+        rows = [row for first in firsts for _, rows in self._blocks(first, first) for row in rows]
+        self._many("drop_block", [(first,) for first in firsts])
+        self._add_blocks(blocks.blocks_of(blocks.latest_of(rows)))
+
     def _near(self, portion: Portion) -> list[Outline]:
         """Where these runs or their ids could be already."""
         stretches = portion.stretches
@@ -124,7 +132,7 @@ class Shelf:
         of = checksums.of_bytes
         self._many(
             "add_block",
-            [(*outline, _of_outline(outline), data, of(outline.first, data)) for outline, data, *_ in packed],
+            [(*outline[:3], _of_outline(outline), data, of(outline.first, data)) for outline, data, *_ in packed],
         )
 
     # ---- statements

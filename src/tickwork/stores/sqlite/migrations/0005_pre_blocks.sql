@@ -1,11 +1,12 @@
 -- Ended runs lie in blocks. What ended before cannot be packed by SQL: a backup, made by the program that wrote it, can be
 -- restored by this one.
 
-create table only_without_ended_runs (
-    runs integer check (runs = 0)
+create table ended (
+    runs integer,
+    constraint "runs ended under an older program: make a backup with that, and restore it with this one" check (runs = 0)
 ) strict;
-insert into only_without_ended_runs (runs) select count(*) from runs;
-drop table only_without_ended_runs;
+insert into ended (runs) select count(*) from runs;
+drop table ended;
 drop table runs;
 
 create table run_blocks (  -- those of a stretch of 256 numbers are neighbours
