@@ -166,7 +166,7 @@ class Pool:
         it sees that before it begins another, and those behind it are ours again."""
         box = self._box
         number = box.out.get(key, 0)
-        if number not in box.packets or len(box.packets[number].errands) == 1:
+        if number not in box.packets or len(box.packets[number]) == 1:
             return
         if child.holds(number):
             if now_ns - child.held_ns > SURE_NS:
@@ -207,10 +207,14 @@ class Pool:
                     del errands[key]
                     done.append(said)
             elif type(said) is Through:
-                self._again(self._box.through(said.packet, ran=said.ran, took_us=said.took_us))
+                left = self._box.through(said.packet, ran=said.ran, took_us=said.took_us)
+                if left:
+                    self._again(left)
             else:
                 self._said(child, said)
-        if done:
+        if len(done) == 1:
+            self._owner.ended(done[0])
+        elif done:
             self._owner.done(done)
 
     def _said(self, child: Child, said: Saying) -> None:

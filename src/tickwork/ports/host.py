@@ -7,7 +7,7 @@ length, then a MessagePack array of sayings. Before a child runs an attempt it w
 """
 
 import struct
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 import msgspec
@@ -126,8 +126,7 @@ sayings_decoder: msgspec.msgpack.Decoder[list[Saying]] = msgspec.msgpack.Decoder
 
 
 sizes = struct.Struct("<I")
-_number = struct.Struct("<q")
-_HEADS_END = sizes.pack(0)
+_start = struct.Struct("<qI")  # of a packet: its number, the length of its heads
 
 
 def frame(message: Any) -> bytes:
@@ -141,28 +140,24 @@ def head(spec: Spec) -> bytes:
     return frame(spec)
 
 
-def packet(number: int, heads: Iterable[bytes], works: list[Work]) -> bytes:
-    """Of attempts without files: nearly all are."""
-    return b"".join((_number.pack(number), *heads, _HEADS_END, PLAIN, encoder.encode(works)))
+def packet(number: int, heads: bytes, works: list[Work]) -> bytes:
+    """Of attempts without files: nearly all are. `heads` of all their specs, one after the other."""
+    return _start.pack(number, len(heads)) + heads + PLAIN + encoder.encode(works)
 
 
-def large_packet(number: int, packet_head: bytes, job: Job) -> bytes:
-    return b"".join((_number.pack(number), packet_head, _HEADS_END, LARGE, encoder.encode(job)))
+def large_packet(number: int, heads: bytes, job: Job) -> bytes:
+    return _start.pack(number, len(heads)) + heads + LARGE + encoder.encode(job)
 
 
 def number_of(data: bytes) -> int:
-    number: int = _number.unpack_from(data)[0]
+    number: int = _start.unpack_from(data)[0]
     return number
 
 
-def heads_of(data: bytes) -> tuple[list[bytes], int]:
+def heads_of(data: bytes) -> tuple[bytes, int]:
     """The specs as they were written, and where the jobs begin."""
-    heads, at = [], _number.size
-    while size := sizes.unpack_from(data, at)[0]:
-        after = at + FRAME_HEAD + size
-        heads.append(data[at:after])
-        at = after
-    return heads, at + FRAME_HEAD
+    at = _start.size + _start.unpack_from(data)[1]
+    return data[_start.size : at], at
 
 
 def jobs_at(data: bytes, at: int) -> tuple[list[Work], Job | None]:
