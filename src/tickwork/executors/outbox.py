@@ -3,7 +3,7 @@
 An attempt travels alone unless its like is known to be short and more of them wait than there are children to take
 them; then so many share a packet as a few milliseconds hold. A packet that no child has read can be taken back from
 the socket at any time. Every packet has a number that never comes again, so what is said of one is never taken for
-another that has the same attempts.
+another that has the same attempts. Where an attempt travels alone it is below zero, and its end is that of the packet.
 """
 
 import socket
@@ -95,7 +95,8 @@ class Outbox:
         return batch, b"".join(heads.values())
 
     def _send(self, batch: list[Errand], heads: bytes) -> bool:
-        number = self._number + 1
+        self._number += 1
+        number = -self._number if len(batch) == 1 else self._number
         job = batch[0].job
         works = [one.work for one in batch]
         data = packet(number, heads, works) if job is None else large_packet(number, heads, job)
@@ -103,7 +104,6 @@ class Outbox:
             self._ours.send(data)
         except BlockingIOError:
             return False
-        self._number = number
         self.packets[number] = batch
         self.shared += len(batch) > 1
         for one in batch:
@@ -128,7 +128,7 @@ class Outbox:
 
     def through(self, number: int, *, ran: int = 0, took_us: int = 0) -> list[Errand]:
         """The first `ran` of a packet have begun, and nothing more of it will. Answers with the others, which are
-        neither out nor in the queue any more."""
+        neither out nor in the queue any more. `took_us`: what those that ran took together."""
         found = self.packets.pop(number, None)
         if found is None:
             return []
@@ -142,6 +142,11 @@ class Outbox:
         for one in left:
             del self.out[one.key]
         return left
+
+    def alone(self, number: int, key: Key, *, took_ms: int) -> None:
+        """The end of an attempt that had a packet for itself, and of that packet."""
+        del self.packets[number]
+        self.learn(self.errands.pop(key).spec.id, 1_000 * took_ms + 500)
 
     def behind(self, key: Key) -> list[Errand]:
         """Those that come after it in its packet. None of them will begin."""
@@ -163,7 +168,9 @@ class Outbox:
 
     def forget(self, key: Key) -> None:
         self.errands.pop(key, None)
-        self.out.pop(key, None)
+        number = self.out.pop(key, 0)
+        if number < 0:
+            self.packets.pop(number, None)
 
     # ---- the socket
 

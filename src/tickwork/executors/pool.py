@@ -203,8 +203,13 @@ class Pool:
                 key = child.last = (said.task, said.attempt)
                 if self._ending or self._heard or self._begun:
                     self._settle(child, key, said)
-                elif out.pop(key, None) is not None:
+                    continue
+                number = out.pop(key, 0)
+                if number > 0:
                     del errands[key]
+                    done.append(said)
+                elif number < 0:
+                    self._box.alone(number, key, took_ms=said.ended_ms - said.started_ms)
                     done.append(said)
             elif type(said) is Through:
                 left = self._box.through(said.packet, ran=said.ran, took_us=said.took_us)
@@ -258,6 +263,7 @@ class Pool:
             if self.mode == "process":
                 child.kill()  # it was asked to end; whatever it has left behind ends with it
             return
+        self._box.learn(self._box.errands[key].spec.id, 1_000 * (said.ended_ms - said.started_ms))
         self._forget(key)
         if isinstance(said, Spilled):
             self._owner.spilled(said)

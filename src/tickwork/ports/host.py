@@ -108,7 +108,8 @@ class Folder(_Message, frozen=True, tag=25):
 
 
 class Through(_Message, frozen=True, tag=26):
-    """It is done with a packet: the ends of the first `ran` of it were said, the others have not begun and will not."""
+    """It is done with a packet: the ends of the first `ran` of it were said, the others have not begun and will not.
+    Not said where a packet has one attempt and that has ended."""
 
     packet: int
     ran: int
@@ -154,18 +155,15 @@ def number_of(data: bytes) -> int:
     return number
 
 
-def heads_of(data: bytes) -> tuple[bytes, int]:
-    """The specs as they were written, and where the jobs begin."""
-    at = _start.size + _start.unpack_from(data)[1]
-    return data[_start.size : at], at
-
-
-def jobs_at(data: bytes, at: int) -> tuple[list[Work], Job | None]:
-    """A job with files is alone."""
+def opened(data: bytes) -> tuple[int, bytes, list[Work], Job | None]:
+    """Number, the specs as they were written, the attempts. A job with files is alone."""
+    number, size = _start.unpack_from(data)
+    at = _start.size + size
+    heads = data[_start.size : at]
     if data[at] == 0:
-        return works_decoder.decode(memoryview(data)[at + 1 :]), None
-    job = job_decoder.decode(memoryview(data)[at + 1 :])
-    return [job.work], job
+        return number, heads, works_decoder.decode(data[at + 1 :]), None
+    job = job_decoder.decode(data[at + 1 :])
+    return number, heads, [job.work], job
 
 
 def filled(data: bytes, fetch: tuple[Fetch, ...], read: Callable[[str], bytes]) -> bytes:

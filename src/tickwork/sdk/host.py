@@ -33,9 +33,7 @@ from tickwork.ports.host import (
     Unfit,
     encoder,
     frame,
-    heads_of,
-    jobs_at,
-    number_of,
+    opened,
     order_decoder,
     spec_decoder,
 )
@@ -188,12 +186,9 @@ class Host:
 
     # ---- reading
 
-    def open(self, packet: bytes) -> tuple[list[Work], Job | None, Known]:
-        """Attempts, in a packet of one also their files, and the specs with their functions."""
-        heads, at = heads_of(packet)
-        known = self._known.get(heads) or self._read(heads)
-        works, job = jobs_at(packet, at)
-        return works, job, known
+    def known(self, heads: bytes) -> Known:
+        """The specs of a packet, with their functions."""
+        return self._known.get(heads) or self._read(heads)
 
     def _read(self, heads: bytes) -> Known:
         """The same bytes come again and again."""
@@ -241,23 +236,21 @@ class Host:
         view = memoryview(buffer)
         slot, ends = self.marks.slot(0), Ends(self.marks, self.voice)
         while size := self.queue.recv_into(buffer):
-            packet = bytes(view[:size])
-            number = number_of(packet)
+            number, heads, works, job = opened(bytes(view[:size]))
             slot.take(number)
-            works, job, known = self.open(packet)
+            known = self.known(heads)
             if len(works) == 1:
                 self._serve_one(slot, number, works[0], job, known)
             else:
                 self._serve_many(slot, number, works, known, ends)
 
     def _serve_one(self, slot: Slot, number: int, work: Work, job: Job | None, known: Known) -> None:
-        started_ns = slot.begin(work.task, work.attempt)
-        if not started_ns:
+        if not slot.begin(work.task, work.attempt):
             self.voice.say(Through(number, 0))
             return
         end = self.run(work, job, *known[work.spec])
         self.ended((work.task, work.attempt))
-        self.voice.say(end, Through(number, 1, (time.monotonic_ns() - started_ns) // 1_000))
+        self.voice.say(end)
         slot.end()
 
     def _serve_many(self, slot: Slot, number: int, works: list[Work], known: Known, ends: Ends) -> None:
@@ -289,11 +282,9 @@ class Host:
         buffer = bytearray(PACKET_BYTES)
         view = memoryview(buffer)
         while size := self.queue.recv_into(buffer):
-            packet = bytes(view[:size])
-            number = number_of(packet)
+            number, heads, (work,), job = opened(bytes(view[:size]))
             slot.take(number)
-            (work,), job, known = self.open(packet)
-            self._serve_one(slot, number, work, job, known)
+            self._serve_one(slot, number, work, job, self.known(heads))
 
     def _read_orders(self) -> None:
         while True:
@@ -342,17 +333,14 @@ class _Loop:
                 self._over.set()
                 break
             slot = self._free.pop()
-            number = number_of(packet)
+            number, heads, (work,), job = opened(packet)
             slot.take(number)
-            (work,), job, known = self._host.open(packet)
             slot.begin(work.task, work.attempt)
-            running = self._run(slot, number, work, job, *known[work.spec])
+            running = self._run(slot, work, job, *self._host.known(heads)[work.spec])
             self._tasks[work.task, work.attempt] = asyncio.get_running_loop().create_task(running)
         self._listen()
 
-    async def _run(
-        self, slot: Slot, number: int, work: Work, job: Job | None, spec: Spec, handler: Handler | None
-    ) -> None:
+    async def _run(self, slot: Slot, work: Work, job: Job | None, spec: Spec, handler: Handler | None) -> None:
         host, key = self._host, (work.task, work.attempt)
         saying: Saying
         started_ms = time.time_ns() // 1_000_000
@@ -366,7 +354,7 @@ class _Loop:
         except BaseException as error:
             saying = failed(*key, error, started_ms=started_ms)
         host.ended(key)
-        host.voice.say(saying, Through(number, 1))
+        host.voice.say(saying)
         slot.end()
         del self._tasks[key]
         self._free.append(slot)
