@@ -16,7 +16,7 @@ import asyncio
 import json
 import sys
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,7 @@ sys.path[:0] = [str(HERE.parent / "src"), str(HERE)]
 
 from throughput import benching, missed, say
 from tickwork.cluster.switchboard import Switchboard
-from tickwork.ports.exchange import Call, Profile, Reply, encoder, reply_decoder
+from tickwork.ports.exchange import Beats, Call, Profile, Reply, beats_decoder, encoder, reply_decoder
 from tickwork.runtime.engine import Engine
 from tickwork.runtime.floor import LOST_AFTER_MS
 from tickwork.sim.loop import VirtualLoop
@@ -133,9 +133,16 @@ async def simulated(count: int, *, behind: bool) -> dict[str, float]:
     engine.on_alarm = lambda alarm: lost.append(alarm.text) if alarm.kind == "worker_lost" else None
     board: Switchboard | None = None
     exchange: Callable[[Call], Awaitable[Reply]] = engine.exchange
+
+    async def beat(workers: Sequence[str]) -> None:
+        """As over the wire: it is put into bytes and read again."""
+        told = beats_decoder.decode(encoder.encode(Beats("n2", tuple(workers))))
+        engine.floor.hear(told.via, told.workers)
+
     if behind:
         board = Switchboard(
             way=lambda _, call: engine.exchange(call),
+            beat=beat,
             session="n2",
             partitions=1,
             clock=clock,

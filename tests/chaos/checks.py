@@ -1,5 +1,6 @@
 """What must hold afterwards. Rows are read from the database and starts from the tasks' own file, both past the
-product; only the journal is decided again by the machine that decided it, from its first row.
+running product: only its unpacking of ended runs is used, and the journal is decided again by the machine that decided
+it, from its first row.
 """
 
 from collections import Counter, defaultdict
@@ -18,6 +19,8 @@ from tickwork.core.machine import Machine
 from tickwork.core.model import Settings
 from tickwork.journal.record import GENESIS, Sealed, unseal
 from tickwork.journal.replay import replay
+from tickwork.ports.store import RunRow
+from tickwork.stores.blocks import rows_of
 from tickwork.zonedata import load_zones
 
 COMPLETED = 4
@@ -44,20 +47,25 @@ def starts_of(stage: Stage) -> list[Start]:
 # ---- runs
 
 
+async def ended_runs(stage: Stage) -> list[RunRow]:
+    return [
+        row for (data,) in await stage.ask_database("select data from tickwork.run_blocks") for row in rows_of(data)
+    ]
+
+
 async def unfinished(stage: Stage, load: Load) -> int:
-    rows = await stage.ask_database("select count(*) from tickwork.runs where state = $1", COMPLETED)
-    return len(load.accepted) - rows[0][0]
+    return len(load.accepted) - sum(row.state == COMPLETED for row in await ended_runs(stage))
 
 
 async def check_runs(stage: Stage, load: Load) -> list[Verdict]:
-    rows = await stage.ask_database("select id, key, state, workflow from tickwork.runs")
+    rows = await ended_runs(stage)
     live = (await stage.ask_database("select count(*) from tickwork.live_runs"))[0][0]
-    states = {row["id"]: row["state"] for row in rows}
-    keys = Counter(row["key"] for row in rows if row["key"])
+    states = {row.id: row.state for row in rows}
+    keys = Counter(row.key for row in rows if row.key)
     lost = [f"{name} ({workflow})" for name, (run, workflow) in load.accepted.items() if states.get(run) != COMPLETED]
     twice = [key for key, count in keys.items() if count > 1]
     known = {run for run, _ in load.accepted.values()}
-    unasked = [row["id"] for row in rows if row["id"] not in known and row["key"] not in load.accepted]
+    unasked = [row.id for row in rows if row.id not in known and row.key not in load.accepted]
     many = f"{len(load.accepted)} runs, {load.tasks} tasks acknowledged; asked again {load.asked_again} times"
     return [
         Verdict("nothing acknowledged is lost", not lost, f"lost {len(lost)} of {many}. {some(lost)}", "I25 I12"),

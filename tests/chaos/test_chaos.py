@@ -9,7 +9,8 @@ KINDS = ["kill_node", "kill_worker", "crash_database", "lose_answers", "cut_data
 
 
 @pytest.mark.slow
-@pytest.mark.proves(*("F1", "F4", "F9", "F10", "F16", "I1", "I2", "I3", "I5", "I12", "I16", "I25", "I27", "I29", "I30"))
+@pytest.mark.proves("F1", "F4", "F9", "F10", "F16", "I1", "I2", "I3", "I5", "I12", "I16", "I25", "I27", "I29", "I30")
+@pytest.mark.proves("S001-59", "S001-63", "S001-170", "S001-171")
 async def test_a_cluster_under_faults_loses_nothing_and_doubles_nothing(tmp_path):
     settings = campaign.Settings(
         seed=1, workers=3, kinds=KINDS, tasks_min=2_000, rate=120, calm_s=3, gap_s=0.5, gate=False

@@ -13,6 +13,8 @@ from chaos.faults import KINDS, Fault, plan
 from chaos.verdicts import Verdict, table
 from chaos.watch import Epochs, Starts
 from chaos.wire import COMMIT, Wire
+from tickwork.ports.store import RunRow
+from tickwork.stores.blocks import blocks_of
 
 S = 1_000_000_000
 KEY = "default/r1/quick"
@@ -99,8 +101,8 @@ class Database:
         return self.answers.pop(0) if self.answers else await asyncio.Event().wait()
 
 
-def run_row(id: str, *, key: str = "", state: int = checks.COMPLETED) -> dict:
-    return {"id": id, "key": key, "state": state, "workflow": "one"}
+def run_row(id: str, *, key: str = "", state: int = checks.COMPLETED) -> RunRow:
+    return RunRow(int(id[1:]), id, "t", "one", "d", state, "api", "me", 1, 2, 3, key, "", "", b"", b"", b"")
 
 
 @pytest.mark.parametrize(
@@ -115,7 +117,8 @@ def run_row(id: str, *, key: str = "", state: int = checks.COMPLETED) -> dict:
     ],
 )
 async def test_lost_doubled_and_unasked_runs_are_found(rows, live, wrong):
-    found = await checks.check_runs(Database(rows, [[live]]), Told(r1="one", r2="one"))
+    packed = [(block.data,) for block in blocks_of(rows)]
+    found = await checks.check_runs(Database(packed, [[live]]), Told(r1="one", r2="one"))
 
     assert broken(found) == wrong
 

@@ -4,9 +4,10 @@ import json
 import math
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from campaign import LONG
 from tickwork.core import strictjson
 from tickwork.core.errors import Refused
 
@@ -169,3 +170,21 @@ def test_a_value_made_elsewhere_keeps_the_same_promises(value, code):
         strictjson.check(value, values_max=100_000)
 
     assert caught.value.code == code
+
+
+_PIECES = (
+    b"{", b"}", b'"', b":", b",", b"a", b" ", b"\\", b"[", b"]", b"1", b"null", b'"a"', b'"a":"b"', b"\x00", b"\x1f",
+    b"\xff", b"\xed\xa0\x80", b"\xef\xbb\xbf", "é".encode(), b'{"a":"b"}', b'"a":"b",', b'{"a":"b","a":"c"}',
+)  # fmt: skip
+_IN_PIECES = st.lists(st.sampled_from(_PIECES), max_size=9).map(b"".join)
+_IN_QUOTES = st.binary(max_size=12).map(lambda inner: b'{"a":"' + inner + b'"}')
+
+
+@given(data=_IN_PIECES | _IN_QUOTES)
+@settings(max_examples=30_000 if LONG else 1_000, deadline=None)
+def test_the_short_way_says_what_the_long_way_says(data):
+    """Whatever it takes, it takes as the other would; what it does not take, it leaves to the other."""
+    short = strictjson._short(data)
+
+    if short is not None:
+        assert strictjson.loads(data + b" " * strictjson.SHORT_BYTES_MAX) == short

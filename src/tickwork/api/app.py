@@ -9,8 +9,8 @@ from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.types import Message, Receive, Scope, Send
 
-from tickwork.api.asked import Asked, Closing, Gone
-from tickwork.api.guard import Guard, guarded
+from tickwork.api.asked import KNOWN, Asked, Closing, Gone
+from tickwork.api.guard import DEFAULTS, Guard, guarded
 from tickwork.api.messages import Answer, Stream, json_encoder
 from tickwork.api.openapi import document
 from tickwork.api.problems import answer_to, log, problem
@@ -147,6 +147,7 @@ class Place:
 
 _WORKERS, _EXCHANGE = "/v1/workers/", "/exchange"
 _PLACE = "tickwork.place"
+_DEFAULTS = frozenset(name for name, _ in DEFAULTS)  # headers that an answer may have otherwise
 
 
 class Front:
@@ -159,6 +160,8 @@ class Front:
         self._places = {path: place for path, place in places.items() if "{" not in path}
         self._exchange = places[_WORKERS + "{worker}" + _EXCHANGE]
         self._guard = Guard(_to_place, **guard)
+        self._more: list[tuple[bytes, bytes]] = []  # what uvicorn adds
+        self._every = _lines(guarded([]))  # in each answer, with that
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         place = self._place(scope) if scope["type"] == "http" else None
@@ -172,8 +175,15 @@ class Front:
         place = scope[_PLACE] = self._place(scope)
         return place is not None
 
+    def knows(self, scope: Scope) -> bool:
+        """Whether a request with this head may come in, now and again; nobody looks at it a second time."""
+        if scope.get(_PLACE) is None or self._guard.refusal(scope) is not None:
+            return False
+        scope[KNOWN] = (scope["headers"], dict(scope["headers"]))
+        return True
+
     async def answer(self, scope: Scope, body: bytes) -> Answer:
-        refused = self._guard.refusal(scope)
+        refused = self._guard.refusal(scope) if KNOWN not in scope else None
         if refused is not None:
             return refused
         place: Place = scope[_PLACE]
@@ -181,10 +191,17 @@ class Front:
         assert isinstance(answer, Answer), "what is posted is answered whole"
         return answer
 
-    @staticmethod
-    def head_of(answer: Answer, more: Iterable[tuple[bytes, bytes]]) -> bytes:
+    def refusal(self, scope: Scope) -> Answer | None:
+        """Why the guard lets it pass no further."""
+        return self._guard.refusal(scope)
+
+    def head_of(self, answer: Answer, more: list[tuple[bytes, bytes]]) -> bytes:
         """The headers as they travel, with those that every answer carries."""
-        return b"".join([b"%b: %b\r\n" % pair for pair in (*more, *guarded(answer.headers))])
+        if not _DEFAULTS.isdisjoint([name for name, _ in answer.headers]):
+            return _lines((*more, *guarded(answer.headers)))
+        if more != self._more:
+            self._more, self._every = list(more), _lines((*more, *guarded([])))
+        return self._every + _lines(answer.headers)
 
     def _place(self, scope: Scope) -> Place | None:
         path: str = scope["path"]
@@ -198,6 +215,10 @@ class Front:
                 scope["path_params"] = {"worker": worker}
                 return self._exchange
         return None
+
+
+def _lines(headers: Iterable[tuple[bytes, bytes]]) -> bytes:
+    return b"".join([b"%b: %b\r\n" % pair for pair in headers])
 
 
 async def _nothing_more() -> Message:

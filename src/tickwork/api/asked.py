@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from tickwork.cluster.node import Node
 
 T = TypeVar("T")
+KNOWN = "tickwork.known"  # in the scope of a request whose head came before: its headers, and the same by name
 
 
 class Closing:
@@ -72,7 +73,8 @@ class Asked:
         self.closing = closing
         self._receive = receive
         self._whole = whole
-        self._headers: dict[bytes, bytes] = dict(scope["headers"])
+        headers, known = scope["headers"], scope.get(KNOWN)
+        self._headers: dict[bytes, bytes] = known[1] if known is not None and known[0] is headers else dict(headers)
         self.query: dict[str, Any] = _read_query(route.query, scope["query_string"]) if self._asks() else _EMPTY
 
     def _asks(self) -> bool:
@@ -239,6 +241,8 @@ def _too_large(bytes_max: int) -> HttpRefused:
 
 
 def _read_query(params: tuple[Param, ...], raw: bytes) -> dict[str, Any]:
+    if not raw and not any(param.required for param in params):
+        return {param.name: () if param.many else param.default for param in params}
     known = {param.name: param for param in params}
     found: dict[str, list[str]] = {}
     for pair in raw.split(b"&") if raw else ():

@@ -1,8 +1,9 @@
 """One connection: uvicorn's protocol, with limits on what stands before a body, and a short way for what comes often.
 
 Small requests that the front answers by itself go the short way: the whole body is at hand when the handler is called,
-and the answer leaves in one write. Everything else, and everything unusual, goes uvicorn's way; the two keep one
-order on a connection, because both are cycles of uvicorn's.
+and the answer leaves in one write. Whoever asks again on a connection with the same head, but for the length of the
+body, is known: the head is not parsed again, nor looked at by the guard. Everything else, and everything unusual, goes
+uvicorn's way; all of them keep one order on a connection, because each is the connection's cycle while it lasts.
 """
 
 import asyncio
@@ -13,6 +14,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from tickwork.api.app import Front
 from tickwork.api.door import Door
+from tickwork.cluster import trunk
 from tickwork.cluster.node import Node
 from tickwork.runtime.engine import Engine
 
@@ -20,7 +22,30 @@ HEADER_BYTES_MAX = 64 * 1024
 KEEP_ALIVE_S = 75
 HEADERS_S = 30  # a connection that sends no whole head of a request for so long is closed
 SHORT_BYTES_MAX = 64 * 1024  # above that uvicorn stops reading until somebody asks for the body
+KNOWN_MAX = 4  # heads that a connection remembers
+_TRUNK, _TRUNK_PATH = trunk.PROTOCOL.encode(), trunk.PATH.encode()
 _TOO_LARGE = "The head of the request is too large."
+_LENGTH, _END = b"\r\ncontent-length: ", b"\r\n\r\n"
+
+
+class _Nobody:
+    """Waits for nothing more."""
+
+    def set(self) -> None:
+        pass
+
+
+class Short:
+    """A request that came whole under a known head; to uvicorn it looks like one of its own cycles."""
+
+    __slots__ = ("body", "disconnected", "keep_alive", "response_complete", "scope")
+    message_event = _Nobody()
+
+    def __init__(self, scope: Scope, body: bytes) -> None:
+        self.scope = scope
+        self.body = body
+        self.keep_alive = True
+        self.disconnected = self.response_complete = False
 
 
 def protocol_of(engine: Engine | Node, front: Front) -> type[asyncio.Protocol]:
@@ -32,7 +57,8 @@ def protocol_of(engine: Engine | Node, front: Front) -> type[asyncio.Protocol]:
         def connection_made(self, transport: Any) -> None:
             super().connection_made(transport)
             self._head_bytes = 0
-            self._feeding = False
+            self._feeding = self._inside = False
+            self._known: dict[bytes, Scope] = {}
             self._begun: list[tuple[RequestResponseCycle, Any]] = []  # at most one, whose body is on its way
             self._head_since = self.loop.time()  # 0: no head is on its way
             self._looking = self.loop.call_later(HEADERS_S, self._look)
@@ -55,6 +81,7 @@ def protocol_of(engine: Engine | Node, front: Front) -> type[asyncio.Protocol]:
         # ---- the head
 
         def on_message_begin(self) -> None:
+            self._inside = True
             self._head_bytes = 0
             self._head_since = self.loop.time()
             super().on_message_begin()
@@ -84,14 +111,58 @@ def protocol_of(engine: Engine | Node, front: Front) -> type[asyncio.Protocol]:
             self.transport.write(STATUS_LINE[431] + head)
             self.transport.close()
 
+        # ---- another node, for many workers
+
+        def _should_upgrade(self) -> bool:
+            return isinstance(engine, Node) and self._get_upgrade() == _TRUNK and self.url == _TRUNK_PATH
+
+        def handle_websocket_upgrade(self) -> None:
+            assert isinstance(engine, Node)
+            refused = front.refusal({**self.scope, "path": trunk.PATH})
+            if refused is not None:
+                head = front.head_of(refused, self.server_state.default_headers)
+                self.transport.write(b"".join((STATUS_LINE[refused.status], head, b"\r\n", refused.body)))
+                self.transport.close()
+                return
+            self._looking.cancel()
+            self.connections.discard(self)
+            self.transport.write(
+                b"HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: %b\r\n\r\n" % _TRUNK
+            )
+            end = engine.new_trunk()
+            end.connection_made(self.transport)
+            self.transport.set_protocol(end)
+
         # ---- the short way
 
         def data_received(self, data: bytes) -> None:
+            mark = -1 if self._inside or self._answering() else data.find(_LENGTH)
+            if mark > 0 and (scope := self._known.get(data[:mark])) is not None:
+                body = _body_after(data, mark + len(_LENGTH))
+                if body is not None:
+                    self._unset_keepalive_if_required()
+                    short = Short(scope, body)
+                    self.cycle = cast("RequestResponseCycle", short)
+                    self._answer_soon(short)
+                    return
             self._feeding = True
             super().data_received(data)
             self._feeding = False
             while self._begun:  # the rest of its body comes later, if it comes
                 super()._start_asgi_task(*self._begun.pop())
+            if mark > 0 and _body_after(data, mark + len(_LENGTH)) is not None:
+                self._get_to_know(data[:mark])
+
+        def _answering(self) -> bool:
+            return self.cycle is not None and not self.cycle.response_complete
+
+        def _get_to_know(self, head: bytes) -> None:
+            """The head of the request that just came, up to the length of its body, which is the last thing in it."""
+            cycle = self.cycle
+            if isinstance(cycle, RequestResponseCycle) and _is_short(cycle) and cycle.keep_alive and not self._inside:
+                scope = cast("Scope", cycle.scope)
+                if front.knows(scope) and len(self._known) < KNOWN_MAX:
+                    self._known[head] = scope
 
         def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
             if not _is_short(cycle) or not front.answers(cast("Scope", cycle.scope)):
@@ -104,16 +175,17 @@ def protocol_of(engine: Engine | Node, front: Front) -> type[asyncio.Protocol]:
                 super()._start_asgi_task(cycle, app)
 
         def on_message_complete(self) -> None:
+            self._inside = False
             super().on_message_complete()
             while self._begun:
                 self._answer_soon(self._begun.pop()[0])
 
-        def _answer_soon(self, cycle: RequestResponseCycle) -> None:
+        def _answer_soon(self, cycle: RequestResponseCycle | Short) -> None:
             task = self.loop.create_task(self._answer(cycle))
             self.tasks.add(task)
             task.add_done_callback(self.tasks.discard)
 
-        async def _answer(self, cycle: RequestResponseCycle) -> None:
+        async def _answer(self, cycle: RequestResponseCycle | Short) -> None:
             answer = await front.answer(cast("Scope", cycle.scope), bytes(cycle.body))
             if self.flow.write_paused:
                 await self.flow.drain()
@@ -123,10 +195,10 @@ def protocol_of(engine: Engine | Node, front: Front) -> type[asyncio.Protocol]:
             last = not cycle.keep_alive or (b"connection", b"close") in answer.headers
             close = b"connection: close\r\n\r\n" if not cycle.keep_alive else b"\r\n"
             self.transport.write(b"".join((STATUS_LINE[answer.status], head, close, answer.body)))
-            cycle.response_started = cycle.response_complete = True
+            cycle.response_complete = True
             if last:
                 self.transport.close()
-            cycle.on_response()
+            self.on_response_complete()
 
     return Protocol
 
@@ -142,3 +214,13 @@ def _is_short(cycle: RequestResponseCycle) -> bool:
         elif name == b"transfer-encoding" or name == b"upgrade":
             return False
     return said.isdigit() and len(said) < 8 and int(said) <= SHORT_BYTES_MAX
+
+
+def _body_after(data: bytes, start: int) -> bytes | None:
+    """What follows the length that begins there, where nothing else is in the head and the body is here, whole."""
+    end = data.find(_END, start, start + 8 + len(_END))
+    said = data[start:end] if end > 0 else b""
+    first = end + len(_END)
+    if not said.isdigit() or int(said) != len(data) - first or len(data) - first > SHORT_BYTES_MAX:
+        return None
+    return data[first:]

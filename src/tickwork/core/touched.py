@@ -41,14 +41,14 @@ class Touched:
     What is newer than the last taking has no row yet and is taken whole, so only older numbers are noted.
     """
 
-    __slots__ = ("_new", "runs", "schedules", "spans", "tasks")
+    __slots__ = ("first_new", "runs", "schedules", "spans", "tasks")
 
     def __init__(self, state: State) -> None:
         self.runs: set[int] = set()
         self.tasks: set[int] = set()
         self.schedules: set[int] = set()
         self.spans: list[Range] = []
-        self._new = state.next_number  # from here on nothing was ever taken
+        self.first_new = state.next_number  # from here on nothing was ever taken
 
     def note(self, state: State, events: Iterable[ev.Event]) -> None:
         """Once after each tick, before the next one begins."""
@@ -57,7 +57,7 @@ class Touched:
             rule = rules.get(type(event))
             if rule is not None:
                 rule(self, state, event)
-        new = self._new
+        new = self.first_new
         for task in state.ended:
             if task.run.number < new:  # a task is never older than its run, nor its parent
                 self.tasks.add(task.number)
@@ -87,11 +87,11 @@ class Touched:
 
     def take(self, state: State) -> Changes:
         """All of them as they stand now. What came and went since the last time is not mentioned."""
-        new = self._new
+        new = self.first_new
         runs = sorted(number for number in self.runs if number < new)
         tasks = sorted(number for number in self.tasks if number < new)
         numbers, spans = sorted(self.schedules), self.spans
-        self.runs, self.tasks, self._new = set(), set(), state.next_number
+        self.runs, self.tasks, self.first_new = set(), set(), state.next_number
         self.schedules, self.spans = set(), []
         schedules = [one for number in numbers if (one := state.schedules.get(number)) is not None]
         spans += [one.span for one in schedules if one.span is not None]
@@ -123,18 +123,18 @@ def _key(pair: tuple[int, Any]) -> int:
 
 
 def _run(touched: Touched, _state: State, event: Any) -> None:
-    if event.run < touched._new:
+    if event.run < touched.first_new:
         touched.runs.add(event.run)
 
 
 def _runs(touched: Touched, _state: State, event: ev.Visited | ev.Deferred) -> None:
-    new = touched._new
+    new = touched.first_new
     touched.runs.update(number for number in event.runs if number < new)
 
 
 def _moved(touched: Touched, state: State, event: ev.RunMoved) -> None:
     """A pause takes its tasks out of line, the end of it puts them back."""
-    if event.run >= touched._new:
+    if event.run >= touched.first_new:
         return
     touched.runs.add(event.run)
     if event.trigger == PAUSE or event.trigger == RESUME:
@@ -180,7 +180,7 @@ def _spawned(touched: Touched, _state: State, event: ev.RunSpawned) -> None:
 
 
 def _step(touched: Touched, _state: State, event: ev.TaskReady | ev.TaskChecking | ev.TaskWaiting) -> None:
-    if event.run < touched._new:
+    if event.run < touched.first_new:
         touched.runs.add(event.run)
         touched.tasks.add(event.run + event.step)
 

@@ -19,6 +19,7 @@ from tickwork.journal.upcast import FORMAT, upcast
 
 HASH_BYTES = 32
 GENESIS = bytes(HASH_BYTES)
+SMALL_BYTES_MAX = 2_048
 ROW_BYTES_MAX = 256 * 1024 * 1024  # unpacked; a tick has a few megabytes, so more than this is damage or an attack
 
 
@@ -55,7 +56,15 @@ def seal(row: Row, before: bytes) -> Sealed:
     """The stored form of a row that follows the hash `before`."""
     body = _encoder.encode(row)
     assert len(body) <= ROW_BYTES_MAX, "nobody could read this row again"
-    return Sealed(row.seq, row.tick, chain(before, FORMAT_BYTE, body), FORMAT_BYTE + zlib.compress(body, 1))
+    return Sealed(row.seq, row.tick, chain(before, FORMAT_BYTE, body), FORMAT_BYTE + _packed(body))
+
+
+def _packed(body: bytes) -> bytes:
+    """A small row in a small window: room for a large one would cost more to make than all the rest of sealing."""
+    if len(body) > SMALL_BYTES_MAX:
+        return zlib.compress(body, 1)
+    packer = zlib.compressobj(1, zlib.DEFLATED, 10, 2)
+    return packer.compress(body) + packer.flush()
 
 
 def hash_of(row: Row, before: bytes) -> bytes:

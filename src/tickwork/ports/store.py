@@ -5,7 +5,7 @@ written behind, as they stand after the seq `through`, and the watermark moves w
 are tests: tests/conformance/store_suite.py runs on every adapter.
 """
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from typing import Protocol
 
 import msgspec
@@ -82,7 +82,7 @@ class RunRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
     key: str
     error: str
     schedule: str
-    record: bytes  # core.inputs.RunRecord: what brings it back
+    record: bytes  # what else of it is needed to bring it back
     output: bytes  # core.values.Value
     attempts: bytes  # those that ended since its last row in `attempts`
 
@@ -202,7 +202,7 @@ class InboxRow(msgspec.Struct, frozen=True, gc=False):
 
 class Store(Upkeep, Protocol):
     """Each method is one transaction. Numbers of runs, tasks and schedules are unique over all partitions: those of
-    partition p are above `p << 44` and below the next."""
+    partition p are above `p << 44` and below the next. A run's number has one tenant and id for good."""
 
     portion: int  # ended runs that a call of `write_rows` should have at most, so that no commit waits long for it
 
@@ -234,9 +234,10 @@ class Store(Upkeep, Protocol):
 
     async def read_head(self, partition: int) -> Head: ...
 
-    async def commit(self, partition: int, row: Sealed, payloads: Sequence[Payload], *, epoch: int) -> None:
-        """Head, journal row and payloads: all or none. Raises `Fenced` where epoch or previous seq do not match,
-        `StoreFull`, or `OutcomeUnknown` where nobody can tell: the caller reads the head and settles it."""
+    def commit(self, partition: int, row: Sealed, payloads: Sequence[Payload], *, epoch: int) -> Awaitable[None]:
+        """Head, journal row and payloads: all or none. It may begin before it is awaited. Raises `Fenced` where epoch
+        or previous seq do not match, `StoreFull`, or `OutcomeUnknown` where nobody can tell: the caller reads the
+        head and settles it."""
 
     async def write_rows(self, partition: int, rows: Rows, *, epoch: int, through: int, head: bytes) -> None:
         """Rows as they stand after `through` (whose row has the hash `head`), and the watermark with them."""

@@ -7,14 +7,14 @@ loaded after that, and the work goes out a moment later.
 
 from collections import OrderedDict
 from collections.abc import Mapping
-from typing import NamedTuple
 
 import msgspec
 
 from tickwork.core.context import reference, resolve, stored_value
 from tickwork.core.definition import Argument, MapNode, TaskNode, WorkflowNode, WorkNode
+from tickwork.core.effects import Dispatch, Effect
 from tickwork.core.inputfields import with_defaults
-from tickwork.core.model import Clock, Run, Task
+from tickwork.core.model import BLOCK_BITS, Clock, Run, Table, Task
 from tickwork.core.plan import Plan, Step
 from tickwork.core.stablehash import stable_hash
 from tickwork.core.values import Ref, Value, pack
@@ -70,12 +70,8 @@ class Order(msgspec.Struct):
     sources: list[Source]
 
 
-class Ready(NamedTuple):
-    """An attempt that can be given as it is."""
-
-    worker: str
-    work: Work
-    spec: Spec
+Ready = tuple[str, Work, Spec]
+"""An attempt that can be given as it is, and the worker that gets it."""
 
 
 class BadArgument(Exception):
@@ -91,27 +87,28 @@ class Assigner:
 
     # ---- in the tick
 
-    def ready(self, task: Task) -> "Ready | Order":
-        """What goes to the worker, where nothing has to be collected for it; else what was collected."""
-        recipe = self._recipes.get(task.step) or self._learn(task.run.plan, task)
-        if recipe.parts or task.checkpoint is not None:
-            return self.order(task)
-        run, worker = task.run, task.worker
-        assert worker is not None
-        work = Work(
-            task.number,
-            task.attempt,
-            recipe.spec.id,
-            run.tenant.id,
-            run.id,
-            recipe.head,
-            task.child,
-            None,
-            (),
-            run.scheduled_ms,
-            self._clock.ms_of(run.submitted),
-        )
-        return Ready(worker.id, work, recipe.spec)
+    def orders(self, tasks: Table[Task], effects: list[Effect]) -> "list[Ready | Order]":
+        """What goes to the workers, where nothing has to be collected for it; else what was collected."""
+        recipes, blocks, ms_of = self._recipes, tasks.blocks, self._clock.ms_of
+        orders: list[Ready | Order] = []
+        for effect in effects:
+            if type(effect) is not Dispatch:
+                continue
+            number = effect.task
+            task = blocks[number >> BLOCK_BITS][number]
+            run, worker = task.run, task.worker
+            recipe = recipes.get(task.step) or self._learn(run.plan, task)
+            if recipe.parts or task.checkpoint is not None:
+                orders.append(self.order(task))
+                continue
+            assert worker is not None
+            spec, submitted_ms = recipe.spec, ms_of(run.submitted)
+            work = Work(
+                number, task.attempt, spec.id, run.tenant.id, run.id, recipe.head, task.child, None, (),
+                run.scheduled_ms, submitted_ms,
+            )  # fmt: skip
+            orders.append((worker.id, work, spec))
+        return orders
 
     def order(self, task: Task) -> Order:
         run = task.run

@@ -11,11 +11,11 @@ from typing import Any
 import msgspec
 
 from tickwork.core import events as ev
-from tickwork.core.evolve import output_of, record_of_run
+from tickwork.core.evolve import output_of
 from tickwork.core.inputs import Input
 from tickwork.core.ledger import Ledger
 from tickwork.core.lifecycle import AttemptState, Phase, RunState
-from tickwork.core.model import Run, State
+from tickwork.core.model import BLOCK_BITS, Run, State
 from tickwork.core.plan import Kind
 from tickwork.core.schedule import Range
 from tickwork.core.schedulerows import backfill_row
@@ -23,6 +23,7 @@ from tickwork.core.snapshot import encode_header
 from tickwork.core.touched import Touched
 from tickwork.core.values import Value
 from tickwork.ports.store import BackfillRow, CacheRow, ChildRow, DefinitionRow, Rows, RunRow
+from tickwork.runtime.ended import rest_of_run
 from tickwork.runtime.vault import encode_value
 
 ERROR_CHARACTERS_MAX = 500
@@ -67,19 +68,13 @@ class Open(msgspec.Struct, gc=False):
     progress_message: str = ""
 
 
-class Left(msgspec.Struct):
-    """A run that ended and is not in the store yet. Its row is made at once: later, everything in it is cold."""
-
-    run: Run
-    row: RunRow
-
-
 class Window:
     """What changed between two writes of rows."""
 
     def __init__(self) -> None:
-        self.left: dict[tuple[str, str], Left] = {}
-        self.left_keys: dict[tuple[str, str], Run] = {}
+        # Runs that ended. Their rows are made at once: later, everything in them is cold.
+        self.left: dict[tuple[str, str], RunRow] = {}
+        self.left_keys: dict[tuple[str, str], RunRow] = {}
         self.history: dict[int, list[Attempt]] = {}
         self.children: dict[tuple[int, int], dict[int, Value]] = {}
         self.cache: dict[str, CacheRow] = {}
@@ -107,34 +102,51 @@ class Books:
 
     # ---- every tick
 
-    def observe(self, inputs: list[Input], events: list[ev.Event]) -> None:
-        """What a tick decided, once the state has it."""
-        window, state = self.window, self.state
+    def observe(self, inputs: list[Input], events: list[ev.Event]) -> list[ev.Event]:
+        """What a tick decided, once the state has it; returns what is out of the ordinary. What every task has is
+        dealt with in passing: to look each of its events up in each table would cost more than to act on it."""
+        window, state, touched = self.window, self.state, self._touched
         window.ticks += 1
-        now_ms = state.now_ms
+        now_ms, first_new = state.now_ms, touched.first_new
+        others: list[ev.Event] = []
         for event in events:
-            handler = _HANDLERS.get(type(event))
-            if handler is not None:
-                handler(self, event, inputs, now_ms)
+            kind = type(event)
+            if kind in _OF_RUNS:
+                if event.run < first_new:  # type: ignore[union-attr]
+                    others.append(event)
+            elif kind is ev.TaskSucceeded:
+                self._on_succeeded(event, inputs, now_ms)  # type: ignore[arg-type]
+            elif kind is ev.TaskDispatched:
+                self._open(event.task)  # type: ignore[union-attr]
+            else:
+                others.append(event)
+                handler = _HANDLERS.get(kind)
+                if handler is not None:
+                    handler(self, event, inputs, now_ms)
         for run in state.closed:
             self._close(run, now_ms)
         for backfill in state.left_backfills:
             schedule = backfill.schedule
             data = attempts_encoder.encode(backfill_row(backfill))
             window.backfills.append(BackfillRow(backfill.number, schedule.tenant.id, schedule.name, data))
-        self._touched.note(state, events)
-        self.ledger.observe(inputs, events)
+        touched.note(state, others)
+        self.ledger.observe(inputs, others)
+        return others
 
     def _open(self, number: int) -> None:
-        task = self.state.tasks[number]
+        state, touched = self.state, self._touched
+        task = state.tasks.blocks[number >> BLOCK_BITS][number]
         worker, run = task.worker, task.run
         assert worker is not None
-        dispatched_ms = self.state.settings.clock.ms_of(task.dispatched)
+        dispatched_ms = state.settings.clock.ms_of(task.dispatched)
         row = Attempt(number, task.step.index, task.child, task.attempt, worker.id, dispatched_ms)
         of_map = task.child >= 0 and run.plan.steps[task.step.index].kind is Kind.MAP
         self.open[number] = Open(run.number, row, task.started, of_map)
         if task.parent:
             self._fans.setdefault(run.number, {})[number] = None
+        if run.number < touched.first_new:
+            touched.runs.add(run.number)
+            touched.tasks.add(number)
 
     def _end(self, number: int, state: int, now_ms: int, error: str = "", message: str = "") -> Open | None:
         held = self.open.pop(number, None)
@@ -156,15 +168,16 @@ class Books:
     def _close(self, run: Run, now_ms: int) -> None:
         """A run has left memory: what a worker still holds of it is over, and its parent may need its output."""
         number = run.number
-        for index in range(len(run.plan.steps)):
-            if number + index in self.open:
-                self._end(number + index, CANCELLED, now_ms)
-        for child in list(self._fans.pop(number, ())):
-            self._end(child, CANCELLED, now_ms)
+        if run.counts is not None or number in self.open or number in self._fans:  # else its one task has ended
+            for index in range(len(run.plan.steps)):
+                if number + index in self.open:
+                    self._end(number + index, CANCELLED, now_ms)
+            for child in list(self._fans.pop(number, ())):
+                self._end(child, CANCELLED, now_ms)
         window = self.window
-        window.left[run.tenant.id, run.id] = Left(run, self._run_row(run, now_ms, window.history.pop(number, None)))
+        row = window.left[run.tenant.id, run.id] = self._run_row(run, now_ms, window.history.pop(number, None))
         if run.key:
-            window.left_keys[run.tenant.id, run.key] = run
+            window.left_keys[run.tenant.id, run.key] = row
         if run.parent_run and run.state == RunState.COMPLETED:
             self.keep_child(run.parent_run, run.parent - run.parent_run, run.child, output_of(run))
 
@@ -186,7 +199,7 @@ class Books:
         window, state = self.window, self.state
         self.writing, self.window = window, Window()
         rows = Rows(header=encode_header(state))
-        rows.runs = [left.row for left in window.left.values()]
+        rows.runs = list(window.left.values())
         rows.attempts = [(number, attempts_encoder.encode(history)) for number, history in window.history.items()]
         rows.children = [
             ChildRow(run, step, child, encode_value(value))
@@ -208,7 +221,7 @@ class Books:
         self.writing = None
 
     def _run_row(self, run: Run, ended_ms: int, history: list[Attempt] | None) -> RunRow:
-        clock, plan = self.state.settings.clock, run.plan
+        ms_of, plan = self.state.settings.clock.ms_of, run.plan
         return RunRow(
             run.number,
             run.id,
@@ -218,35 +231,35 @@ class Books:
             run.state,
             run.source,
             run.by,
-            clock.ms_of(run.submitted),
-            clock.ms_of(run.started) if run.started else 0,
+            ms_of(run.submitted),
+            ms_of(run.started) if run.started else 0,
             ended_ms,
             run.key,
             "" if run.state == COMPLETED else error_of(run, history or ()),
             run.schedule,
-            attempts_encoder.encode(record_of_run(run)),
+            rest_of_run(run),
             encode_value(output_of(run)),
             attempts_encoder.encode(history) if history else b"",
         )
 
     # ---- what the store does not know yet
 
-    def find_left(self, tenant: str, run_id: str) -> Left | None:
+    def find_left(self, tenant: str, run_id: str) -> RunRow | None:
         found = self.window.left.get((tenant, run_id))
         if found is None and self.writing is not None:
             found = self.writing.left.get((tenant, run_id))
         return found
 
-    def find_left_key(self, tenant: str, key: str) -> Run | None:
+    def find_left_key(self, tenant: str, key: str) -> RunRow | None:
         found = self.window.left_keys.get((tenant, key))
         if found is None and self.writing is not None:
             found = self.writing.left_keys.get((tenant, key))
         return found
 
-    def recently_left(self) -> list[Left]:
+    def recently_left(self) -> list[RunRow]:
         """Newest first."""
         windows = (self.window, self.writing) if self.writing is not None else (self.window,)
-        return [left for window in windows for left in reversed(window.left.values())]
+        return [row for window in windows for row in reversed(window.left.values())]
 
     def attempts_of(self, run: int) -> list[Attempt]:
         """Those that ended and are not stored yet, then those that a worker holds."""
@@ -292,7 +305,7 @@ class Books:
 
     # ---- single events
 
-    def _on_dispatched(self, event: ev.TaskDispatched | ev.ChildDispatched, _: list[Input], __: int) -> None:
+    def _on_child_dispatched(self, event: ev.ChildDispatched, _: list[Input], __: int) -> None:
         self._open(event.task)
 
     def _on_taken(self, event: ev.TaskTaken, _: list[Input], __: int) -> None:
@@ -333,20 +346,20 @@ class Books:
         for window in (self.window, self.writing):
             if window is None:
                 continue
-            for place, left in list(window.left.items()):
-                if left.run.number == event.run:
+            for place, row in list(window.left.items()):
+                if row.number == event.run:
                     del window.left[place]
-                    if left.row.attempts and window is self.window:
-                        self.window.history[event.run] = attempts_decoder.decode(left.row.attempts)
+                    if row.attempts and window is self.window:
+                        self.window.history[event.run] = attempts_decoder.decode(row.attempts)
         self.window.reopened.append(event.run)
 
 
+# They change rows of their run and its tasks and nothing else, and a new run has none yet.
+_OF_RUNS = frozenset({ev.RunSubmitted, ev.RunMoved, ev.TaskReady})
 _HANDLERS: dict[type[Any], Callable[[Books, Any, list[Input], int], None]] = {
-    ev.TaskDispatched: Books._on_dispatched,
-    ev.ChildDispatched: Books._on_dispatched,
+    ev.ChildDispatched: Books._on_child_dispatched,
     ev.TaskTaken: Books._on_taken,
     ev.AttemptStarted: Books._on_started,
-    ev.TaskSucceeded: Books._on_succeeded,
     ev.TaskFailed: Books._on_failed_attempt,
     ev.TaskRetrying: Books._on_failed_attempt,
     ev.TaskRequeued: Books._on_requeued,

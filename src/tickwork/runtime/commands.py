@@ -25,9 +25,9 @@ from tickwork.ports import wire
 from tickwork.ports.store import Payload, RunRow
 from tickwork.runtime import reads
 from tickwork.runtime.checks import check_terms, check_writable, packed, small
+from tickwork.runtime.ended import record_of
 from tickwork.runtime.endpoints import Endpoints
 from tickwork.runtime.endpointwords import PREFIX
-from tickwork.runtime.facts import record_of
 from tickwork.runtime.ground import TENANT
 from tickwork.runtime.schedules import new_ones
 from tickwork.runtime.vault import decode_value
@@ -52,7 +52,11 @@ class Commands(Endpoints, Versions):
         payloads: list[Payload] = []
         refused: dict[int, wire.Rejected] = {}
         facts = False
+        bare = self._bare(submissions, tenant) if len(submissions) > 1 else {}
         for place, submission in enumerate(submissions):
+            if submission == bare.get(submission.workflow):
+                asked.append(ask.Submit(by, tenant, new_id(), submission.workflow))
+                continue
             try:
                 one = await self._submission(submission, by, tenant, payloads, new_id)
             except Refused as error:
@@ -68,6 +72,17 @@ class Commands(Endpoints, Versions):
         if not refused and not answers:
             return [wire.Submitted(id=one.run_id) for one in asked]  # type: ignore[union-attr]
         return _in_order(len(submissions), asked, answers, refused)
+
+    def _bare(self, submissions: Sequence[wire.Submission], tenant: str) -> dict[str, wire.Submission]:
+        """Of each workflow that needs nothing, the submission that says nothing but its name: most of a batch."""
+        owner = self.state.tenants.get(tenant)
+        plans = owner.plans if owner is not None else {}
+        named = {submission.workflow: plans.get(submission.workflow) for submission in submissions}
+        return {
+            name: wire.Submission(workflow=name)
+            for name, plan in named.items()
+            if plan is not None and not plan.definition.inputs
+        }
 
     async def _submission(
         self, submission: wire.Submission, by: str, tenant: str, payloads: list[Payload], new_id: Callable[[], str]

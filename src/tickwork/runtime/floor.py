@@ -49,20 +49,30 @@ from tickwork.ports.exchange import (
 )
 from tickwork.ports.store import Payload
 from tickwork.runtime.assign import Assigner, BadArgument, Order, Ready
-from tickwork.runtime.books import Books
+from tickwork.runtime.books import Books, Open
 from tickwork.runtime.partition import Partition
 from tickwork.runtime.patience import patiently
 from tickwork.runtime.vault import Vault
 
 LOST_AFTER_MS = 25_000  # silent: two beats of 10 s may go missing
 CLOSED_AFTER_MS = 3_000  # its connection closed without goodbye, and it did not come back
+SILENT_MS = 12_500  # half of that: a beat is missing
 CHECK_S, CHECK_S_MAX = 0.5, 60.0
 MESSAGE_CHARACTERS_MAX = 4_000
 WAIT_MS_MAX = 20_000
+VIA_WAIT_MS_MAX = 60_000  # of a node: it beats for all its workers at once
 MOVED = "it speaks to another node by now"
 
 Pair = tuple[int, int]
 _DIGEST = re.compile(r"[0-9a-f]{64}")
+
+
+class Freshness(msgspec.Struct, frozen=True):
+    """When workers were last heard: how many seconds ago, and how many attempts those hold who should have beaten
+    since."""
+
+    ages_s: list[float]
+    orphaned: int
 
 
 class Seat:
@@ -88,6 +98,7 @@ class Seat:
         self.via = ""  # the node that stands for it
         self.start, self.introduced = "", 0  # which start of the worker it is, and how late that introduced itself
         self.told_wanted = 0
+        self.replaces = False  # another start of this worker, which is over: what that held is lost
 
     @property
     def credit(self) -> int:
@@ -130,6 +141,16 @@ class Floor:
     @property
     def _state(self) -> State:
         return self._partition().machine.state
+
+    def freshness(self) -> Freshness:
+        now_ms, workers = self._clock.mono_ms(), self._state.workers.values()
+        ages_ms = {seat.worker: now_ms - seat.heard_ms for seat in self.seats.values() if not is_carrier(seat.worker)}
+        orphaned = [
+            len(one.tasks)
+            for one in workers
+            if not is_carrier(one.id) and ages_ms.get(one.id, self._lost_after_ms) > SILENT_MS
+        ]
+        return Freshness([age_ms / 1000 for age_ms in ages_ms.values()], sum(orphaned))
 
     def start(self) -> None:
         """Every worker that the state knows has its loss clock started anew."""
@@ -205,10 +226,11 @@ class Floor:
                 call.seq,
                 refused=f"a worker named {call.worker!r} is here already, heard {idle_ms} ms ago; choose another name",
             )
+        replaces = seat is not None and bool(seat.start) and seat.start != start
         if seat is not None:
             seat.wake()
         seat = self.seats[call.worker] = Seat(call.worker, call.session, self._clock.mono_ms())
-        seat.via, seat.start, seat.introduced = call.via, start, count
+        seat.via, seat.start, seat.introduced, seat.replaces = call.via, start, count, replaces
         self._forget_told(call.worker)
         self.has_nodes = self.has_nodes or bool(call.via)
         return seat
@@ -232,7 +254,7 @@ class Floor:
             late = [places[place] for place, answer in sorted(letter.answers.items()) if answer.code == "fenced"]
             self.fenced += len(late)
             fenced = tuple((report.task, report.attempt) for report in late)
-            self._note_taken(call, places.values())
+            self._note_taken(call)
         if call.goodbye or call.lost:
             self.seats.pop(seat.worker, None)
             if call.lost:
@@ -265,7 +287,8 @@ class Floor:
         loop = asyncio.get_running_loop()
         woken = seat.woken = loop.create_future()
         seat.waiting = seat.reply
-        alarm = loop.call_at(loop.time() + min(call.wait_ms, WAIT_MS_MAX) / 1000, seat.wake)
+        wait_ms = min(call.wait_ms, VIA_WAIT_MS_MAX if call.via else WAIT_MS_MAX)
+        alarm = loop.call_at(loop.time() + wait_ms / 1000, seat.wake)
         try:
             await woken
         finally:
@@ -280,20 +303,29 @@ class Floor:
             return Reply(call.seq, fenced=fenced)  # it sits elsewhere by now, and says there what it holds
         mail, seat.mail = seat.mail, []
         stops, seat.stops = seat.stops, []
+        opened, seq = self._books.open, call.seq
         for work, _ in mail:
-            if (held := self._books.open.get(work.task)) is not None:
-                held.told = call.seq
+            if (held := opened.get(work.task)) is not None:
+                held.told = seq
         fresh = {spec.id: spec for _, spec in mail if spec.id not in seat.specs}
         seat.specs.update(dict.fromkeys(fresh))
         seat.told_wanted = self._wanted(seat) if seat.via else 0
         return Reply(
             call.seq,
-            tuple(work for work, _ in mail),
+            tuple([work for work, _ in mail]),
             tuple(fresh.values()),
             tuple(stops),
             fenced,
             wanted=seat.told_wanted,
         )
+
+    def hear(self, via: str, workers: Iterable[str]) -> None:
+        """That node says that these live."""
+        now_ms, seats = self._clock.mono_ms(), self.seats
+        for name in workers:
+            seat = seats.get(name)
+            if seat is not None and seat.via == via:
+                seat.heard_ms = now_ms
 
     # ---- what a node that stands for workers wants to know
 
@@ -321,12 +353,14 @@ class Floor:
         number = self._state.worker_numbers.get(seat.worker)
         tasks = self._state.workers[number].tasks if number is not None else {}
         on_its_way = {(work.task, work.attempt) for work, _ in seat.mail} | self._loading
+        missing: list[Ready | Order] = []
         for _, task in sorted(tasks.items()):
             pair = (task.number, task.attempt)
             # What was dispatched in a tick that still commits is delivered when that is durable.
             durable = task.dispatched <= self._partition().durable_tick
             if durable and pair not in held and pair not in on_its_way and not self._told_since(task.number, call):
-                self.deliver(self._assigner.order(task))
+                missing.append(self._assigner.order(task))
+        self.deliver(missing)
         assigned = {(task.number, task.attempt) for task in tasks.values()}
         seat.stops += [pair for pair in held if pair not in assigned]
 
@@ -350,13 +384,17 @@ class Floor:
         places: dict[int, Report] = {}
         if call.profile is not None:
             seat.profile = call.profile
-        offer = _offer(seat, call.credit)
+        opened, offer = self._books.open, _offer(seat, call.credit)
+        if seat.replaces:
+            seat.replaces = False
+            if seat.worker in self._state.worker_numbers:
+                inputs.append(WorkerLost(seat.worker))  # offered again, its attempts would begin twice
         if offer != seat.offer and not (call.goodbye or call.lost):
             seat.offer = offer
             inputs.append(offer)  # before what it takes: the machine must know who asks
         for report in call.reports:
             # Nearly all are a result that needs nobody to be asked: no coroutine for them.
-            asked = self._small_result(report) if type(report) is Done else None
+            asked = _small_result(opened, report) if type(report) is Done else None
             if asked is None:
                 asked = await self._input_of(seat, report, payloads)
             if asked is not None:
@@ -365,15 +403,6 @@ class Floor:
         if call.goodbye or call.lost:
             inputs.append(WorkerLost(seat.worker, clean=call.goodbye))
         return inputs, payloads, places
-
-    def _small_result(self, report: Done) -> Input | None:
-        value = report.value
-        if value is not None and (type(value) is not bytes or len(value) > INLINE_BYTES_MAX):
-            return None
-        held = self._books.open.get(report.task)
-        if held is not None and held.row.attempt == report.attempt:
-            held.row.started_worker_ms, held.row.ended_worker_ms = report.started_ms, report.ended_ms
-        return Succeeded(report.task, report.attempt, value)
 
     async def _input_of(self, seat: Seat, report: Report, payloads: list[Payload]) -> Input | None:
         held = self._books.open.get(report.task)
@@ -417,26 +446,41 @@ class Floor:
 
     # ---- what the machine wants done
 
-    def deliver(self, order: Ready | Order) -> None:
-        """Work for a worker, once its tick is durable."""
-        if type(order) is Ready:
-            self._mail(order.worker, order.work, order.spec)
-            return
-        assert isinstance(order, Order)
+    def deliver(self, orders: list[Ready | Order]) -> None:
+        """Work for workers, once its tick is durable."""
+        opened, seats = self._books.open, self.seats
+        got: dict[str, Seat] = {}
+        for order in orders:
+            ready = order if isinstance(order, tuple) else self._made(order)
+            if ready is None:
+                continue
+            worker, work, spec = ready
+            held, seat = opened.get(work.task), seats.get(worker)
+            if seat is None or held is None or held.row.attempt != work.attempt:
+                continue  # it ended while its arguments were loaded, or its worker is gone: the machine knows
+            seat.mail.append((work, spec))
+            got[worker] = seat
+        for seat in got.values():
+            if not seat.reporting:  # else it goes with that reply, and the call that waits goes on waiting
+                seat.wake()
+
+    def _made(self, order: Order) -> Ready | None:
+        """None: it comes later, or not at all."""
         try:
             work = self._assigner.at_once(order)
         except BadArgument as error:
             self._refuse(order, str(error))
-            return
+            return None
         if work is None:
             self._loading.add((order.task, order.attempt))
             self._spawn(self._deliver_later(order))
-            return
-        self._mail(order.worker, work, order.recipe.spec)
+            return None
+        return (order.worker, work, order.recipe.spec)
 
     async def _deliver_later(self, order: Order) -> None:
         try:
-            self._mail(order.worker, await patiently(lambda: self._assigner.later(order)), order.recipe.spec)
+            work = await patiently(lambda: self._assigner.later(order))
+            self.deliver([(order.worker, work, order.recipe.spec)])
         except BadArgument as error:
             self._refuse(order, str(error))
         except Exception as error:
@@ -444,25 +488,17 @@ class Floor:
         finally:
             self._loading.discard((order.task, order.attempt))
 
-    def _mail(self, worker: str, work: Work, spec: Spec) -> None:
-        held = self._books.open.get(work.task)
-        seat = self.seats.get(worker)
-        if seat is None or held is None or held.row.attempt != work.attempt:
-            return  # it ended while its arguments were loaded, or its worker is gone: the machine knows
-        seat.mail.append((work, spec))
-        if not seat.reporting:  # else it goes with that reply, and the call that waits goes on waiting
-            seat.wake()
-
     def _refuse(self, order: Order, message: str) -> None:
         with contextlib.suppress(Exception):
             self._partition().ask([Failed(order.task, order.attempt, "BadArgument", message, permanent=True)])
 
-    def _note_taken(self, call: Call, reports: Iterable[Report]) -> None:
+    def _note_taken(self, call: Call) -> None:
         """What this call took its worker has from the lane, and knows of it from this reply on."""
-        for report in reports:
-            held = self._books.open.get(report.task) if type(report) is Taken else None
-            if held is not None and (held.row.worker, held.row.attempt) == (call.worker, report.attempt):
-                held.told = max(held.told, call.seq)
+        for report in call.reports:
+            if type(report) is Taken:
+                held = self._books.open.get(report.task)
+                if held is not None and (held.row.worker, held.row.attempt) == (call.worker, report.attempt):
+                    held.told = max(held.told, call.seq)
 
     def stop(self, effect: Stop | Release) -> None:
         """Its worker has nothing more to do with this attempt: it counts no more, or another one has it."""
@@ -544,3 +580,14 @@ def _broken(reply: "asyncio.Future[Reply]") -> bool:
 def _line(text: str, characters_max: int) -> str:
     """What a worker says goes into the journal: valid Unicode, and not too much of it."""
     return text[:characters_max].encode("utf-8", "replace").decode()
+
+
+def _small_result(opened: dict[int, Open], report: Done) -> Input | None:
+    value = report.value
+    if value is not None and (type(value) is not bytes or len(value) > INLINE_BYTES_MAX):
+        return None
+    task, attempt = report.task, report.attempt
+    held = opened.get(task)
+    if held is not None and held.row.attempt == attempt:
+        held.row.started_worker_ms, held.row.ended_worker_ms = report.started_ms, report.ended_ms
+    return Succeeded(task, attempt, value)

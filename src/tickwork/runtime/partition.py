@@ -37,6 +37,7 @@ UNDURABLE_MAX = 2  # one tick commits, one is decided
 ROWS_TICKS, ROWS_TICKS_MAX = 8, 256
 ROWS_S = 0.05  # of rest
 ROWS_LOAD_S = 1.0  # under load
+WRITTEN_S = 0.002
 COLLECT_TICKS = 64
 BESIDE_TIMERS, TIMER_TICKS_MAX = 32, 8  # inputs that a tick takes while timers are due, and for how many ticks
 BUSY_INPUTS = 100
@@ -52,13 +53,14 @@ class Decided(msgspec.Struct, eq=False):
     payloads: list[Payload] = []
     through: list[Letter] = []
     orders: list[Ready | Order] = []
-    effects: list[Effect] = []
+    effects: list[Effect] = []  # beside what the orders came of
     inputs: list[Input] = []
-    events: list[Event] = []
+    events: list[Event] = []  # out of the ordinary
     rows: Rows | None = None
     tick: int = 0
     head: bytes = b""
     changed: frozenset[int] = frozenset()  # runs, where somebody watches
+    committing: "asyncio.Future[None] | None" = None  # where nothing stood before it: begun at once
 
 
 class Poisoned(TickworkError):
@@ -96,7 +98,7 @@ class Partition:
         self.full = False  # the store has no space left
         self.watched = False  # somebody wants to know which runs change
         self.failed: TickworkError | None = None
-        self.inputs_taken = self.dispatches = 0  # since the start
+        self.inputs_taken = self.dispatches = self.tasks_ended = 0  # since the start
         self.commit_counts = [0] * (len(COMMIT_SECONDS) + 1)  # by how long they took, for /metrics
         self.commit_seconds = 0.0
         self._store = store
@@ -117,6 +119,7 @@ class Partition:
         self._room = asyncio.Event()
         self._committed = asyncio.Event()
         self._behind: deque[Decided] = deque()  # rows to write
+        self._rows_left = False  # to the next owner
         self._rows_ready = asyncio.Event()
         self._stopping = False
         self._over = False  # nothing is decided any more
@@ -148,6 +151,21 @@ class Partition:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def leave_rows(self) -> None:
+        """Those of now are written; later ones are left to whoever reads ahead from there."""
+        await self._until_written()
+        self._close_window(force=True)
+        self._rows_left = True
+        await self._until_written()
+
+    def write_rows(self) -> None:
+        self._rows_left = False
+        self._wake.set()
+
+    async def _until_written(self) -> None:
+        while self.books.writing is not None and self.failed is None:
+            await asyncio.sleep(WRITTEN_S)
 
     def ask(self, inputs: list[Input], payloads: list[Payload] | None = None, *, facts: bool = False) -> Letter:
         """Hand over inputs; `letter.done` is set when the tick that took the last of them is durable."""
@@ -213,7 +231,7 @@ class Partition:
         while not self._inbox and not self._stopping and self.failed is None:
             due = self.machine.next_tick()
             wait = None if due is None else self.keeper.seconds_until(due)
-            if self.books.unwritten and self.books.writing is None:
+            if self.books.unwritten and self.books.writing is None and not self._rows_left:
                 rows = self._rows_wait()
                 wait = rows if wait is None else min(wait, rows)
             if wait is not None and wait <= 0:
@@ -286,18 +304,19 @@ class Partition:
     def _decided(self, outcome: Outcome, parts: list[Part], inputs: list[Input], gaps: int) -> None:
         taken = inputs if outcome.taken == len(inputs) else inputs[: outcome.taken]
         row = self._recorder.row(outcome.tick, taken, outcome.events)
+        payloads = [payload for part in parts if part.start == 0 for payload in part.letter.payloads]
+        committing = None if self._undurable else self._begin(row, payloads)
         if not self.books.unwritten:
             self._rows_at = asyncio.get_running_loop().time()
-        self.books.observe(taken, outcome.events)
+        others = self.books.observe(taken, outcome.events)
         for difference in self.books.ledger.take_found():
             self._on_alarm("ledger_gap", difference)
-        _sort_answers(parts, outcome.effects, gaps)
-        payloads = [payload for part in parts if part.start == 0 for payload in part.letter.payloads]
-        tasks = self.machine.state.tasks
-        ready = self._assigner.ready
-        orders: list[Ready | Order] = [ready(tasks[e.task]) for e in outcome.effects if type(e) is Dispatch]
+        effects = [effect for effect in outcome.effects if type(effect) is not Dispatch]
+        _sort_answers(parts, effects, gaps)
+        orders = self._assigner.orders(self.machine.state.tasks, outcome.effects)
         self.inputs_taken += len(taken)
         self.dispatches += len(orders)
+        self.tasks_ended += len(self.machine.state.ended)
         self._undurable.append(
             Decided(
                 seq=row.seq,
@@ -305,11 +324,12 @@ class Partition:
                 payloads=payloads,
                 through=self._inbox.settle(parts, max(0, outcome.taken - gaps)),
                 orders=orders,
-                effects=outcome.effects,
+                effects=effects,
                 inputs=taken,
-                events=outcome.events,
+                events=others,
                 tick=outcome.tick,
                 changed=self._changed(outcome.events) if self.watched else frozenset(),
+                committing=committing,
             )
         )
         self._pending.set()
@@ -371,6 +391,8 @@ class Partition:
         books = self.books
         if not books.unwritten or books.writing is not None or self.failed is not None:
             return
+        if self._rows_left and not (force and books.window.cache):  # the journal tells all but what is cached
+            return
         if not force and self._rows_wait() > 0:
             return  # under load only now and then: what ends meanwhile is written once
         self._rows_at = asyncio.get_running_loop().time()
@@ -396,7 +418,7 @@ class Partition:
                 decided = self._undurable[0]
                 if decided.row is not None:
                     began = asyncio.get_running_loop().time()
-                    await self._commit(decided.row, decided.payloads)
+                    await self._commit(decided.row, decided.payloads, decided.committing)
                     if self.failed is not None:
                         return  # whoever waited has been told that the outcome is not known
                     took = asyncio.get_running_loop().time() - began
@@ -431,11 +453,15 @@ class Partition:
         except Exception as error:
             self._fail(error)
 
-    async def _commit(self, row: Sealed, payloads: list[Payload]) -> None:
+    def _begin(self, row: Sealed, payloads: list[Payload]) -> "asyncio.Future[None]":
+        """The disk has work while the shell still writes its books."""
+        return asyncio.ensure_future(self._store.commit(self.number, row, payloads, epoch=self.epoch))
+
+    async def _commit(self, row: Sealed, payloads: list[Payload], begun: "asyncio.Future[None] | None") -> None:
         wait, doubt = RETRY_S, False
         while True:
             try:
-                await self._store.commit(self.number, row, payloads, epoch=self.epoch)
+                await (begun or self._store.commit(self.number, row, payloads, epoch=self.epoch))
             except OutcomeUnknown:
                 doubt = True
                 if await self._is_committed(row):
@@ -453,6 +479,7 @@ class Partition:
                 self._on_alarm("store_unavailable", str(error))
             else:
                 break
+            begun = None
             await asyncio.sleep(wait)
             wait = min(wait * 2, RETRY_S_MAX)
         self.full = False
@@ -515,6 +542,9 @@ class Partition:
                     Unavailable(f"the outcome is not known: {error}; ask again with the same key", retry_after_ms=1_000)
                 )
                 letter.done.exception()  # some only tell, and never ask what became of it
+        for decided in self._undurable:
+            if decided.committing is not None:
+                decided.committing.cancel()
         self._undurable.clear()
         for event in (self._wake, self._pending, self._room, self._committed, self._rows_ready):
             event.set()

@@ -6,8 +6,8 @@ happen in the order in which they were asked for, as on one connection; only wha
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
-from typing import Any, TypeVar
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
+from typing import TypeVar
 
 from tickwork.core.errors import Unavailable
 from tickwork.core.schedule import Range
@@ -252,12 +252,12 @@ class SimStore:
 
     # ---- how an operation goes
 
-    async def _read(self, name: str, deed: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    async def _read(self, name: str, deed: Callable[[], Awaitable[T]]) -> T:
         await self._may_fail(name)
         return await self._happen(deed, lambda _: None, self._latency_ns(name))
 
     async def _write(
-        self, name: str, deed: Callable[[], Coroutine[Any, Any, T]], done: Callable[[T], None], *, late: bool = False
+        self, name: str, deed: Callable[[], Awaitable[T]], done: Callable[[T], None], *, late: bool = False
     ) -> T:
         await self._may_fail(name)
         if self.troubles.full and name != "claim":
@@ -271,11 +271,11 @@ class SimStore:
             raise OutcomeUnknown(f"the answer to {name} was lost: read the head", retry_after_ms=RETRY_AFTER_MS)
         return answer
 
-    async def look(self, name: str, deed: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    async def look(self, name: str, deed: Callable[[], Awaitable[T]]) -> T:
         """Something beside the port that lies in the same store: a read of it."""
         return await self._read(name, deed)
 
-    async def deed(self, name: str, deed: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    async def deed(self, name: str, deed: Callable[[], Awaitable[T]]) -> T:
         return await self._write(name, deed, lambda _: None)
 
     async def _may_fail(self, name: str) -> None:
@@ -284,7 +284,7 @@ class SimStore:
             raise Unavailable(f"{name}: the store cannot be reached; try again", retry_after_ms=RETRY_AFTER_MS)
 
     def _happen(
-        self, deed: Callable[[], Coroutine[Any, Any, T]], done: Callable[[T], None], latency_ns: int,
+        self, deed: Callable[[], Awaitable[T]], done: Callable[[T], None], latency_ns: int,
         *, in_order: bool = True,
     ) -> "asyncio.Future[T]":  # fmt: skip
         """The deed at one instant of the future, by the world: the host may be dead by then."""
@@ -296,9 +296,7 @@ class SimStore:
         self.world.at_ns(when_ns, self._do, deed, done, answer)
         return answer
 
-    def _do(
-        self, deed: Callable[[], Coroutine[Any, Any, T]], done: Callable[[T], None], answer: "asyncio.Future[T]"
-    ) -> None:
+    def _do(self, deed: Callable[[], Awaitable[T]], done: Callable[[T], None], answer: "asyncio.Future[T]") -> None:
         if self.process.dead and self.chance.happens(0.5):
             return  # it was still on the way; the other half had arrived
         try:
@@ -324,13 +322,15 @@ class SimStore:
         return self.world.strikes(self.chance, self.host.name, fault)
 
 
-def at_once(deed: Coroutine[Any, Any, T]) -> T:
+def at_once(deed: Awaitable[T]) -> T:
     """Run to its end what never really waits. A memory store has nothing to wait for."""
+    steps = deed.__await__()
     try:
-        while (waits_for := deed.send(None)) is None:
+        while (waits_for := next(steps)) is None:
             pass
     except StopIteration as end:
         result: T = end.value
         return result
-    deed.close()
+    if isinstance(deed, Coroutine):
+        deed.close()
     raise SimulationError(f"a store inside SimStore must not wait, but it waits for {waits_for!r}")

@@ -81,6 +81,10 @@ class Connections:
         self._reading = JobThread("sqlite reader", answers)
         self._reader: Reader | None = None
 
+    def begin(self, name: str, *args: Any) -> Awaitable[Any]:
+        """On its way when this returns, unless something has to be mended first."""
+        return self.writing.ask(name, *args) if self.writing.sound else self.write(name, *args)
+
     async def write(self, name: str, *args: Any) -> Any:
         if not self.writing.sound:
             await self._mend()

@@ -5,7 +5,7 @@ Nothing here decides anything: which thread does it is in `connections`, what a 
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from pathlib import Path
 from typing import Literal, cast
 
@@ -13,7 +13,6 @@ from tickwork.core.errors import Unavailable
 from tickwork.core.schedule import Range
 from tickwork.journal.record import Sealed
 from tickwork.ports.store import (
-    PORTION,
     BackfillRow,
     CacheRow,
     DefinitionRow,
@@ -34,6 +33,8 @@ from tickwork.stores.sqlite.desk import Desk
 from tickwork.stores.sqlite.threads import Answers
 from tickwork.stores.sqlite.upkeep import SqliteUpkeep
 from tickwork.stores.sqlite.writing import RETRY_MS, Failpoints
+
+PORTION = 256  # a millisecond's work, for which a commit may have to wait
 
 
 class SqliteStore(SqliteUpkeep):
@@ -119,8 +120,8 @@ class SqliteStore(SqliteUpkeep):
     async def read_head(self, partition: int) -> Head:
         return cast("Head", await self._connections.read("head", partition))
 
-    async def commit(self, partition: int, row: Sealed, payloads: Sequence[Payload], *, epoch: int) -> None:
-        await self._connections.write("commit", partition, row, payloads, epoch)
+    def commit(self, partition: int, row: Sealed, payloads: Sequence[Payload], *, epoch: int) -> Awaitable[None]:
+        return self._connections.begin("commit", partition, row, payloads, epoch)
 
     async def write_rows(self, partition: int, rows: Rows, *, epoch: int, through: int, head: bytes) -> None:
         await self._connections.write("write_rows", partition, rows, epoch, through, head)
