@@ -3,12 +3,11 @@
 An attempt travels alone unless its like is known to be short and more of them wait than there are children to take
 them; then so many share a packet as a few milliseconds hold. A packet that no child has read can be taken back from
 the socket at any time. Every packet has a number that never comes again, so what is said of one is never taken for
-another that has the same attempts.
+another that has the same attempts. Where an attempt travels alone it is below zero, and its end is that of the packet.
 """
 
 import socket
 from collections import deque
-from typing import NamedTuple
 
 import msgspec
 
@@ -34,11 +33,6 @@ class Errand(msgspec.Struct, frozen=True, gc=False):
     job: Job | None = None
 
 
-class Packet(NamedTuple):
-    errands: list[Errand]
-    heads: dict[int, bytes]  # by the number of their spec
-
-
 class Outbox:
     def __init__(self, *, children: int, width: int) -> None:
         self._ours, self._theirs = socket.socketpair(
@@ -50,7 +44,7 @@ class Outbox:
         self.queue: deque[Errand] = deque()
         self.errands: dict[Key, Errand] = {}  # everything here, in the queue or out
         self.out: dict[Key, int] = {}  # in the socket or with a child: the number of its packet
-        self.packets: dict[int, Packet] = {}  # of which no child has said that it is through
+        self.packets: dict[int, list[Errand]] = {}  # of which no child has said that it is through
         self.shared = 0  # of these, the ones with several attempts
         self._took_us: dict[int, int] = {}  # what an attempt of a spec takes; not there: nobody knows
         self._number = 0
@@ -66,7 +60,7 @@ class Outbox:
     def put(self, errand: Errand) -> bool:
         """Whether it is on its way. It goes at once where a child is free for it."""
         self.errands[errand.key] = errand
-        if not self.queue and len(self.out) < self._free and self._send([errand], {errand.spec.id: errand.head}):
+        if not self.queue and len(self.out) < self._free and self._send([errand], errand.head):
             return True
         self.queue.append(errand)
         return False
@@ -80,13 +74,13 @@ class Outbox:
                 self.queue.extendleft(reversed(batch))
                 return
 
-    def _portion(self, most: int) -> tuple[list[Errand], dict[int, bytes]]:
+    def _portion(self, most: int) -> tuple[list[Errand], bytes]:
         """The next ones that go together, at most so many."""
         queue, took_us = self.queue, self._took_us
         first = queue.popleft()
+        if first.job is not None or most == 1:
+            return [first], first.head
         batch, heads = [first], {first.spec.id: first.head}
-        if first.job is not None:
-            return batch, heads
         left_us = BATCH_US - took_us.get(first.spec.id, BATCH_US)
         left_bytes = PACKET_BYTES_MAX - first.size
         while queue and len(batch) < most and left_us > 0:
@@ -98,21 +92,19 @@ class Outbox:
             if heads.setdefault(errand.spec.id, errand.head) is not errand.head:
                 break  # the number means another spec by now
             batch.append(queue.popleft())
-        return batch, heads
+        return batch, b"".join(heads.values())
 
-    def _send(self, batch: list[Errand], heads: dict[int, bytes]) -> bool:
-        number = self._number + 1
+    def _send(self, batch: list[Errand], heads: bytes) -> bool:
+        self._number += 1
+        number = -self._number if len(batch) == 1 else self._number
         job = batch[0].job
-        if job is not None:
-            data = large_packet(number, batch[0].head, job)
-        else:
-            data = packet(number, heads.values(), [one.work for one in batch])
+        works = [one.work for one in batch]
+        data = packet(number, heads, works) if job is None else large_packet(number, heads, job)
         try:
             self._ours.send(data)
         except BlockingIOError:
             return False
-        self._number = number
-        self.packets[number] = Packet(batch, heads)
+        self.packets[number] = batch
         self.shared += len(batch) > 1
         for one in batch:
             self.out[one.key] = number
@@ -136,23 +128,30 @@ class Outbox:
 
     def through(self, number: int, *, ran: int = 0, took_us: int = 0) -> list[Errand]:
         """The first `ran` of a packet have begun, and nothing more of it will. Answers with the others, which are
-        neither out nor in the queue any more."""
+        neither out nor in the queue any more. `took_us`: what those that ran took together."""
         found = self.packets.pop(number, None)
         if found is None:
             return []
-        self.shared -= len(found.errands) > 1
+        self.shared -= len(found) > 1
         if took_us:
-            for spec in found.heads:
+            for spec in {one.spec.id: None for one in found}:
                 self.learn(spec, took_us // ran, weight=ran)
-        left = [one for one in found.errands[ran:] if self.out.get(one.key) == number]
+        if ran == len(found):
+            return []
+        left = [one for one in found[ran:] if self.out.get(one.key) == number]
         for one in left:
             del self.out[one.key]
         return left
 
+    def alone(self, number: int, key: Key, *, took_ms: int) -> None:
+        """The end of an attempt that had a packet for itself, and of that packet."""
+        del self.packets[number]
+        self.learn(self.errands.pop(key).spec.id, 1_000 * took_ms + 500)
+
     def behind(self, key: Key) -> list[Errand]:
         """Those that come after it in its packet. None of them will begin."""
         number = self.out[key]
-        keys = [one.key for one in self.packets[number].errands]
+        keys = [one.key for one in self.packets[number]]
         return self.through(number, ran=keys.index(key) + 1)
 
     def put_back(self, errands: list[Errand]) -> None:
@@ -169,7 +168,9 @@ class Outbox:
 
     def forget(self, key: Key) -> None:
         self.errands.pop(key, None)
-        self.out.pop(key, None)
+        number = self.out.pop(key, 0)
+        if number < 0:
+            self.packets.pop(number, None)
 
     # ---- the socket
 

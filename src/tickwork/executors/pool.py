@@ -166,7 +166,7 @@ class Pool:
         it sees that before it begins another, and those behind it are ours again."""
         box = self._box
         number = box.out.get(key, 0)
-        if number not in box.packets or len(box.packets[number].errands) == 1:
+        if number not in box.packets or len(box.packets[number]) == 1:
             return
         if child.holds(number):
             if now_ns - child.held_ns > SURE_NS:
@@ -203,14 +203,23 @@ class Pool:
                 key = child.last = (said.task, said.attempt)
                 if self._ending or self._heard or self._begun:
                     self._settle(child, key, said)
-                elif out.pop(key, None) is not None:
+                    continue
+                number = out.pop(key, 0)
+                if number > 0:
                     del errands[key]
                     done.append(said)
+                elif number < 0:
+                    self._box.alone(number, key, took_ms=said.ended_ms - said.started_ms)
+                    done.append(said)
             elif type(said) is Through:
-                self._again(self._box.through(said.packet, ran=said.ran, took_us=said.took_us))
+                left = self._box.through(said.packet, ran=said.ran, took_us=said.took_us)
+                if left:
+                    self._again(left)
             else:
                 self._said(child, said)
-        if done:
+        if len(done) == 1:
+            self._owner.ended(done[0])
+        elif done:
             self._owner.done(done)
 
     def _said(self, child: Child, said: Saying) -> None:
@@ -254,6 +263,7 @@ class Pool:
             if self.mode == "process":
                 child.kill()  # it was asked to end; whatever it has left behind ends with it
             return
+        self._box.learn(self._box.errands[key].spec.id, 1_000 * (said.ended_ms - said.started_ms))
         self._forget(key)
         if isinstance(said, Spilled):
             self._owner.spilled(said)

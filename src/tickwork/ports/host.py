@@ -7,7 +7,7 @@ length, then a MessagePack array of sayings. Before a child runs an attempt it w
 """
 
 import struct
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 import msgspec
@@ -108,7 +108,8 @@ class Folder(_Message, frozen=True, tag=25):
 
 
 class Through(_Message, frozen=True, tag=26):
-    """It is done with a packet: the ends of the first `ran` of it were said, the others have not begun and will not."""
+    """It is done with a packet: the ends of the first `ran` of it were said, the others have not begun and will not.
+    Not said where a packet has one attempt and that has ended."""
 
     packet: int
     ran: int
@@ -126,8 +127,7 @@ sayings_decoder: msgspec.msgpack.Decoder[list[Saying]] = msgspec.msgpack.Decoder
 
 
 sizes = struct.Struct("<I")
-_number = struct.Struct("<q")
-_HEADS_END = sizes.pack(0)
+_start = struct.Struct("<qI")  # of a packet: its number, the length of its heads
 
 
 def frame(message: Any) -> bytes:
@@ -141,36 +141,29 @@ def head(spec: Spec) -> bytes:
     return frame(spec)
 
 
-def packet(number: int, heads: Iterable[bytes], works: list[Work]) -> bytes:
-    """Of attempts without files: nearly all are."""
-    return b"".join((_number.pack(number), *heads, _HEADS_END, PLAIN, encoder.encode(works)))
+def packet(number: int, heads: bytes, works: list[Work]) -> bytes:
+    """Of attempts without files: nearly all are. `heads` of all their specs, one after the other."""
+    return _start.pack(number, len(heads)) + heads + PLAIN + encoder.encode(works)
 
 
-def large_packet(number: int, packet_head: bytes, job: Job) -> bytes:
-    return b"".join((_number.pack(number), packet_head, _HEADS_END, LARGE, encoder.encode(job)))
+def large_packet(number: int, heads: bytes, job: Job) -> bytes:
+    return _start.pack(number, len(heads)) + heads + LARGE + encoder.encode(job)
 
 
 def number_of(data: bytes) -> int:
-    number: int = _number.unpack_from(data)[0]
+    number: int = _start.unpack_from(data)[0]
     return number
 
 
-def heads_of(data: bytes) -> tuple[list[bytes], int]:
-    """The specs as they were written, and where the jobs begin."""
-    heads, at = [], _number.size
-    while size := sizes.unpack_from(data, at)[0]:
-        after = at + FRAME_HEAD + size
-        heads.append(data[at:after])
-        at = after
-    return heads, at + FRAME_HEAD
-
-
-def jobs_at(data: bytes, at: int) -> tuple[list[Work], Job | None]:
-    """A job with files is alone."""
+def opened(data: bytes) -> tuple[int, bytes, list[Work], Job | None]:
+    """Number, the specs as they were written, the attempts. A job with files is alone."""
+    number, size = _start.unpack_from(data)
+    at = _start.size + size
+    heads = data[_start.size : at]
     if data[at] == 0:
-        return works_decoder.decode(memoryview(data)[at + 1 :]), None
-    job = job_decoder.decode(memoryview(data)[at + 1 :])
-    return [job.work], job
+        return number, heads, works_decoder.decode(data[at + 1 :]), None
+    job = job_decoder.decode(data[at + 1 :])
+    return number, heads, [job.work], job
 
 
 def filled(data: bytes, fetch: tuple[Fetch, ...], read: Callable[[str], bytes]) -> bytes:

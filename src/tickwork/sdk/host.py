@@ -20,7 +20,6 @@ from pathlib import Path
 from tickwork.core.errors import TickworkError
 from tickwork.ports.exchange import VALUE_BYTES_MAX, Progressed, Saved, Spec, Work
 from tickwork.ports.host import (
-    FRAME_HEAD,
     Cancel,
     Folder,
     Frames,
@@ -34,9 +33,7 @@ from tickwork.ports.host import (
     Unfit,
     encoder,
     frame,
-    heads_of,
-    jobs_at,
-    number_of,
+    opened,
     order_decoder,
     spec_decoder,
 )
@@ -47,9 +44,11 @@ from tickwork.sdk.output import Output
 from tickwork.sdk.registry import App, Handler, load_app
 
 PACKET_BYTES = 256 * 1024
+KNOWN_MAX = 1_000  # heads of packets whose meaning is remembered
 PROGRESS_NS = 200_000_000  # at most five a second for each attempt
 WAIT_NS = 1_000_000  # an end waits no longer for others before the next attempt begins
 Key = tuple[int, int]
+Known = dict[int, tuple[Spec, Handler | None]]  # by the number of the spec
 become = _current.set  # each thread runs one attempt after the other, so nothing needs to be restored
 
 
@@ -175,7 +174,7 @@ class Host:
         self.voice, self.orders = Voice(stream), Orders(stream)
         self.output = Output(self.voice.say)
         self.wait: Callable[[threading.Event], object] = self.orders.wait
-        self._known: dict[bytes, tuple[Spec, Handler | None]] = {}
+        self._known: dict[bytes, Known] = {}
         self._forked = False
         os.register_at_fork(after_in_child=self._on_fork)
 
@@ -187,16 +186,16 @@ class Host:
 
     # ---- reading
 
-    def open(self, packet: bytes) -> tuple[list[Work], Job | None, dict[int, tuple[Spec, Handler | None]]]:
-        """Attempts, in a packet of one also their files, and by number the specs with their functions."""
-        heads, at = heads_of(packet)
-        return *jobs_at(packet, at), {known[0].id: known for known in map(self._read, heads)}
+    def known(self, heads: bytes) -> Known:
+        """The specs of a packet, with their functions."""
+        return self._known.get(heads) or self._read(heads)
 
-    def _read(self, head: bytes) -> tuple[Spec, Handler | None]:
-        known = self._known.get(head)
-        if known is None:
-            spec = spec_decoder.decode(head[FRAME_HEAD:])
-            known = self._known[head] = (spec, self.app.handlers.get(spec.handler))
+    def _read(self, heads: bytes) -> Known:
+        """The same bytes come again and again."""
+        if len(self._known) >= KNOWN_MAX:
+            self._known.clear()
+        specs = map(spec_decoder.decode, Frames().feed(heads))
+        known = self._known[heads] = {spec.id: (spec, self.app.handlers.get(spec.handler)) for spec in specs}
         return known
 
     # ---- running
@@ -237,12 +236,24 @@ class Host:
         view = memoryview(buffer)
         slot, ends = self.marks.slot(0), Ends(self.marks, self.voice)
         while size := self.queue.recv_into(buffer):
-            self._serve_packet(bytes(view[:size]), slot, ends)
+            number, heads, works, job = opened(bytes(view[:size]))
+            slot.take(number)
+            known = self.known(heads)
+            if len(works) == 1:
+                self._serve_one(slot, number, works[0], job, known)
+            else:
+                self._serve_many(slot, number, works, known, ends)
 
-    def _serve_packet(self, packet: bytes, slot: Slot, ends: Ends) -> None:
-        number = number_of(packet)
-        slot.take(number)
-        works, job, known = self.open(packet)
+    def _serve_one(self, slot: Slot, number: int, work: Work, job: Job | None, known: Known) -> None:
+        if not slot.begin(work.task, work.attempt):
+            self.voice.say(Through(number, 0))
+            return
+        end = self.run(work, job, *known[work.spec])
+        self.ended((work.task, work.attempt))
+        self.voice.say(end)
+        slot.end()
+
+    def _serve_many(self, slot: Slot, number: int, works: list[Work], known: Known, ends: Ends) -> None:
         run, ended = self.run, self.ended
         ran, took_ns = 0, -time.monotonic_ns()
         for work in works:
@@ -251,7 +262,7 @@ class Host:
                 break
             if ends.since_ns and started_ns - ends.since_ns > WAIT_NS:
                 ends.say()
-            end = run(work, job, *known[work.spec])
+            end = run(work, None, *known[work.spec])
             ended((work.task, work.attempt))
             ends.keep(end, started_ns)
             slot.end()
@@ -271,15 +282,9 @@ class Host:
         buffer = bytearray(PACKET_BYTES)
         view = memoryview(buffer)
         while size := self.queue.recv_into(buffer):
-            packet = bytes(view[:size])
-            number = number_of(packet)
+            number, heads, (work,), job = opened(bytes(view[:size]))
             slot.take(number)
-            (work,), job, known = self.open(packet)
-            slot.begin(work.task, work.attempt)
-            end = self.run(work, job, *known[work.spec])
-            self.ended((work.task, work.attempt))
-            self.voice.say(end, Through(number, 1))
-            slot.end()
+            self._serve_one(slot, number, work, job, self.known(heads))
 
     def _read_orders(self) -> None:
         while True:
@@ -328,17 +333,14 @@ class _Loop:
                 self._over.set()
                 break
             slot = self._free.pop()
-            number = number_of(packet)
+            number, heads, (work,), job = opened(packet)
             slot.take(number)
-            (work,), job, known = self._host.open(packet)
             slot.begin(work.task, work.attempt)
-            running = self._run(slot, number, work, job, *known[work.spec])
+            running = self._run(slot, work, job, *self._host.known(heads)[work.spec])
             self._tasks[work.task, work.attempt] = asyncio.get_running_loop().create_task(running)
         self._listen()
 
-    async def _run(
-        self, slot: Slot, number: int, work: Work, job: Job | None, spec: Spec, handler: Handler | None
-    ) -> None:
+    async def _run(self, slot: Slot, work: Work, job: Job | None, spec: Spec, handler: Handler | None) -> None:
         host, key = self._host, (work.task, work.attempt)
         saying: Saying
         started_ms = time.time_ns() // 1_000_000
@@ -352,7 +354,7 @@ class _Loop:
         except BaseException as error:
             saying = failed(*key, error, started_ms=started_ms)
         host.ended(key)
-        host.voice.say(saying, Through(number, 1))
+        host.voice.say(saying)
         slot.end()
         del self._tasks[key]
         self._free.append(slot)
