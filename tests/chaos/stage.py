@@ -15,6 +15,7 @@ from pathlib import Path
 import asyncpg
 import nats
 
+from chaos.load import Load
 from chaos.programs import Program
 from chaos.wire import Wire
 from servers import PostgresServer, free_port
@@ -40,6 +41,8 @@ class Stage:
         self.ledger = folder / "ledger"
         self.postgres = PostgresServer(fsync=True, place=database_at)
         self.broker: Nats | None = None
+        self.load: Load | None = None  # of whoever disturbs it, for faults that are made of work
+        self.bank_down = folder / "bank-down"
         self.partitions = 0
         self.nodes: list[Node] = []
         self.workers: list[Program] = []
