@@ -163,3 +163,33 @@ def test_renewing_does_not_stand_behind_those_who_ask_who_owns_what(loop):
 
     assert loop.run_until_complete(live()) == ([0, 1, 2], 0)
     assert owner.dropped == {} and owner.alarms == []
+
+
+@pytest.mark.proves("I4", "I6")
+def test_what_took_so_long_to_take_up_that_its_lease_ended_is_not_kept(loop):
+    owner = Owner(loop)
+    own, owned = asyncio.Event(), []
+
+    async def slowly(partition):
+        await own.wait()
+        owned.append(partition)
+
+    owner.ownership._duties.own = slowly
+
+    async def live():
+        starting = asyncio.create_task(owner.ownership.start())
+        await asyncio.sleep(0.1)
+        assert sorted(owner.ownership.held) == [0, 1, 2]
+        for partition in range(3):
+            await owner.ownership.lost(partition, "another has it")  # as the guard says when the proof runs out
+        owner.leases.away = True
+        owner.dropped.clear()
+        own.set()
+        await starting
+        owner.leases.away = False
+        await owner.ownership.stop()
+
+    loop.run_until_complete(live())
+
+    assert sorted(owned) == [0, 1, 2]
+    assert set(owner.dropped) == {0, 1, 2}, "each is dropped after it was taken up"

@@ -217,6 +217,9 @@ class Ownership:
                 self._wake.set()
             self._duties.alarm("cannot_own", f"partition {partition}: {error}")
             await self._let_go(partition, str(error))
+            return
+        if partition not in self.held:  # it took so long that the lease was given up meanwhile
+            await self._duties.drop(partition, "its lease ended before it was taken up")
 
     async def _hand_over(self, partition: int, address: str) -> None:
         await self._duties.finish(partition)
