@@ -260,8 +260,8 @@ def slope(samples: list[tuple[float, float]]) -> float:
 
 
 def memory_mib(process: Process) -> float:
-    """Resident, of it and everything it started."""
-    return sum(_status(pid, "VmRSS") for pid in _family(process.popen.pid)) / 1024
+    """Resident, of it and everything it started; what the machine has swapped out is counted, too: it is as much used."""
+    return sum(_status(pid, name) for pid in _family(process.popen.pid) for name in ("VmRSS", "VmSwap")) / 1024
 
 
 def descriptors(process: Process) -> int:
