@@ -3,10 +3,11 @@
 Run `bench/beats.py [--quick] [--json] [--check]`; `--check` exits 1 and names what misses its gate.
 
 In one process, on a loop in virtual time: the real engine with its floor (and once more behind a real switchboard, as
-at a node that owns nothing), over a store in memory that counts its commits. A worker is simulated by what an agent
-sends: a call that introduces it, then calls that wait 10 s for work and are repeated at once. Clock, network and HTTP
-are not real there, so the CPU is that of the exchange itself and of watching over all seats, workers' side included.
-One worker of them falls silent, and must be found dead: a detector that sees nothing would pass otherwise.
+at a node that owns nothing, which tells the owner in one message who lives), over a store in memory that counts its
+commits. A worker is simulated by what an agent sends: a call that introduces it, then calls that wait 10 s for work and
+are repeated at once. Clock, network and HTTP are not real there, so the CPU is that of the exchange itself and of
+watching over all seats, workers' side included. One worker of them falls silent, and must be found dead: a detector
+that sees nothing would pass otherwise.
 
 Over HTTP: a real server, and beats of 1,000 workers in calls that do not wait; the CPU is the server's process.
 """
@@ -16,7 +17,7 @@ import asyncio
 import json
 import sys
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ sys.path[:0] = [str(HERE.parent / "src"), str(HERE)]
 
 from throughput import benching, missed, say
 from tickwork.cluster.switchboard import Switchboard
-from tickwork.ports.exchange import Call, Profile, Reply, encoder, reply_decoder
+from tickwork.ports.exchange import Beats, Call, Profile, Reply, beats_decoder, encoder, reply_decoder
 from tickwork.runtime.engine import Engine
 from tickwork.runtime.floor import LOST_AFTER_MS
 from tickwork.sim.loop import VirtualLoop
@@ -39,6 +40,7 @@ WORKERS, BEHIND = 100_000, 20_000
 MINUTE_S = 60
 HTTP_WORKERS = 1_000
 AT_ONCE = 16
+MESSAGES = 10
 GATES: dict[str, tuple[str, float]] = {
     "commits": ("<=", 0),
     "board_commits": ("<=", 0),
@@ -60,6 +62,7 @@ WORDS = {
     "board_false_deaths": "workers taken for dead that were not",
     "board_found_dead": "workers found dead that were",
     "board_beat_us": "CPU a beat there and at the owner, µs, no HTTP",
+    "board_batched_us": "of it, for each worker in a message to the owner that says who lives",
     "http_commits": "commits that beats over HTTP made",
     "http_beat_us": "CPU a beat over HTTP, µs",
     "cores": "cores for 100,000 beats a second over HTTP",
@@ -133,9 +136,16 @@ async def simulated(count: int, *, behind: bool) -> dict[str, float]:
     engine.on_alarm = lambda alarm: lost.append(alarm.text) if alarm.kind == "worker_lost" else None
     board: Switchboard | None = None
     exchange: Callable[[Call], Awaitable[Reply]] = engine.exchange
+
+    async def beat(workers: Sequence[str]) -> None:
+        """As over the wire: it is put into bytes and read again."""
+        told = beats_decoder.decode(encoder.encode(Beats("n2", tuple(workers))))
+        engine.floor.hear(told.via, told.workers)
+
     if behind:
         board = Switchboard(
             way=lambda _, call: engine.exchange(call),
+            beat=beat,
             session="n2",
             partitions=1,
             clock=clock,
@@ -152,6 +162,10 @@ async def simulated(count: int, *, behind: bool) -> dict[str, float]:
     await asyncio.sleep(MINUTE_S)
     spent, beats, writes = time.process_time() - cpu, crowd.beats - beats, store.writes - writes
     early = len(lost) + len(crowd.refused) + count - len(engine.state.workers)
+    cpu = time.process_time()
+    for _ in range(MESSAGES):
+        await beat([f"w{number}" for number in range(count)])
+    batched = time.process_time() - cpu
     crowd.silence.set()
     await asyncio.sleep((BEAT_MS + LOST_AFTER_MS) / 1000 + 5)
     found = sum(text.startswith(f"{crowd.victim}:") for text in lost)
@@ -168,6 +182,7 @@ async def simulated(count: int, *, behind: bool) -> dict[str, float]:
         "false_deaths": early + len(lost) - found,
         "found_dead": found,
         "beat_us": spent / beats * 1e6,
+        "batched_us": batched / MESSAGES / count * 1e6,
     }
 
 

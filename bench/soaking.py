@@ -23,6 +23,7 @@ import peer_servers
 from throughput import JSON, Process, _family, free_port, say
 from tickwork.core import events as ev
 from tickwork.journal.record import GENESIS, Sealed, unseal
+from tickwork.stores.blocks import rows_of
 from tickwork.worker.http1 import Poster
 
 APP = Path(__file__).with_name("soak_app.py")
@@ -201,9 +202,9 @@ async def ended(site: Site, count: int) -> dict[str, float]:
     connection = await asyncpg.connect(site.dsn)
     try:
         async with connection.transaction():
-            async for run, state in connection.cursor("select id, state from tickwork.runs", prefetch=10_000):
-                if state == COMPLETED:
-                    seen[int(run[5:])] = min(seen[int(run[5:])] + 1, 255)
+            async for (block,) in connection.cursor("select data from tickwork.run_blocks", prefetch=100):
+                for number in (int(row.id[5:]) for row in rows_of(block) if row.state == COMPLETED):
+                    seen[number] = min(seen[number] + 1, 255)
     finally:
         await connection.close()
     results, doubled = await _results(site)
@@ -260,7 +261,7 @@ def slope(samples: list[tuple[float, float]]) -> float:
 
 
 def memory_mib(process: Process) -> float:
-    """Resident, of it and everything it started; what the machine has swapped out is counted, too: it is as much used."""
+    """Resident, of it and everything it started, and what the machine has swapped out of it."""
     return sum(_status(pid, name) for pid in _family(process.popen.pid) for name in ("VmRSS", "VmSwap")) / 1024
 
 

@@ -58,6 +58,7 @@ WORDS = {
 }
 CALLERS = 4
 JSON = {"content-type": "application/json"}
+LOOK_S = 0.05  # how often is looked whether all is done: looking costs the server, and counts
 
 
 class Process:
@@ -189,10 +190,10 @@ async def rate(
         status = (await client.get("/v1/status")).json()
         if not status["live_runs"]:
             break
-        await asyncio.sleep(0.02)
+        await asyncio.sleep(LOOK_S)
     passed = time.perf_counter() - begin
     while sum((await client.get("/v1/status")).json().get("runs", {}).values()) < before + total:
-        await asyncio.sleep(0.01)  # the rows follow; all of them must be there
+        await asyncio.sleep(LOOK_S)  # the rows follow; all of them must be there
     after = [process.cpu_s() for process in (bench.server, *bench.workers)]
     spent = [later - earlier for later, earlier in zip(after, cpu, strict=True)]
     return {

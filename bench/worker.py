@@ -19,7 +19,11 @@ import tempfile
 import time
 from pathlib import Path
 
-sys.path[:0] = [str(Path(__file__).resolve().parents[1] / "src")]
+SOURCE = str(Path(__file__).resolve().parents[1] / "src")
+sys.path[:0] = [SOURCE]
+os.environ["PYTHONPATH"] = (
+    f"{SOURCE}:{os.environ.get('PYTHONPATH', '')}"  # of children too: this tree, whatever is installed
+)
 
 from tickwork.executors.process import ProcessExecutor
 from tickwork.ports.exchange import Call, Catalog, Reply, Spec, Work, call_decoder, encoder, reply_decoder

@@ -21,7 +21,7 @@ class Proxy:
         self._writers: set[asyncio.StreamWriter] = set()
         self._server: asyncio.Server | None = None
         self.port = 0
-        self.cuts = 0
+        self.cuts = self.accepted = 0
 
     async def __aenter__(self) -> Self:
         self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
@@ -69,6 +69,7 @@ class Proxy:
         self._writers.add(writer)
         try:
             if not self._refusing:
+                self.accepted += 1
                 await self._link(reader, writer)
         except (OSError, asyncio.IncompleteReadError):
             pass

@@ -34,6 +34,7 @@ def write_test(root, *ids):
     marks = ", ".join(f'"{name}"' for name in ids)
     text = f"import pytest\n\n@pytest.mark.proves({marks})\ndef test_x():\n    pass\n"
     (root / "tests" / "deep" / "test_x.py").write_text(text)
+    (root / "tests" / "deep" / "x_suite.py").write_text(text.replace("test_x", "test_y"))
 
 
 def test_every_id_is_proved_decided_or_open(repository):
@@ -43,6 +44,13 @@ def test_every_id_is_proved_decided_or_open(repository):
 
     assert (result.proved, result.decided, result.open) == (("S000-02",), ("S000-03",), ("S000-01", "S001-100"))
     assert result.unknown == ()
+
+
+def test_what_a_suite_proves_for_all_its_adapters_counts(repository):
+    write_test(repository, "S000-02")
+    (repository / "tests" / "deep" / "test_x.py").unlink()
+
+    assert tool.report(repository).proved == ("S000-02",)
 
 
 def test_a_range_decides_all_its_ids(repository):

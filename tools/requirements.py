@@ -33,7 +33,7 @@ class Report:
 
 def report(root: Path) -> Report:
     kinds = requirement_kinds(root)
-    marked = sorted({name for path in (root / "tests").rglob("test_*.py") for name in marked_ids(path.read_text())})
+    marked = sorted({name for path in (root / "tests").rglob("*.py") for name in marked_ids(path.read_text())})
     named = sorted(decided_ids(_text(root / "docs" / "deviations.md")))
     proved = tuple(name for name in kinds if name in marked)
     decided = tuple(name for name in kinds if name in named and name not in marked)

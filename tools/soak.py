@@ -25,7 +25,10 @@ MINUTES = {"L14": 30.0, "L15": 120.0}
 EVERY_S = 10.0
 MIB = 1 << 20
 # These keep what has been and grow with it; everything else holds only what lives.
-KEPT = frozenset({"journal", "runs", "attempts", "children", "payloads", "cache", "log_chunks", "fates", "archived"})
+KEPT = frozenset(
+    {"journal", "attempts", "children", "payloads", "cache", "log_chunks", "fates", "archived"}
+    | {"run_blocks", "run_hints", "run_keys", "run_groups"}
+)
 GATES: dict[str, tuple[str, float]] = {
     "never_begun": ("<=", 0),
     "begun_twice": ("<=", 0),

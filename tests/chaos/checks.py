@@ -1,5 +1,6 @@
 """What must hold afterwards. Rows are read from the database and starts from the tasks' own file, both past the
-product; only the journal is decided again by the machine that decided it, from its first row.
+running product: only its unpacking of ended runs is used, and the journal is decided again by the machine that decided
+it, from its first row.
 """
 
 from collections import Counter, defaultdict
@@ -10,7 +11,7 @@ import msgspec
 
 from chaos.faults import KINDS, PAUSES_S, SKEW_MS, Fault
 from chaos.load import TASKS, Load
-from chaos.stage import LEASE_TTL_S, Stage
+from chaos.stage import LEASE_TTL_S, Stage, ended_runs
 from chaos.verdicts import Verdict, some
 from chaos.watch import BELIEFS_S, Beliefs, Epochs
 from tickwork.core import events as ev
@@ -46,22 +47,21 @@ def starts_of(stage: Stage) -> list[Start]:
 
 
 async def unfinished(stage: Stage, load: Load) -> int:
-    ended = [COMPLETED, FAILED]
-    rows = await stage.ask_database("select count(*) from tickwork.runs where state = any($1::int[])", ended)
-    return len(load.accepted) + len(load.failing) - rows[0][0]
+    ended = sum(row.state in (COMPLETED, FAILED) for row in await ended_runs(stage))
+    return len(load.accepted) + len(load.failing) - ended
 
 
 async def check_runs(stage: Stage, load: Load) -> list[Verdict]:
-    rows = await stage.ask_database("select id, key, state, workflow from tickwork.runs")
+    rows = await ended_runs(stage)
     live = (await stage.ask_database("select count(*) from tickwork.live_runs"))[0][0]
-    states = {row["id"]: row["state"] for row in rows}
-    keys = Counter(row["key"] for row in rows if row["key"])
+    states = {row.id: row.state for row in rows}
+    keys = Counter(row.key for row in rows if row.key)
     lost = [f"{name} ({workflow})" for name, (run, workflow) in load.accepted.items() if states.get(run) != COMPLETED]
     twice = [key for key, count in keys.items() if count > 1]
     lost += [f"{name} (poison)" for name, run in load.failing.items() if states.get(run) != FAILED]
     known = {run for run, _ in load.accepted.values()} | set(load.failing.values())
     named = load.accepted.keys() | load.failing.keys()
-    unasked = [row["id"] for row in rows if row["id"] not in known and row["key"] not in named]
+    unasked = [row.id for row in rows if row.id not in known and row.key not in named]
     many = f"{len(load.accepted)} runs, {load.tasks} tasks acknowledged; asked again {load.asked_again} times"
     return [
         Verdict("nothing acknowledged is lost", not lost, f"lost {len(lost)} of {many}. {some(lost)}", "I25 I12"),

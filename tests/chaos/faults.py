@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from chaos.load import BATCH
-from chaos.stage import LEASE_TTL_S, Stage
+from chaos.stage import LEASE_TTL_S, Stage, ended_runs
 
 BEYOND_LEASE_S = LEASE_TTL_S + 2.0
 SKEW_MS = 100
@@ -334,12 +334,11 @@ async def burst(stage: Stage, rng: random.Random, fault: Fault) -> None:
 
 async def _ended(stage: Stage, runs: list[str], *, state: int, within_s: float) -> float | None:
     """How long it took until all of them were there in this state."""
-    began = time.monotonic()
+    began, wanted = time.monotonic(), set(runs)
     while time.monotonic() < began + within_s:
-        asked = "select count(*) from tickwork.runs where id = any($1::text[]) and state = $2"
-        if (await stage.ask_database(asked, runs, state))[0][0] == len(runs):
+        if wanted <= {row.id for row in await ended_runs(stage) if row.state == state}:
             return time.monotonic() - began
-        await asyncio.sleep(0.2)
+        await asyncio.sleep(0.5)
     return None
 
 

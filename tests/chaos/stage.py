@@ -20,6 +20,8 @@ from chaos.programs import Program
 from chaos.wire import Wire
 from servers import PostgresServer, free_port
 from servers_brokers import Nats
+from tickwork.ports.store import RunRow
+from tickwork.stores.blocks import rows_of
 
 LEASE_TTL_S = 3.0
 PARTITIONS = 6
@@ -167,6 +169,11 @@ class Stage:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 await self.stop_database(signal.SIGQUIT)
         self.postgres.remove()
+
+
+async def ended_runs(stage: Stage) -> list[RunRow]:
+    blocks = await stage.ask_database("select data from tickwork.run_blocks")
+    return [row for (data,) in blocks for row in rows_of(data)]
 
 
 @contextlib.asynccontextmanager

@@ -20,6 +20,7 @@ async def under(kinds, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.proves("F1", "F4", "F9", "F10", "F16", "I16", *ALWAYS)
+@pytest.mark.proves("S001-59", "S001-63", "S001-170", "S001-171")
 async def test_a_cluster_under_faults_loses_nothing_and_doubles_nothing(tmp_path):
     outcome = await under(OF_DATABASE, tmp_path)
 

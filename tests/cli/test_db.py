@@ -171,7 +171,9 @@ async def test_a_backup_is_made_while_the_server_writes(tmp_path):
 @pytest.mark.parametrize(
     ("sql", "words"),
     [
-        ("update runs set error = 'other'", "a row of runs"),
+        ("update run_blocks set data = x'00'", "a row of runs"),
+        ("update run_hints set stretch = stretch + 1", "leads to run"),
+        ("insert into run_hints values (1, 1)", "leads to runs"),
         ("update machines set header = x'00', header_checksum = 0", "header"),
         ("update journal set data = substr(data, 1, length(data) - 4) where seq = 3", "seq 3"),
         ("delete from journal where seq = 4", "gap"),

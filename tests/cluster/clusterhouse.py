@@ -219,6 +219,14 @@ class TestCluster:
             assert time.monotonic() < until, "it did not happen in time"
             await asyncio.sleep(0.01)
 
+    async def spread(self, house: House, count: int) -> None:
+        """Until it is done: a partition may just be on its way to another node."""
+        until = time.monotonic() + 15.0
+        path = f"{house.server.address}/v1/cluster/spread"
+        while (answer := await self.client.put(path, json={"spread": count})).status_code != 204:
+            assert answer.status_code == 503 and time.monotonic() < until, answer.text
+            await asyncio.sleep(0.05)
+
     def owners(self) -> dict[int, str]:
         return {number: house.name for house in self.houses if house.up for number in house.node.engines}
 

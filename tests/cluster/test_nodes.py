@@ -1,8 +1,13 @@
 """Nodes together: who owns what, how requests and workers reach the owner, and what happens when one goes."""
 
 import asyncio
+import contextlib
+import time
 from collections import Counter
+from datetime import datetime
+from itertools import pairwise
 
+import httpx2
 import pytest
 import pytest_asyncio
 
@@ -35,8 +40,7 @@ async def test_partitions_are_shared_evenly_and_every_node_answers(cluster):
 async def test_a_spread_tenant_runs_in_all_its_partitions(cluster):
     houses = [await cluster.add() for _ in range(2)]
     await cluster.until(lambda: sorted(Counter(cluster.owners().values()).values()) == [2, 2])
-    answer = await cluster.client.put(f"{houses[0].server.address}/v1/cluster/spread", json={"spread": 4})
-    assert answer.status_code == 204, answer.text
+    await cluster.spread(houses[0], 4)
     await cluster.until(lambda: all(house.node.route("default").spread == 4 for house in houses))
     workers = [Doing(), Doing()]
     for house, doing in zip(houses, workers, strict=True):
@@ -181,7 +185,7 @@ async def test_a_full_store_refuses_nothing_for_good_also_at_another_node(cluste
 async def test_a_partition_without_an_owner_holds_up_no_other(cluster):
     houses = [await cluster.add() for _ in range(3)]
     await cluster.until(lambda: len(set(cluster.owners().values())) == 3)
-    await cluster.client.put(f"{houses[0].server.address}/v1/cluster/spread", json={"spread": 4})
+    await cluster.spread(houses[0], 4)
     await cluster.until(lambda: all(house.node.route("default").spread == 4 for house in houses))
     home = houses[0].node.home("default")
     victim = next(house for house in houses if cluster.owners()[home] != house.name)
@@ -200,3 +204,77 @@ async def test_a_partition_without_an_owner_holds_up_no_other(cluster):
 
     assert {run["state"] for run in runs} == {"completed"}
     assert max(doing.begun.values()) == 1
+
+
+@pytest.mark.proves("S004-11")
+async def test_any_node_manages_schedules_and_they_fire_on_after_their_owner_died(cluster):
+    houses = [await cluster.add() for _ in range(3)]
+    await cluster.until(lambda: len(set(cluster.owners().values())) == 3)
+    home = houses[0].node.home("default")
+    owner = next(house for house in houses if house.name == cluster.owners()[home])
+    one, other = (house for house in houses if house is not owner)
+    await cluster.work(one, "w1", Doing())
+    asked = {"workflow": "flow", "every": "1s", "catch_up": "all"}
+    for house, name in ((one, "kept"), (other, "paused"), (owner, "gone")):
+        assert (await done(cluster, house, "PUT", f"/v1/schedules/{name}", json=asked)).status_code == 200
+    assert (await done(cluster, one, "POST", "/v1/schedules/paused/pause", json={})).status_code == 204
+    assert (await done(cluster, other, "DELETE", "/v1/schedules/gone")).status_code == 204
+    before = await fired(cluster, other, 1)
+    await owner.crash()
+    after = await fired(cluster, other, before + 3, seconds=30)
+
+    assert cluster.owners()[home] != owner.name and after >= before + 3
+    listed = (await done(cluster, one, "GET", "/v1/schedules")).json()["schedules"]
+    shown = {schedule["name"]: schedule for schedule in listed}
+    assert sorted(shown) == ["kept", "paused"] and shown["paused"]["paused"] and not shown["kept"].get("paused")
+    runs = (await done(cluster, other, "GET", "/v1/runs?workflow=flow&limit=100")).json()["runs"]
+    dues = sorted(datetime.fromisoformat(run["scheduled_at"]) for run in runs if run.get("schedule") == "kept")
+    apart = {(later - earlier).total_seconds() for earlier, later in pairwise(dues)}
+    assert apart == {1.0}, "none was left out and none came twice"
+    assert (await done(cluster, one, "DELETE", "/v1/schedules/kept")).status_code == 204, "and goes on"
+
+
+async def done(cluster, house, method, path, **fields):
+    """The answer; whoever is told to ask again does so."""
+    until = time.monotonic() + 15
+    while True:
+        answer = await cluster.client.request(method, house.server.address + path, **fields)
+        if answer.status_code != 503:
+            return answer
+        assert time.monotonic() < until, answer.text
+        await asyncio.sleep(0.05)
+
+
+async def fired(cluster, house, count, *, seconds=10.0):
+    """How often `kept` has fired, once it is at least so often."""
+    until = time.monotonic() + seconds
+    while True:
+        with contextlib.suppress(httpx2.TransportError):
+            answer = await cluster.get(house, "/v1/schedules/kept")
+            if answer.status_code == 200 and (found := answer.json().get("fired", 0)) >= count:
+                return found
+        assert time.monotonic() < until, answer.text
+        await asyncio.sleep(0.05)
+
+
+@pytest.mark.proves("S001-129")
+async def test_a_node_tells_how_fresh_its_workers_are(cluster):
+    house = await cluster.add()
+    await cluster.until(lambda: len(cluster.owners()) == 4)
+    doing = Doing(seconds=60)
+    await cluster.work(house, "w1", doing)
+    await cluster.submit(house, 1)
+    await cluster.until(lambda: len(doing.begun) == 1)
+    fresh = (await cluster.get(house, "/metrics")).text
+    guest = house.node.board.guests["w1"]
+    guest.heard_ms -= 13_000
+    silent = (await cluster.get(house, "/metrics")).text
+    guest.heard_ms += 13_000
+    for handle in doing._running.values():
+        handle.cancel()
+    doing._running.clear()
+
+    assert "tickwork_attempts_orphaned 0.0" in fresh and "tickwork_attempts_orphaned 1.0" in silent
+    ages = [line for line in silent.splitlines() if line.startswith('tickwork_worker_beat_age_seconds{quantile="1.0"}')]
+    assert len(ages) == 1 and float(ages[0].split()[1]) >= 13
+    assert 'tickwork_dispatch_wait_seconds_count{of="task",partition="' in fresh

@@ -2,6 +2,7 @@
 
 import asyncio
 import functools
+from collections import Counter
 
 import msgspec
 import pytest
@@ -23,6 +24,7 @@ class Place:
         self.owned: dict[int, None] = {}
         self.log: list[tuple] = []
         self.cut = False
+        self.willing = True  # to take over what is announced to it
         self.fails: set[int] = set()
         member = Member(f"{name}~1", name, f"http://{name}", **fields)
         self.ownership = Ownership(
@@ -31,7 +33,13 @@ class Place:
             partitions=PARTITIONS,
             clock=hall,
             duties=Duties(
-                self.own, self.finish, self.drop, self.wake, lambda kind, text: self.log.append((kind, text))
+                self.own,
+                self.announce,
+                self.finish,
+                self.drop,
+                self.give,
+                lambda partition: self.log.append(("moved", partition)),
+                lambda kind, text: self.log.append((kind, text)),
             ),
             ttl_ms=TTL_MS,
             retry_ms=1_000,
@@ -52,8 +60,13 @@ class Place:
         self.owned.pop(partition, None)
         self.log.append(("drop", partition))
 
-    async def wake(self, address):
-        self.hall.places[address.removeprefix("http://")].ownership.wake()
+    async def announce(self, partition, address):
+        self.log.append(("announce", partition))
+        next_owner = self.hall.places[address.removeprefix("http://")]
+        return next_owner.willing and not next_owner.ownership.member.draining
+
+    async def give(self, partition, address):
+        await self.hall.places[address.removeprefix("http://")].ownership.take_up(partition)
 
 
 class Cut:
@@ -126,7 +139,8 @@ def one_each(hall) -> bool:
 async def settled(hall, *, names) -> None:
     for _ in range(60):
         await asyncio.sleep(0.5)
-        if one_each(hall) and {found[0] for found in hall.owners().values()} == set(names):
+        shares = Counter(found[0] for found in hall.owners().values() if found)
+        if one_each(hall) and set(shares) == set(names) and max(shares.values()) - min(shares.values()) <= 1:
             return
     raise AssertionError(hall.owners())
 
@@ -185,6 +199,46 @@ async def test_a_node_that_leaves_hands_everything_over_without_waiting_for_a_le
     await settled(hall, names="b")
     assert hall.mono_ms() - begin < TTL_MS / 3
     assert not any(what == "drop" for what, _ in hall.places["a"].log)
+
+
+@virtually
+async def test_what_the_next_owner_does_not_want_stays_where_it_is(hall):
+    first = await hall.add("a")
+    second = Place(hall, "b")
+    second.willing = False
+    hall.places["b"] = second
+    await second.ownership.start()
+    await asyncio.sleep(5)
+
+    assert any(what == "announce" for what, _ in first.log)
+    assert len(first.owned) == PARTITIONS and not any(what == "finish" for what, _ in first.log)
+    second.willing = True
+    await settled(hall, names="ab")
+
+
+@virtually
+async def test_what_is_given_during_a_look_is_kept(hall):
+    """The look renews what was held when it began; what came meanwhile is no less held."""
+    place = Place(hall, "a")
+    hall.places["a"] = place
+    await place.ownership.start()
+    place.owned.clear()
+    for partition in list(place.ownership.held):
+        await place.ownership.lost(partition, "somebody else had it")
+    renew = hall.leases.renew
+
+    async def slowly(*args, **fields):
+        hall.leases.renew = renew
+        kept = await renew(*args, **fields)
+        await place.ownership.take_up(3)
+        return kept
+
+    hall.leases.renew = slowly
+    place.log.clear()
+    await place.ownership._look()
+
+    assert 3 in place.ownership.held and ("drop", 3) not in place.log
+    assert [what for what, where in place.log if where == 3 and what == "own"] == ["own"]
 
 
 @virtually

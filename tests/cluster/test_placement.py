@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tickwork.cluster.dealing import deal
-from tickwork.cluster.placement import home_of, partition_of_run, partitions_of, place
+from tickwork.cluster.placement import home_of, lives_in, partition_of_run, partitions_of, place
 from tickwork.ports.store import Route
 
 names = st.lists(st.text("abcdef", min_size=1, max_size=4), min_size=1, max_size=9, unique=True)
@@ -52,7 +52,8 @@ def test_a_run_lives_in_a_partition_of_its_tenant_for_life(tenant, partitions, s
     places = partitions_of(route, partitions)
 
     assert places[0] == route.home and len(set(places)) == len(places) == min(spread, partitions)
-    assert partition_of_run(route, run_id, partitions) in places
+    lives = partition_of_run(route, run_id, partitions)
+    assert [place for place in places if lives_in(route, place, partitions)(run_id)] == [lives]
 
 
 def test_homes_and_runs_are_known_for_good():

@@ -28,9 +28,15 @@ class NextEngine(Engine):
     rules_known = NEXT
 
     async def _recover(self):
-        recovered = await super()._recover()
-        recovered.machine.rules = recovered.machine.rules.replace(f"machine {MACHINE}", f"machine {NEXT}")
-        return recovered
+        return by_the_next(await super()._recover())
+
+    async def _caught_up(self, head):
+        return by_the_next(await super()._caught_up(head))
+
+
+def by_the_next(recovered):
+    recovered.machine.rules = recovered.machine.rules.replace(f"machine {MACHINE}", f"machine {NEXT}")
+    return recovered
 
 
 @pytest_asyncio.fixture

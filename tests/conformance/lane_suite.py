@@ -133,7 +133,7 @@ class LaneSuite:
         assert sorted(numbers(await receive_all(other, 2, ("bulk", "default"), {"gpu": "yes"}))) == [2, 3]
         assert numbers(await receive_all(lane, 1, labels={"gpu": "yes", "zone": "eu", "more": "1"})) == [4]
 
-    @pytest.mark.proves("B24", "F28")
+    @pytest.mark.proves("B24", "F28", "S001-75")
     async def test_what_cannot_be_read_is_a_dead_letter_with_its_reason(self, lane, garbage):
         good = Seal(KEY).wrap(envelope(7))
         reasons = {
@@ -167,7 +167,7 @@ class LaneSuite:
         assert dead.reason == "its work cannot be decoded" and Seal(KEY).unwrap(dead.data) == first.envelope
         assert (await lane.depth()).waiting == 0
 
-    @pytest.mark.proves("P15")
+    @pytest.mark.proves("P15", "S001-75")
     async def test_a_poison_message_does_not_come_for_ever(self, make):
         async with opened(make(seal=Seal(KEY), redeliver_ms=1, deliveries_max=3)) as lane:
             await lane.publish([envelope(1)])
@@ -183,7 +183,7 @@ class LaneSuite:
             assert "nobody accepted it" in (await lane.dead_letters(1))[0].reason
             assert DELIVERIES_MAX > 10, "busy workers give messages back; that alone must not kill one"
 
-    @pytest.mark.proves("F19")
+    @pytest.mark.proves("F19", "S001-165")
     async def test_an_outage_is_said_and_the_lane_comes_back_by_itself(self, lane, down, up):
         await lane.publish([envelope(1)])
         await down()

@@ -43,6 +43,18 @@ def small(number: int) -> int:
     return number & (1 << BITS) - 1
 
 
+MANY = range(1, 601)
+
+
+def seven(n: int, *, tail: str = "9c2dd2a637f0") -> str:
+    """An id of version 7; some in each millisecond."""
+    return f"01a1e37f-{n // 20:04x}-7{n % 20:03x}-8ed0-{tail}"
+
+
+def number_of(row: RunRow) -> int:
+    return row.number
+
+
 def run(number: int, **changes) -> RunRow:
     row = RunRow(
         number,
@@ -402,6 +414,82 @@ class StoreSuite:
             before = page[-1].number
 
         assert met == [*range(39, 29, -1), *range(19, 0, -1)]
+
+    async def test_a_run_is_found_among_many_whatever_its_id_looks_like(self, store, reopen):
+        await claimed(store)
+        rows = [run(N + n, id=seven(n) if n % 3 else f"order-{n}", key=f"k{n}" if n % 50 == 0 else "") for n in MANY]
+        for at in range(0, len(rows), 90):  # as portions are: not cut where numbers are, and not in their order
+            await written(store, Rows(runs=rows[at : at + 90][::-1]))
+        store = await reopen()
+        asked = [rows[n] for n in (0, 1, 89, 90, 255, 256, 400, 599)]
+
+        for row in asked:
+            assert await store.find_runs("acme", ids=[row.id]) == [row]
+        assert sorted(await store.find_runs("acme", ids=[row.id for row in asked]), key=number_of) == asked
+        assert [small(row.number) for row in await store.find_runs("acme", keys=["k300", "k7"])] == [300]
+        assert await store.find_runs("acme", ids=[seven(5, tail="other"), "order-601", ""]) == []
+        assert await store.find_runs("other", ids=[rows[0].id]) == []
+
+    async def test_lists_go_on_over_many_runs(self, store):
+        await claimed(store)
+        rows = [run(N + n, state=FAILED if n % 97 == 0 else COMPLETED, workflow="b" if n > 300 else "a") for n in MANY]
+        await written(store, Rows(runs=rows[::2]))
+        await written(store, Rows(runs=rows[1::2]))
+
+        async def numbers(**wanted):
+            return [small(row.number) for row in await store.list_runs(RunFilter("acme", **wanted))]
+
+        assert await numbers(limit=1_000) == [*range(600, 0, -1)]
+        assert await numbers(states=(FAILED,)) == [582, 485, 388, 291, 194, 97]
+        assert await numbers(states=(FAILED,), workflow="a", limit=2) == [291, 194]
+        assert await numbers(workflow="a", before=N + 258, limit=4) == [257, 256, 255, 254]
+
+    async def test_runs_that_are_there_already_are_written_once(self, store):
+        """After a crash, cut into other portions, and some of them with another end."""
+        await claimed(store)
+        rows = [run(N + n, id=seven(n), key=f"k{n % 7}") for n in MANY]
+        await written(store, Rows(runs=rows[:200]))
+        await written(store, Rows(runs=rows[200:400]))
+        again = [run(N + n, id=seven(n), state=FAILED, workflow="b") for n in range(150, 601)]
+        await written(store, Rows(runs=again[:300]))
+        await written(store, Rows(runs=again[300:]))
+
+        assert await store.list_runs(RunFilter("acme", limit=1_000)) == [*rows[:149], *again][::-1]
+        assert len(await store.list_runs(RunFilter("acme", workflow="flow", limit=1_000))) == 149
+        assert [small(row.number) for row in await store.find_runs("acme", keys=["k1"])] == [148]
+        assert await store.find_runs("acme", ids=[seven(300)]) == [again[150]]
+
+    async def test_runs_that_end_one_by_one_are_found_and_listed(self, store):
+        await claimed(store)
+        rows = [run(N + n, id=seven(n), state=FAILED if n == 31 else COMPLETED) for n in range(1, 61)]
+        for row in rows:
+            await written(store, Rows(runs=[row]))
+        await written(store, Rows(reopened=[N + 30]))
+        left = [row for row in rows if row.number != N + 30]
+
+        assert await store.list_runs(RunFilter("acme", limit=100)) == left[::-1]
+        assert await store.list_runs(RunFilter("acme", states=(FAILED,))) == [rows[30]]
+        assert sorted(await store.find_runs("acme", ids=[seven(n) for n in range(61)]), key=number_of) == left
+
+    async def test_runs_leave_from_among_others(self, store):
+        await claimed(store)
+        rows = [run(N + n, id=seven(n), attempts=b"att") for n in MANY]
+        await written(store, Rows(runs=rows))
+        await written(store, Rows(reopened=[N + 1, N + 256, N + 300, *range(N + 512, N + 601)]))
+        left = [row for row in rows[1:511] if small(row.number) not in (256, 300)]
+
+        assert await store.list_runs(RunFilter("acme", limit=1_000)) == left[::-1]
+        assert await store.find_runs("acme", ids=[seven(1), seven(300), seven(600)]) == []
+        assert await store.find_runs("acme", ids=[seven(301)]) == [rows[300]]
+        assert await store.read_attempts(N + 300) == await store.read_attempts(N + 301) == [b"att"]
+
+    async def test_large_runs_are_read_as_they_were_written(self, store):
+        await claimed(store)
+        rows = [run(N + n, output=bytes([n]) * 30_000) for n in range(1, 41)]
+        await written(store, Rows(runs=rows))
+
+        assert await store.list_runs(RunFilter("acme")) == rows[::-1]
+        assert await store.find_runs("acme", ids=["run-17"]) == [rows[16]]
 
     async def test_attempts_are_read_oldest_first(self, store):
         await claimed(store)

@@ -13,8 +13,24 @@ from tickwork.lanes.memory import MemoryBroker, MemoryLane
 from tickwork.lanes.nats import NatsLane
 from tickwork.lanes.postgres import PostgresLane
 from tickwork.lanes.rabbitmq import RabbitLane
+from tickwork.ports.lanes import labels_token
 
 NAMES = itertools.count(1)
+OF_TENANTS = [("acme", 9), ("acme", 0), ("bolt", 9)]
+TOLD = [
+    {"tickwork-tenant": tenant, "tickwork-priority": str(priority), "tickwork-key": f"{number}-1",
+     "tickwork-retries-left": "3"}
+    for number, (tenant, priority) in enumerate(OF_TENANTS)
+]  # fmt: skip
+
+
+def of_tenants():
+    return [envelope(number, tenant=tenant, priority=priority) for number, (tenant, priority) in enumerate(OF_TENANTS)]
+
+
+def told(headers):
+    """What a message says of itself at the broker, but for its trace."""
+    return {name: value for name, value in headers.items() if name in TOLD[0]}
 
 
 class TestMemory(LaneSuite):
@@ -87,6 +103,19 @@ class TestNats(LaneSuite):
 
         return up
 
+    @pytest.mark.proves("S001-74", "S001-87")
+    async def test_each_tenant_and_each_band_of_priority_has_subjects_of_its_own(self, lane, name):
+        await lane.publish(of_tenants())
+        async with lane._stream() as stream:
+            found = [await stream.get_msg(lane._work, seq=number) for number in (1, 2, 3)]
+            acme = (await stream.stream_info(lane._work, subjects_filter=f"{name}.work.acme.>")).state.subjects
+
+        assert [one.subject for one in found] == [
+            f"{name}.work.{tenant}.default.-.{0 if priority == 9 else 2}" for tenant, priority in OF_TENANTS
+        ]
+        assert sorted(acme) == [found[0].subject, found[1].subject]
+        assert [told(one.headers) for one in found] == TOLD
+
 
 class TestPostgres(LaneSuite):
     exact_priority = True
@@ -124,7 +153,7 @@ class TestPostgres(LaneSuite):
 
 
 @pytest.mark.slow
-@pytest.mark.proves("P15")
+@pytest.mark.proves("P15", "S001-142")
 class TestRabbit(LaneSuite):
     """Debian's RabbitMQ, where it is installed. It is cut off rather than killed: it takes many seconds to start."""
 
@@ -155,6 +184,19 @@ class TestRabbit(LaneSuite):
                 await lane._exchange.publish(Message(data), f"mallory.{queue}.{labels}.1")
 
         return put
+
+    @pytest.mark.proves("S001-74", "S001-87")
+    async def test_whoever_binds_to_a_tenant_gets_its_messages_and_their_headers(self, lane):
+        async with lane._broker():
+            await lane._queue(("default", labels_token(()), 0))
+            aside = await lane._out.declare_queue(exclusive=True)
+            await aside.bind(lane._exchange, "acme.#")
+        await lane.publish(of_tenants())
+        found = [await aside.get(timeout=5, no_ack=True) for _ in range(2)]
+
+        assert sorted(one.routing_key for one in found) == ["acme.default.-.0", "acme.default.-.2"]
+        assert sorted((told(one.headers) for one in found), key=lambda one: one["tickwork-key"]) == TOLD[:2]
+        assert await aside.get(fail=False) is None
 
     @pytest.fixture
     def down(self, cable):

@@ -36,6 +36,7 @@ from tickwork.stores.sqlite.store import SqliteStore
 from tickwork.stores.sqlite.threads import JobThread
 
 STEPS = 20
+MIXED = 20  # these numbers are nobody else's
 SEQUENCES_PER_FILE = 8
 seen = Counter()  # what the sequences came across: a generator that only meets errors would prove nothing
 
@@ -122,13 +123,13 @@ class Sequence:
         return Range(self._tenant(), "s", number, 1, n * 10, n * 10 + self._small(), 1, 2, "cause", n % 2)
 
     def _run(self, partition, n):
-        number = self._number(partition, n)
-        # Ids are told apart by number, but for the rare mix-up that a store must refuse.
-        name = f"id{n}-{partition}" if self._often() else "id-twice"
+        # A number has one id for good. One id under two numbers is the rare mix-up that a store must refuse.
+        mixed = not self._often()
+        number = self._number(partition, n) + (MIXED if mixed else 0)
         return run(
             number,
-            id=name,
-            tenant=self._tenant() if name == "id-twice" else self.tenants[number % 2],
+            id="id-twice" if mixed else f"id{n}-{partition}",
+            tenant=self.tenants[0 if mixed else number % 2],
             workflow=self.random.choice("xyz"),
             state=self.random.choice([4, 4, 5, 6]),
             key=self.random.choice(["", "", "k1", "k2"]),

@@ -161,6 +161,20 @@ def test_a_policy_reads_the_snapshot_that_its_step_reads():
     assert driver.phase(run, "b") == "RUNNING"  # neither of them saw the event of this tick
 
 
+@pytest.mark.proves("S002-18")
+def test_a_step_sees_which_run_it_belongs_to_and_what_came_before_it():
+    seen = (
+        "run.id == 'r1' && run.workflow == 'flow' && run.started_ms >= run.submitted_ms && results.a.n == 1"
+        " && outcome.a == 'succeeded' && outcome.b == 'pending' && outcome.c == 'pending'"
+    )
+    driver = gated(seen, nodes=[task("a"), task("b", needs=["a"], when=seen, policy=["gate"]), task("c", needs=["b"])])
+    driver.submit("flow", "r1")
+    driver.finish("r1", "a", {"n": 1})
+
+    assert driver.phase("r1", "b") == "RUNNING"
+    assert driver.run("r1").started, "and the moment at which it started is the one that it saw"
+
+
 def test_a_step_whose_own_condition_is_false_needs_no_permission():
     driver = gated("false", nodes=[task("a", when="false", policy=["gate"])])
     run = driver.submit("flow")

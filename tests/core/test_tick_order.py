@@ -1,5 +1,7 @@
 """The order inside a tick, its two caps, and what it means to have nothing to do."""
 
+from time import thread_time_ns
+
 import pytest
 
 from driver import BY, Driver, T, task
@@ -70,6 +72,21 @@ def test_timers_of_one_tick_fire_by_due_tick_then_kind_then_number():
     ended = [event.task for event in driver.rows[-1][2] if hasattr(event, "task")]
 
     assert ended == [numbers["l1"], numbers["w1"], numbers["w2"], numbers["t1"]]
+
+
+@pytest.mark.proves("S000-25")
+def test_one_tick_takes_hundreds_of_runs_on_in_milliseconds():
+    took_ms = []
+    for _ in range(3):
+        driver = Driver()
+        driver.define("flow", {"kind": "wait", "id": "w", "duration_ms": 100}, task("a", needs=["w"]))
+        driver.send(*submits([f"r{number:03}" for number in range(300)]), at=10)
+        began = thread_time_ns()
+        driver.send(at=110)
+        took_ms.append((thread_time_ns() - began) / 1e6)
+
+        assert len(driver.running) == 300, "all of them went on in that one tick"
+    assert min(took_ms) < 50, took_ms  # of CPU; it takes less than ten
 
 
 @pytest.mark.proves("S000-32")

@@ -40,6 +40,10 @@ class Stage:
         if isinstance(report, Saved) and not self.slow:
             self.executor.saved(report.task, report.attempt)
 
+    def done(self, reports) -> None:
+        for report in reports:
+            self.report(report)
+
     def log(self, task: int, attempt: int, stream: str, text: str, at_ms: int) -> None:
         self.lines.setdefault((task, attempt), []).append((stream, text))
 

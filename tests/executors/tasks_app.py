@@ -41,6 +41,18 @@ def note(path: str, text: str) -> None:
         file.write(f"{text}\n")
 
 
+@task(name="turn")
+def turn(path: str, text: str, seconds: float = 0.0, dies: bool = False) -> str:
+    """Short, unless it is told otherwise: nobody can know before."""
+    with Path(path).open("a") as file:
+        file.write(f"{text}\n")
+    if dies:
+        os.kill(os.getpid(), signal.SIGKILL)
+    if seconds:
+        time.sleep(seconds)
+    return text
+
+
 @task(name="sleep")
 def sleep(seconds: float) -> str:
     time.sleep(seconds)

@@ -14,14 +14,15 @@ from tickwork.ports.exchange import Broke, Done, Returned
 
 @pytest.mark.slow
 @pytest.mark.proves("I35", "F1", "F29")
-async def test_through_two_thousand_kills_and_recalls_everything_ends_once(tmp_path):
+async def test_through_two_thousand_kills_stops_and_recalls_everything_ends_once(tmp_path):
     chance = random.Random(7)
     path = tmp_path / "ran"
     async with playing(processes=2) as stage:
         pool = stage.executor._pools["process"]
         recalled: Counter = Counter()
+        stopped: set[tuple[int, int]] = set()
         keys: list[tuple[int, int]] = []
-        kills = recalls = 0
+        kills = recalls = shared = 0
         while kills + recalls < 2_000:
             for _ in range(chance.randrange(1, 30)):
                 keys.append(stage.start("note", args={"path": str(path), "text": str(len(keys) + 1)}))
@@ -29,17 +30,27 @@ async def test_through_two_thousand_kills_and_recalls_everything_ends_once(tmp_p
                 await stage.until(lambda: any(child.ready for child in pool.children))
                 kills += 1
                 os.kill(chance.choice([child for child in pool.children if child.ready]).pid, signal.SIGKILL)
+            elif chance.random() < 0.2:
+                key = chance.choice(keys[-60:])
+                if key in pool:
+                    stopped.add(key)
+                    stage.executor.stop(*key)
             else:
                 recalls += 1
                 recalled.update(stage.executor.recall())
             await asyncio.sleep(chance.choice([0, 0, 0.001]))
-        await stage.until(lambda: len(stage.ends) + len(recalled) == len(keys), seconds=60)
+            shared += pool._box.shared > 0
+        await stage.until(lambda: len(stage.ends) + len(recalled) + len(stopped) == len(keys), seconds=60)
         await asyncio.sleep(0.05)
 
     ran = Counter(int(line) for line in path.read_text().split())
-    assert kills >= 30 and max(recalled.values()) == 1
+    assert kills >= 30 and shared >= 30 and len(stopped) >= 30 and max(recalled.values()) == 1
     assert all(len(ends) == 1 for ends in stage.ends.values())
+    for key in stopped:
+        assert key not in stage.ends and key not in recalled and ran[key[0]] <= 1, "stopped: nothing is said of it"
     for key in keys:
+        if key in stopped:
+            continue
         reports = stage.ends.get(key, [])
         assert (key in recalled) != bool(reports), "recalled or ended, never both, never neither"
         kind = type(reports[0]) if reports else None
@@ -56,7 +67,8 @@ async def test_a_job_that_dies_between_being_taken_and_being_marked_is_handed_ba
         busy = stage.start("sleep", args={"seconds": 60})
         await stage.until(lambda: bool(child.marked()))
         key = stage.start("noop")
-        assert pool._theirs.recv(100_000)
+        await stage.until(lambda: key in pool._box.out)
+        assert pool._box.theirs.recv(100_000)
         os.kill(child.pid, signal.SIGKILL)
 
         assert isinstance(await stage.end(busy), Broke)

@@ -280,12 +280,11 @@ CLIENTS = frozenset(("aiohttp", "http.client", "httpcore2", "httpx2", "requests"
 # Connections of the product to its own server, at an address that its operator has set; none goes where users say.
 OWN = {
     "cli/replay.py": "fetches a journal from the server",
-    "cluster/carrier.py": "a node to the node that owns what it is asked about",
     "sdk/async_client.py": "the client of the API",
     "sdk/client.py": "the client of the API",
     "stores/etcd_leases.py": "a node to the etcd that keeps its leases",
     "stores/sqlite/desk.py": "a server to the process that writes its database, over a pair of sockets",
-    "worker/http1.py": "a worker to its server, without a library",
+    "worker/http1.py": "a worker to its server, and a node to another, without a library",
     "worker/link.py": "a worker to its server",
 }
 CONNECTING = frozenset(("create_connection", "open_connection", "sock_connect"))

@@ -9,7 +9,6 @@ from collections import defaultdict
 from contextlib import suppress
 
 import asyncpg
-import msgspec
 import pytest
 import pytest_asyncio
 
@@ -129,7 +128,7 @@ async def test_rows_whose_answer_is_lost_are_written_once(made, proxy, cut, runs
     store = await made(through(proxy))
     await store.claim(P, owner="n1", settings=b"s")
     rows = Rows(header=b"header-to-be-cut", attempts=[(N + 1, b"one"), (N + 1, b"two")], runs=runs)
-    getattr(proxy, cut)(b"commit\0" if runs else b"header-to-be-cut")
+    getattr(proxy, cut)(b"header-to-be-cut")
     with pytest.raises(OutcomeUnknown):
         await written(store, rows)
     await written(store, rows)
@@ -240,6 +239,9 @@ class Recorder:
         def __init__(self, recorder, name) -> None:
             self.recorder, self.name = recorder, name
 
+        async def open(self):
+            pass
+
         async def fetch(self, statement, *_):
             self.recorder.went[self.name].add(statement)
             return []
@@ -316,6 +318,7 @@ async def test_a_replica_is_asked_for_lists_and_may_be_away(made, postgres, sche
         await store.claim(P, owner="n", settings=b"")
         await written(store, Rows(runs=[run(N + 1)]))
         seen = [len(await store.list_runs(RunFilter("acme")))]
+        assert replica.accepted > 0, "it was the replica that answered"
         replica.refuse()
         replica.cut_all()
         seen.append(len(await store.list_runs(RunFilter("acme"))))
@@ -654,4 +657,4 @@ async def test_errors_of_users_may_hold_any_character(store):
     row = run(N + 1, error="zero \0 and ümlaut")
     await written(store, Rows(runs=[row]))
 
-    assert await store.find_runs("acme", ids=["run-1"]) == [msgspec.structs.replace(row, error="zero ␀ and ümlaut")]
+    assert await store.find_runs("acme", ids=["run-1"]) == [row]

@@ -477,6 +477,9 @@ async def test_every_commit_is_synced_unless_somebody_chose_otherwise(tmp_path):
         assert (writer.pragma("synchronous"), writer.pragma("journal_mode")) == (2, "wal")
 
 
+OLD_RUN = (1, "run-1", "acme", "flow", "d", 4, "api", "ann", 1, 2, 3, "", "", "", b"record", b"output", b"attempts", 7)
+
+
 def test_schema_and_migrations_make_the_same_database():
     fresh, moved = apsw.Connection(":memory:"), apsw.Connection(":memory:")
     fresh.execute(schema())
@@ -484,8 +487,29 @@ def test_schema_and_migrations_make_the_same_database():
         moved.execute(migration.sql)
 
     assert opening.shape(fresh) == opening.shape(moved)
-    moved.execute("drop index runs_by_key; create index runs_by_key on runs (tenant, key) where key > ''")
+    moved.execute(
+        "drop index run_groups_by_schedule;"
+        "create index run_groups_by_schedule on run_groups (tenant, schedule, stretch) where schedule > ''"
+    )
     assert opening.shape(fresh) != opening.shape(moved)
+
+
+async def test_ended_runs_of_an_older_program_are_left_to_it(tmp_path):
+    old = apsw.Connection(str(tmp_path / "s.db"))
+    for migration in migrations()[:4]:
+        old.execute(migration.sql)
+    old.pragma("application_id", opening.APPLICATION_ID)
+    old.pragma("user_version", 4)
+    columns = [name for _, name, *_ in old.execute("pragma table_info(runs)")]
+    old.execute(f"insert into runs ({', '.join(columns)}) values ({', '.join(['?'] * len(columns))})", OLD_RUN)
+    old.close()
+
+    assert "make a backup with that" in await refused(tmp_path / "s.db")
+    old = apsw.Connection(str(tmp_path / "s.db"))
+    old.execute("delete from runs")
+    old.close()
+    async with opened(tmp_path / "s.db") as store:
+        assert await store.list_runs(RunFilter("acme")) == []
 
 
 # ---- the log

@@ -120,7 +120,7 @@ async def test_what_nobody_took_in_time_comes_again_under_a_new_number(in_memory
         assert not broker.dead
 
 
-@pytest.mark.proves("F19", "I52")
+@pytest.mark.proves("F19", "I52", "S001-165")
 async def test_while_the_broker_is_away_the_store_is_the_buffer_and_it_drains_at_a_bounded_rate(in_memory, broker):
     async with Line(in_memory, drain_per_s=100, credit=60) as line:
         broker.up = False
@@ -242,6 +242,7 @@ async def test_a_good_envelope_around_bad_work_is_a_dead_letter(in_memory, broke
         assert [attempt for _, attempt in executor.seen] == [2], "what was lost by it came again"
 
 
+@pytest.mark.proves("S001-87")
 async def test_labels_and_priorities_go_with_it(in_memory, broker):
     async with Line(in_memory) as line:
         node = task("a", "noop", labels={"gpu": "yes"}, priority=8, retry={"attempts": 4})
@@ -251,6 +252,7 @@ async def test_labels_and_priorities_go_with_it(in_memory, broker):
         [message] = broker.messages.values()
         sent = SEAL.unwrap(message.data)
         assert (sent.labels, sent.priority, sent.retries_left) == ((("gpu", "yes"),), 8, 3)
+        assert (sent.tenant, sent.key) == ("default", f"{sent.task}-1")
         assert sent.traceparent.startswith("00-") and len(sent.traceparent) == 55
         without, *_ = await line.worker("w1")
         having, *_ = await line.worker("w2", labels={"gpu": "yes"})

@@ -681,7 +681,7 @@ async def test_what_a_former_session_was_told_late_is_offered_to_the_next(house)
     [work] = await former.take()
     house.engine.connection_closed("w1:1")
 
-    reply = await Hand(house, session="next").sit_down()
+    reply = await Hand(house, session=f"{former.session}@2").sit_down()
 
     assert [(one.task, one.attempt) for one in reply.work] == [(work.task, work.attempt)]
 

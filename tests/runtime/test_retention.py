@@ -200,7 +200,7 @@ async def test_a_house_comes_up_again_on_a_cut_journal(house):
     assert (await house.engine.run("new")).state == "active"
 
 
-@pytest.mark.proves("S66", "S001-37")
+@pytest.mark.proves("S66")
 async def test_archive_and_logs_go_when_their_time_is_over_and_not_before(house):
     await some_runs(house)
     engine = house.engine

@@ -15,6 +15,7 @@ FOUND = {
     4: "arguments that could not be loaded for a moment failed the task for good",
     3923: "publishing what another request had just published was answered before it was durable",
     10: "a child's large inputs were asked for before they were kept",
+    682: "a line to an engine of a node that ends asked without a pause",
 }
 
 
@@ -25,7 +26,7 @@ def check(seed, **words):
     return report
 
 
-@pytest.mark.proves("I1", "I2", "I4", "I7", "I12", "I25", "I29", "S004-11")
+@pytest.mark.proves("I1", "I2", "I4", "I7", "I12", "I25", "I29")
 @pytest.mark.parametrize("seed", seeds(2_000, few=60, many=400))
 def test_nothing_is_violated(seed):
     check(seed)

@@ -20,6 +20,7 @@ SAYS = Spec(2, "task", "flow", "says", "sha256:0", "says")
 STEPS = Spec(3, "task", "flow", "steps", "sha256:0", "steps")
 SLEEP = Spec(4, "task", "flow", "sleep", "sha256:0", "sleep")
 LENGTH = Spec(5, "task", "flow", "length", "sha256:0", "length")
+WAITS = Spec(6, "task", "flow", "says_and_waits", "sha256:0", "says_and_waits")
 
 
 def packed(**args) -> bytes:
@@ -64,6 +65,26 @@ async def test_lines_reach_the_server_on_their_own_call():
 
     lines = [msgspec.json.decode(line) for line in server.text(1, 1).splitlines()]
     assert {line["text"] for line in lines} == {"hello", "to stderr", "INFO mine: logged hello", "no end of line"}
+
+
+@pytest.mark.proves("S001-76", "S001-92")
+async def test_a_worker_pulls_what_it_has_room_for_beats_and_streams_logs_while_it_works():
+    server = Server()
+    server.offer([work(task, spec=WAITS, args=packed(word=f"task {task}")) for task in (1, 2)], WAITS)
+    server.offer([work(task, spec=NOOP) for task in (3, 4, 5)], NOOP)
+    async with working(server, beat_ms=100) as (_, executor):
+        await server.until(lambda: all(f"task {task}" in server.text(task, 1) for task in (1, 2)))
+        assert not server.ends, "lines came while their tasks run"
+        before = len(server.calls)
+        await server.until(lambda: len(server.calls) >= before + 5)
+        assert not server.ends, "and so did beats"
+        begun = [key for child in executor._pools["process"].children for key in child.marked()]
+        assert len(begun) == 2, "two processes, two tasks at a time; the rest waits"
+        server.stop(1, 1)
+        await server.until(lambda: {3, 4, 5} <= {task for task, _ in server.ends})
+
+    assert [type(server.ends[task, 1][0]) for task in (3, 4, 5)] == [Done] * 3
+    assert Agent(Server(), [], clock=LoopClock(), ids=Ids(), name="w2")._beat_ms == 10_000
 
 
 async def test_steps_go_on_across_attempts_through_the_server(tmp_path):

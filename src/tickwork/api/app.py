@@ -191,6 +191,10 @@ class Front:
         assert isinstance(answer, Answer), "what is posted is answered whole"
         return answer
 
+    def refusal(self, scope: Scope) -> Answer | None:
+        """Why the guard lets it pass no further."""
+        return self._guard.refusal(scope)
+
     def head_of(self, answer: Answer, more: list[tuple[bytes, bytes]]) -> bytes:
         """The headers as they travel, with those that every answer carries."""
         if not _DEFAULTS.isdisjoint([name for name, _ in answer.headers]):

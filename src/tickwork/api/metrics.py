@@ -1,6 +1,7 @@
 """What /metrics shows: read from the engine when it is asked for, in base units, with nothing per run."""
 
 from collections.abc import Iterator, Sequence
+from itertools import accumulate
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
@@ -12,7 +13,11 @@ from tickwork.core.schedule import Fate
 from tickwork.ports import wire
 from tickwork.runtime.auditor import Audit
 from tickwork.runtime.engine import Engine
-from tickwork.runtime.partition import COMMIT_SECONDS, Partition
+from tickwork.runtime.floor import Freshness
+from tickwork.runtime.partition import COMMIT_SECONDS
+from tickwork.runtime.reads import depths
+
+BEAT_QUANTILES = (0.5, 0.95, 1.0)
 
 
 def exposition(readings: Sequence[tuple[Engine, wire.Status]], node: Node | None = None) -> bytes:
@@ -32,13 +37,14 @@ class _Cluster(Collector):
         yield GaugeMetricFamily("tickwork_partitions_owned", "Partitions of this node.", value=len(node.engines))
         yield GaugeMetricFamily("tickwork_nodes", "Nodes that live.", value=len(node.ownership.members))
         yield GaugeMetricFamily("tickwork_guests", "Workers that speak to this node.", value=len(node.board.guests))
+        yield from _beats(node.board.freshness())
         yield _labelled(
             CounterMetricFamily("tickwork_node_alarms", "Alarms of the node by kind.", labels=["kind"]),
             node.desk.alarm_counts,
         )
         families: dict[str, Metric] = {}
         for engine, status in self._readings:
-            for family in _Reading(engine, status).collect():
+            for family in _Reading(engine, status, alone=False).collect():
                 known = families.setdefault(family.name, family)
                 samples = [
                     sample._replace(labels=sample.labels | {"partition": str(engine.number)})
@@ -49,9 +55,11 @@ class _Cluster(Collector):
 
 
 class _Reading(Collector):
-    def __init__(self, engine: Engine, status: wire.Status) -> None:
+    def __init__(self, engine: Engine, status: wire.Status, *, alone: bool = True) -> None:
+        """In a cluster, not `alone`: workers are heard by nodes."""
         self._engine = engine
         self._status = status
+        self._alone = alone
 
     def collect(self) -> Iterator[Metric]:
         status, live = self._status, self._engine.partition
@@ -96,7 +104,11 @@ class _Reading(Collector):
         yield _labelled(
             CounterMetricFamily("tickwork_alarms", "Alarms by kind.", labels=["kind"]), self._engine.alarm_counts
         )
-        yield _commits(live)
+        commits = HistogramMetricFamily("tickwork_commit_seconds", "How long a commit took.", labels=[])
+        yield _counted(commits, [], COMMIT_SECONDS, live.commit_counts, live.commit_seconds)
+        yield from _work(self._engine)
+        if self._alone:
+            yield from _beats(self._engine.floor.freshness())
         yield from audits([auditor.view() for auditor in self._engine.auditors])
 
 
@@ -123,12 +135,49 @@ def _labelled(family: Metric, values: dict[str, int]) -> Metric:
     return family
 
 
-def _commits(live: Partition) -> Metric:
-    buckets: list[tuple[str, float]] = []
-    total = 0
-    for bound, count in zip((*COMMIT_SECONDS, float("inf")), live.commit_counts, strict=True):
-        total += count
-        buckets.append(("+Inf" if bound == float("inf") else str(bound), total))
-    return HistogramMetricFamily(
-        "tickwork_commit_seconds", "How long a commit took.", buckets=buckets, sum_value=live.commit_seconds
+def _counted(
+    family: HistogramMetricFamily, labels: list[str], bounds: Sequence[float], counts: Sequence[int], total: float
+) -> HistogramMetricFamily:
+    names = [*(str(bound) for bound in bounds), "+Inf"]
+    family.add_metric(labels, list(zip(names, accumulate(counts), strict=True)), total)
+    return family
+
+
+def _work(engine: Engine) -> Iterator[Metric]:
+    """How tasks fare: how long they wait, how deep they stand, how often they are tried, and what was promised."""
+    live, figures, state = engine.partition, engine.figures, engine.state
+    assert live is not None
+    waits = HistogramMetricFamily(
+        "tickwork_dispatch_wait_seconds", "From due, or ready, until it is given to a worker.", labels=["of"]
+    )
+    for name, one in figures.waits.items():
+        _counted(waits, [name], one.bounds, one.counts, one.sum)
+    yield waits
+    depth, oldest_ms = depths(state)
+    ready = GaugeMetricFamily("tickwork_queue_depth", "Tasks that could start.", labels=["tenant", "queue", "priority"])
+    for (tenant, queue, priority), count in sorted(depth.items()):
+        ready.add_metric([tenant, queue, str(priority)], count)
+    yield ready
+    age_s = max(live.keeper.reading_ms() - oldest_ms, 0) / 1000 if oldest_ms else 0.0
+    yield GaugeMetricFamily("tickwork_ready_age_seconds", "How long the oldest ready task has waited.", value=age_s)
+    yield CounterMetricFamily("tickwork_tasks_ended", "Tasks that ended, however.", value=live.tasks_ended)
+    yield CounterMetricFamily("tickwork_tasks_failed", "Tasks that failed for good.", value=figures.failed)
+    yield _labelled(
+        CounterMetricFamily("tickwork_attempts_again", "Attempts after which another follows.", labels=["cause"]),
+        figures.again,
+    )
+    yield _labelled(
+        CounterMetricFamily("tickwork_sla_breaches", "Service levels that were not kept.", labels=["workflow"]),
+        figures.breaches,
+    )
+
+
+def _beats(heard: Freshness) -> Iterator[Metric]:
+    ages = sorted(heard.ages_s)
+    family = GaugeMetricFamily("tickwork_worker_beat_age_seconds", "Since a worker was heard.", labels=["quantile"])
+    for share in BEAT_QUANTILES if ages else ():
+        family.add_metric([str(share)], ages[min(int(share * len(ages)), len(ages) - 1)])
+    yield family
+    yield GaugeMetricFamily(
+        "tickwork_attempts_orphaned", "Attempts of workers that miss a beat, or are gone.", value=heard.orphaned
     )

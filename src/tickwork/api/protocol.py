@@ -14,6 +14,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from tickwork.api.app import Front
 from tickwork.api.door import Door
+from tickwork.cluster import trunk
 from tickwork.cluster.node import Node
 from tickwork.runtime.engine import Engine
 
@@ -22,6 +23,7 @@ KEEP_ALIVE_S = 75
 HEADERS_S = 30  # a connection that sends no whole head of a request for so long is closed
 SHORT_BYTES_MAX = 64 * 1024  # above that uvicorn stops reading until somebody asks for the body
 KNOWN_MAX = 4  # heads that a connection remembers
+_TRUNK, _TRUNK_PATH = trunk.PROTOCOL.encode(), trunk.PATH.encode()
 _TOO_LARGE = "The head of the request is too large."
 _LENGTH, _END = b"\r\ncontent-length: ", b"\r\n\r\n"
 
@@ -108,6 +110,28 @@ def protocol_of(engine: Engine | Node, front: Front) -> type[asyncio.Protocol]:
             head = b"connection: close\r\ncontent-length: 0\r\n\r\n"
             self.transport.write(STATUS_LINE[431] + head)
             self.transport.close()
+
+        # ---- another node, for many workers
+
+        def _should_upgrade(self) -> bool:
+            return isinstance(engine, Node) and self._get_upgrade() == _TRUNK and self.url == _TRUNK_PATH
+
+        def handle_websocket_upgrade(self) -> None:
+            assert isinstance(engine, Node)
+            refused = front.refusal({**self.scope, "path": trunk.PATH})
+            if refused is not None:
+                head = front.head_of(refused, self.server_state.default_headers)
+                self.transport.write(b"".join((STATUS_LINE[refused.status], head, b"\r\n", refused.body)))
+                self.transport.close()
+                return
+            self._looking.cancel()
+            self.connections.discard(self)
+            self.transport.write(
+                b"HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: %b\r\n\r\n" % _TRUNK
+            )
+            end = engine.new_trunk()
+            end.connection_made(self.transport)
+            self.transport.set_protocol(end)
 
         # ---- the short way
 

@@ -108,7 +108,8 @@ class Ways:
         query = scope["query_string"].decode("latin-1")
         path = scope.get("raw_path", scope["path"].encode()).decode("latin-1").partition("?")[0]
         target = f"{path}?{query}" if query else path
-        carried = await self._carrier.carry(scope["method"], address, target, headers, body)
+        method = "GET" if scope["method"] == "HEAD" else scope["method"]  # what it sends beside its head stays here
+        carried = await self._carrier.carry(method, address, target, headers, body)
         kind = next((value.decode("latin-1") for name, value in carried.headers if name == b"content-type"), JSON)
         passed = [(name, value) for name, value in carried.headers if name in _PASSED]
         if carried.pieces is not None:

@@ -1,16 +1,22 @@
-"""How a request travels to another node, and its answer back: whole where its length is known, else as a stream."""
+"""How a request travels to another node, and its answer back: whole where its length is known, else as a stream.
 
+Every hop of a submission that came to another node than its owner goes this way, so it takes the lean connections that
+the exchange takes.
+"""
+
+import asyncio
 from collections.abc import AsyncIterator, Sequence
 from typing import Protocol
 
-import httpx2
 import msgspec
 
 from tickwork.core.errors import Unavailable
+from tickwork.worker.http1 import Connection, Poster
 
 ANSWER_S = 60.0  # between two pieces of an answer
-CONNECT_S = 2.0
+PIECES_MAX, PIECES_FEW = 64, 16  # that wait to be read: then the other side waits, until there are few
 RETRY_MS = 200
+BODILESS = (204, 304)
 Header = tuple[bytes, bytes]
 
 
@@ -33,41 +39,114 @@ class Carrier(Protocol):
 
 class HttpCarrier:
     def __init__(self) -> None:
-        self._client: httpx2.AsyncClient | None = None
+        self._askers: dict[str, _Asker] = {}
 
     async def carry(self, method: str, address: str, target: str, headers: Sequence[Header], body: bytes) -> Carried:
-        client = self._http()
-        request = client.build_request(method, address + target, headers=list(headers), content=body or None)
+        asker = self._askers.get(address)
+        if asker is None:
+            asker = self._askers[address] = _Asker(address, headers={})
         try:
-            answer = await client.send(request, stream=True)
-            found = [(name.lower(), value) for name, value in answer.headers.raw]
-            if "content-length" not in answer.headers and answer.status_code not in (204, 304):
-                return Carried(answer.status_code, found, pieces=_pieces(answer))
-            try:
-                return Carried(answer.status_code, found, await answer.aread())
-            finally:
-                await answer.aclose()
-        except (httpx2.TransportError, OSError) as error:
+            return await asker.ask(method, target, headers, body)
+        except (OSError, TimeoutError) as error:
             message = f"the owner at {address} cannot be reached: {error or type(error).__name__}"
             raise Unavailable(message, retry_after_ms=RETRY_MS) from error
 
-    def _http(self) -> httpx2.AsyncClient:
-        if self._client is None:
-            self._client = httpx2.AsyncClient(
-                timeout=httpx2.Timeout(ANSWER_S, connect=CONNECT_S),
-                limits=httpx2.Limits(max_connections=256, max_keepalive_connections=32, keepalive_expiry=30.0),
-                trust_env=False,
-            )
-        return self._client
-
     async def close(self) -> None:
-        if self._client is not None:
-            await self._client.aclose()
+        for asker in self._askers.values():
+            asker.close()
+        self._askers.clear()
 
 
-async def _pieces(answer: httpx2.Response) -> AsyncIterator[bytes]:
-    try:
-        async for piece in answer.aiter_raw():
-            yield piece
-    finally:
-        await answer.aclose()
+class _Streaming(Connection):
+    """One whose answers have headers, and may have no known end."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.headers: list[Header] = []
+        self.pieces: asyncio.Queue[bytes | OSError] | None = None  # b"": its end
+        self._paused = False
+
+    def ask(self, request: bytes) -> "asyncio.Future[tuple[int, bytes]]":
+        self.headers, self.pieces = [], None
+        return super().ask(request)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self.headers.append((name.lower(), value))
+
+    def on_headers_complete(self) -> None:
+        assert self._parser is not None
+        status = self._parser.get_status_code()
+        known = status in BODILESS or any(name == b"content-length" for name, _ in self.headers)
+        if not known and self.answer is not None and not self.answer.done():
+            self.pieces = asyncio.Queue()
+            self.answer.set_result((status, b""))
+
+    def on_body(self, body: bytes) -> None:
+        if self.pieces is None:
+            super().on_body(body)
+            return
+        self.pieces.put_nowait(body)
+        if self.pieces.qsize() > PIECES_MAX and self.transport is not None and not self._paused:
+            self._paused = True
+            self.transport.pause_reading()
+
+    def on_message_complete(self) -> None:
+        super().on_message_complete()
+        if self.pieces is not None:
+            self.pieces.put_nowait(b"")
+
+    def _fail(self, error: OSError) -> None:
+        if self.pieces is not None:
+            self.pieces.put_nowait(error)
+        super()._fail(error)
+
+    async def next_piece(self) -> bytes:
+        assert self.pieces is not None
+        async with asyncio.timeout(ANSWER_S):
+            piece = await self.pieces.get()
+        if self._paused and self.pieces.qsize() <= PIECES_FEW and self.transport is not None:
+            self._paused = False
+            self.transport.resume_reading()
+        if isinstance(piece, OSError):
+            raise piece
+        return piece
+
+
+class _Asker(Poster):
+    """Any request to one node."""
+
+    _kind = _Streaming
+
+    async def ask(self, method: str, target: str, headers: Sequence[Header], body: bytes) -> Carried:
+        lines = [f"{method} {self._prefix}{target} HTTP/1.1\r\n{self._head}".encode("latin-1")]
+        lines += [b"%b: %b\r\n" % pair for pair in headers]
+        if body or method not in ("GET", "DELETE"):
+            lines.append(b"content-length: %d\r\n" % len(body))
+        connection = self._kept() or await self._connected()
+        assert isinstance(connection, _Streaming)
+        self._busy.add(connection)
+        alarm = asyncio.get_running_loop().call_later(ANSWER_S, connection.give_up)
+        try:
+            status, data = await connection.ask(b"".join((*lines, b"\r\n", body)))
+        except BaseException:
+            self._busy.discard(connection)
+            connection.close()
+            raise
+        finally:
+            alarm.cancel()
+        if connection.pieces is not None:
+            return Carried(status, connection.headers, pieces=self._pieces(connection))
+        self._busy.discard(connection)
+        self._keep(connection)
+        return Carried(status, connection.headers, data)
+
+    async def _pieces(self, connection: _Streaming) -> AsyncIterator[bytes]:
+        try:
+            while piece := await connection.next_piece():
+                yield piece
+        except BaseException:
+            connection.close()  # nobody reads the rest
+            raise
+        finally:
+            self._busy.discard(connection)
+        self._keep(connection)

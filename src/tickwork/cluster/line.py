@@ -11,11 +11,12 @@ from typing import Protocol
 
 from tickwork.core.errors import TickworkError
 from tickwork.ports.exchange import Broke, Call, Done, Profile, Reply, Report, Returned, Spec, Taken, Work
+from tickwork.runtime.floor import VIA_WAIT_MS_MAX
 from tickwork.worker.caller import Caller, Key
 
 FAREWELL_S = 5.0
 Way = Callable[[int, Call], Awaitable[Reply]]
-_LAST = (Done, Broke, Returned)
+_LAST = frozenset((Done, Broke, Returned))
 
 
 class Worker(Protocol):
@@ -31,16 +32,22 @@ class Worker(Protocol):
 
 
 class Batch:
-    """Reports of one call for one partition: `done` when all are durable."""
+    """Reports of one call for one partition: `done` when all are durable. One that is on its way for an earlier call
+    counts for both."""
 
-    def __init__(self) -> None:
-        self.waiting: dict[int, Report] = {}
+    def __init__(self, line: "Line") -> None:
+        self.reports: dict[int, Report] = {}  # by identity
+        self.left = 0
         self.fenced: list[Key] = []
         self.done = asyncio.Event()
+        self._line = line
 
-    def settle(self, report: Report) -> None:
-        self.waiting.pop(id(report), None)
-        if not self.waiting:
+    def waiting(self) -> list[Report]:
+        return [report for name, report in self.reports.items() if self._line.owes(name, self)]
+
+    def settle(self) -> None:
+        self.left -= 1
+        if not self.left:
             self.done.set()
 
 
@@ -48,14 +55,14 @@ class Line(Caller[None]):
     def __init__(
         self, worker: Worker, partition: int, *, way: Way, name: str, session: str, profile: Profile, via: str
     ) -> None:
-        super().__init__(name=name, session=session, profile=profile, via=via)
+        super().__init__(name=name, session=session, profile=profile, via=via, beat_ms=VIA_WAIT_MS_MAX)
         self.partition = partition
         self.share = 0  # of the worker's credit
         self.told = 0  # the most of it that the owner may still believe in
         self.wanted = 0
         self._worker = worker
         self._way = way
-        self._batches: dict[int, list[Batch]] = {}  # by report
+        self._batches: dict[int, tuple[Batch, ...]] = {}  # by report
         self._terminal: dict[Key, Report] = {}  # last reports on their way
 
     @property
@@ -88,21 +95,25 @@ class Line(Caller[None]):
 
     def deliver(self, reports: Sequence[Report]) -> Batch:
         """A last report that is on its way already is not sent twice: the worker asked again because it took long."""
-        batch = Batch()
+        batch = Batch(self)
+        alone, owed, terminal = (batch,), self._batches, self._terminal
         for report in reports:
             key = (report.task, report.attempt)
-            last = isinstance(report, _LAST)
-            known = self._terminal.get(key) if last else None
+            last = type(report) in _LAST
+            known = terminal.get(key) if last else None
             if known is None:
                 known = report
                 if type(report) is not Taken:
                     self._held.setdefault(key)
                 self._pending.append(report)
                 if last:
-                    self._terminal[key] = report
-            batch.waiting[id(known)] = known
-            self._batches.setdefault(id(known), []).append(batch)
-        if not batch.waiting:
+                    terminal[key] = report
+            name = id(known)
+            if name not in batch.reports:
+                batch.reports[name] = known
+                owed[name] = owed[name] + alone if name in owed else alone
+        batch.left = len(batch.reports)
+        if not batch.left:
             batch.done.set()
         if self._post is None and self._pump_handle is None:
             self._pump_soon()
@@ -153,6 +164,11 @@ class Line(Caller[None]):
 
     def _settle(self, reports: tuple[Report, ...], reply: Reply) -> None:
         """Of each one the worker hears whether it came too late; what it took from a lane it holds from here on."""
+        if reply.fenced or any(type(report) is Taken for report in reports):
+            self._note(reports, reply)
+        super()._settle(reports, reply)
+
+    def _note(self, reports: tuple[Report, ...], reply: Reply) -> None:
         fenced, later = frozenset(reply.fenced), frozenset(reply.later)
         for report in reports:
             key = (report.task, report.attempt)
@@ -161,11 +177,10 @@ class Line(Caller[None]):
                     batch.fenced.append(key)
             elif type(report) is Taken and key not in later and not reply.refused:
                 self._held[key] = None
-        super()._settle(reports, reply)
 
     def _taken(self, reports: tuple[Report, ...]) -> None:
         for report in reports:
-            if isinstance(report, _LAST):
+            if type(report) in _LAST:
                 key = (report.task, report.attempt)
                 self._held.pop(key, None)
                 self._terminal.pop(key, None)
@@ -173,7 +188,11 @@ class Line(Caller[None]):
 
     def _settle_one(self, report: Report) -> None:
         for batch in self._batches.pop(id(report), ()):
-            batch.settle(report)
+            batch.settle()
+
+    def owes(self, name: int, batch: Batch) -> bool:
+        """Whether a report, by identity, is not durable yet as far as this batch asks for it."""
+        return batch in self._batches.get(name, ())
 
     def _stop(self, key: Key) -> None:
         self._held.pop(key, None)

@@ -6,20 +6,21 @@ a partition is answered by its own engine, or by the node that owns it.
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from typing import Protocol
 
 import msgspec
 
 from tickwork.cluster.ownership import RETRY_MS, TTL_MS, Duties, Ownership
-from tickwork.cluster.placement import home_of, partition_of_run, partitions_of
+from tickwork.cluster.placement import home_of, lives_in, partition_of_run, partitions_of
 from tickwork.cluster.switchboard import Switchboard
+from tickwork.cluster.trunk import TrunkEnd
 from tickwork.core.errors import Conflict, Refused, TickworkError, Unavailable
 from tickwork.core.machine import MACHINE
 from tickwork.core.model import NUMBER_BITS
 from tickwork.ports import wire
 from tickwork.ports.clock import Clock
-from tickwork.ports.exchange import OLDEST, PROTOCOL, Call, Reply
+from tickwork.ports.exchange import OLDEST, PROTOCOL, Beats, Call, Reply
 from tickwork.ports.leases import Leases, Member
 from tickwork.ports.store import InboxRow, Route, Store
 from tickwork.runtime.engine import Engine
@@ -32,7 +33,13 @@ WATCH_S = 0.2  # how often failed partitions and the inbox are looked at
 INBOX_S = 1.0
 INBOX_MAX = 500
 BACKLOG_FAR = 5_000  # inputs that wait: from here on new runs are spread over all nodes, not kept here
+READ_AHEAD_S = 5.0  # the next owner may take so long for it; then it begins from the rows when its time has come
+AHEAD_KEPT_S = 30.0
+GIVE_S = 2.0
 LOOK_AGAIN_S = 0.02  # at most so often is asked who owns what because somebody did not answer
+
+
+NOT_WANTED = "takes_nothing_over"
 
 
 class Peers(Protocol):
@@ -40,7 +47,17 @@ class Peers(Protocol):
 
     async def exchange(self, address: str, partition: int, call: Call) -> Reply: ...
 
-    async def wake(self, address: str) -> None: ...
+    async def beat(self, address: str, via: str, workers: Sequence[str]) -> None:
+        """These workers live, says the node `via`, which stands for them."""
+
+    def keep_only(self, addresses: Container[str]) -> None:
+        """Nodes elsewhere are gone: calls to them that wait for an answer end."""
+
+    async def announce(self, address: str, partition: int) -> None:
+        """It is about to be that node's, which reads ahead. Raises `Refused` where that node owns nothing more."""
+
+    async def give(self, address: str, partition: int) -> None:
+        """It is free. Returns when it ticks there."""
 
     async def close(self) -> None: ...
 
@@ -90,6 +107,8 @@ class Node:
         self._looked_s = 0.0
         self._attend = attend
         self._attendants: dict[int, Attendant] = {}
+        self._trunks: set[TrunkEnd] = set()  # of nodes that call here
+        self._ahead: dict[int, Engine] = {}  # read ahead, for partitions that are about to be ours
 
     # ---- life
 
@@ -102,7 +121,9 @@ class Node:
             self.cluster, self.partitions = founded.cluster, founded.partitions
             self._check_company(await self.leases.members())
             await self._read_routes()
-            duties = Duties(self._own, self._finish, self._drop, self._peers.wake, self._alarm)
+            duties = Duties(
+                self._own, self._announce, self._finish, self._drop, self._give, self._owner_moved, self._alarm
+            )
             self._ownership = Ownership(
                 leases=self.leases,
                 member=self.member,
@@ -114,6 +135,7 @@ class Node:
             )
             self._board = Switchboard(
                 way=self._way,
+                beat=self._beat_for,
                 session=self.member.session,
                 partitions=self.partitions,
                 clock=self._clock,
@@ -181,8 +203,23 @@ class Node:
 
     # ---- what follows from owning
 
-    async def _own(self, partition: int) -> None:
+    async def read_ahead(self, partition: int) -> None:
+        """Its owner is about to hand it over to this node."""
+        if self.draining or not self.member.engine or partition in self.member.unable:
+            raise Refused(NOT_WANTED, f"node {self.member.node} takes nothing over now")
+        if partition in self.engines or partition >= self.partitions:
+            raise Refused("not_another", f"partition {partition} is nobody else's to hand over")
         engine = self._make_engine(partition)
+        await engine.read_ahead()
+        self._ahead[partition] = engine
+        asyncio.get_running_loop().call_later(AHEAD_KEPT_S, self._forget_ahead, partition, engine)
+
+    def _forget_ahead(self, partition: int, engine: Engine) -> None:
+        if self._ahead.get(partition) is engine:
+            del self._ahead[partition]
+
+    async def _own(self, partition: int) -> None:
+        engine = self._ahead.pop(partition, None) or self._make_engine(partition)
         engine.on_alarm = lambda alarm: self.on_alarm(alarm)
         try:
             await engine.start()
@@ -192,9 +229,34 @@ class Node:
         with contextlib.suppress(TickworkError):
             await self._read_inbox(partition, engine)  # whoever asks for what was accepted there finds it
         self.engines[partition] = engine
+        self._owner_moved(partition)
         if self._attend is not None:
             self._attendants[partition] = self._attend(engine)
             self._attendants[partition].start()
+
+    async def _announce(self, partition: int, address: str) -> bool:
+        """It goes on here meanwhile. From where the next owner begins to read, rows are left to it."""
+        engine = self.engines.get(partition)
+        if engine is None:
+            return True
+        try:
+            async with asyncio.timeout(READ_AHEAD_S):
+                await engine.leave_rows()
+                await self._peers.announce(address, partition)
+        except (TickworkError, TimeoutError) as error:
+            engine.write_rows()
+            return isinstance(error, TimeoutError)  # it is there, and slow: it begins from the rows, when it has them
+        return True
+
+    async def _give(self, partition: int, address: str) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(GIVE_S):
+                await self._peers.give(address, partition)
+
+    def _owner_moved(self, partition: int) -> None:
+        self._peers.keep_only({member.address for member in self.ownership.members})
+        if self._board is not None:
+            self._board.owner_moved(partition)
 
     async def _leave(self, partition: int) -> None:
         attendant = self._attendants.pop(partition, None)
@@ -271,10 +333,10 @@ class Node:
 
     def new_id_in(self, tenant: str, partition: int) -> Callable[[], str]:
         """Ids of runs that live in this partition."""
-        route, count, new = self.route(tenant), self.partitions, self.desk.new_id
+        new, is_here = self.desk.new_id, lives_in(self.route(tenant), partition, self.partitions)
 
         def draw() -> str:
-            while partition_of_run(route, one := new(), count) != partition:
+            while not is_here(one := new()):
                 pass
             return one
 
@@ -319,6 +381,20 @@ class Node:
             raise Unavailable(f"partition {partition} is not here; look again who owns it", retry_after_ms=50)
         return await engine.exchange(call, "")
 
+    def hear(self, beats: Beats) -> None:
+        """Of a node that stands for workers."""
+        for engine in self.engines.values():
+            engine.floor.hear(beats.via, beats.workers)
+
+    async def _beat_for(self, workers: Sequence[str]) -> None:
+        self.hear(Beats(self.member.session, tuple(workers)))
+        own = self.member.session
+        owners = {holding.address for holding in self.ownership.holdings.values() if holding.session != own}
+        told = [self._peers.beat(address, own, workers) for address in sorted(owners)]
+        for outcome in await asyncio.gather(*told, return_exceptions=True):
+            if isinstance(outcome, Exception) and not isinstance(outcome, TickworkError):
+                raise outcome
+
     async def _way(self, partition: int, call: Call) -> Reply:
         try:
             if partition in self.engines:
@@ -333,6 +409,12 @@ class Node:
                 raise
             raise Unavailable(f"partition {partition} moved; ask again", retry_after_ms=50) from None
 
+    def new_trunk(self) -> TrunkEnd:
+        """Of a node that calls for many workers."""
+        end = TrunkEnd(self.exchange_at, self._trunks.discard)
+        self._trunks.add(end)
+        return end
+
     def connection_closed(self, peer: str) -> None:
         for engine in self.engines.values():
             engine.connection_closed(peer)
@@ -344,6 +426,8 @@ class Node:
             engine.release_workers()
         if self._board is not None:
             self._board.release()
+        for trunk in list(self._trunks):
+            trunk.close()
 
     # ---- the inbox: for submissions whose owner cannot be reached
 

@@ -2,8 +2,8 @@
 
 Beats and leases are renewed all the time; where that fails for nearly as long as a lease lasts, by this node's own
 monotonic clock, it drops what it owned before anybody else may take it. On a clean stop and when a better place
-appears, a partition is finished, released and the next owner woken, so that there is hardly a gap. Two owners
-at once cost nothing but time: the store's epoch decides.
+appears, the next owner reads ahead, then the partition is finished, released and taken up there at once, so that there
+is hardly a gap. Two owners at once cost nothing but time: the store's epoch decides.
 """
 
 import asyncio
@@ -23,6 +23,7 @@ RETRY_MS = 1_000
 MARGIN = 0.2  # of a lease: so long before its end nothing is done under it any more
 PAUSE_S = 0.05  # between two looks, at least
 FAREWELL_S = 30.0
+HANDS = 2  # partitions that are handed over at a time: each is away for as short as can be
 RELEASE_S = 1.0
 
 
@@ -30,9 +31,11 @@ class Duties(msgspec.Struct):
     """What follows from owning. `own` returns when the partition ticks, `finish` when everything is durable."""
 
     own: Callable[[int], Awaitable[None]]
+    announce: Callable[[int, str], Awaitable[bool]]  # the node at this address reads ahead; False: it does not want it
     finish: Callable[[int], Awaitable[None]]
     drop: Callable[[int, str], Awaitable[None]]
-    wake: Callable[[str], Awaitable[None]]  # the node at this address has something to take
+    give: Callable[[int, str], Awaitable[None]]  # the node at this address is to take it up now
+    moved: Callable[[int], None]  # somebody else owns it, or is about to
     alarm: Callable[[str, str], None]
 
 
@@ -59,6 +62,8 @@ class Ownership:
         self._ttl_ms, self._retry_ms = ttl_ms, min(retry_ms, ttl_ms // 3)
         self._proved_ms = clock.mono_ms()
         self._moving: dict[int, asyncio.Task[None]] = {}  # being taken up or finished
+        self._taking: set[int] = set()  # asked for
+        self._hands = asyncio.Semaphore(HANDS)
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._guard: asyncio.Task[None] | None = None
@@ -95,9 +100,14 @@ class Ownership:
             async with asyncio.timeout(RELEASE_S):
                 await self._leases.leave(self.member.session)
 
-    def wake(self) -> None:
-        """Something may be free."""
-        self._wake.set()
+    async def take_up(self, partition: int) -> None:
+        """Its owner has let go of it for this node. Returns when it ticks here, or does not."""
+        if not self._leaving and self.member.engine:
+            await self._take(partition)
+        if partition not in self.held:
+            self._wake.set()
+        elif partition in self._moving:
+            await asyncio.wait([self._moving[partition]])
 
     async def look_again(self) -> None:
         """Who owns what, as it is now: whoever was thought to own something did not answer.
@@ -152,20 +162,25 @@ class Ownership:
         try:
             async with asyncio.timeout(max(self._ttl_ms * MARGIN, self._proof_left_ms()) / 1000):
                 await self._leases.beat(self.member, ttl_ms=self._ttl_ms)
-                kept = await self._leases.renew(tuple(self.held), self.member.session, ttl_ms=self._ttl_ms)
+                asked = tuple(self.held)  # one may be taken up meanwhile
+                kept = await self._leases.renew(asked, self.member.session, ttl_ms=self._ttl_ms)
                 members, holdings = await self._leases.members(), await self._leases.holdings()
         except (TickworkError, TimeoutError) as error:
             self._duties.alarm("leases_unavailable", str(error) or "they did not answer in time")
             return
         self._proved_ms = asked_ms
-        for partition in [one for one in self.held if one not in kept]:
+        for partition in [one for one in asked if one in self.held and one not in kept]:
             await self._let_go(partition, "its lease is another's")
         self._heard(members, holdings)
         await self._move()
 
     def _heard(self, members: Sequence[Member], holdings: Sequence[Holding]) -> None:
+        before = {partition: holding.session for partition, holding in self.holdings.items()}
         self.members = list(members)
         self.holdings = {holding.partition: holding for holding in holdings}
+        for partition, holding in self.holdings.items():
+            if before.get(partition) != holding.session:
+                self._duties.moved(partition)
 
     async def _move(self) -> None:
         able = {_rank(member): member for member in self.members if member.engine and not member.draining}
@@ -174,13 +189,13 @@ class Ownership:
         for partition in [one for one in self.held if one not in self._moving]:
             to = wanted.get(partition)
             if to is not None and to != own:
-                self._begin(partition, self._hand_over(partition, able[to].address))
+                self._begin(partition, self._hand_over(partition, able[to]))
             elif self._leaving:
-                self._begin(partition, self._hand_over(partition, ""))
+                self._begin(partition, self._hand_over(partition, None))
         if self._leaving or not self.member.engine:
             return
         for partition, node in wanted.items():
-            if node == own and partition not in self.held and partition not in self._moving:
+            if node == own:
                 holding = self.holdings.get(partition)
                 if holding is None or holding.session == self.member.session:
                     await self._take(partition)
@@ -196,13 +211,22 @@ class Ownership:
         }
 
     async def _take(self, partition: int) -> None:
+        if partition in self.held or partition in self._moving or partition in self._taking:
+            return
+        self._taking.add(partition)
         try:
             taken = await self._leases.take(partition, self.member, ttl_ms=self._ttl_ms)
         except Unavailable:
             return
+        finally:
+            self._taking.discard(partition)
         if taken:
             self.held[partition] = None
+            self._now_with(partition, self.member)
             self._begin(partition, self._own(partition))
+
+    def _now_with(self, partition: int, member: Member) -> None:
+        self.holdings[partition] = Holding(partition, member.session, member.node, member.address)
 
     def _begin(self, partition: int, job: Coroutine[Any, Any, None]) -> None:
         task = self._moving[partition] = asyncio.get_running_loop().create_task(job)
@@ -221,14 +245,20 @@ class Ownership:
         if partition not in self.held:  # it took so long that the lease was given up meanwhile
             await self._duties.drop(partition, "its lease ended before it was taken up")
 
-    async def _hand_over(self, partition: int, address: str) -> None:
-        await self._duties.finish(partition)
-        self.held.pop(partition, None)
-        with contextlib.suppress(Unavailable):  # it runs out by itself
-            await self._leases.release(partition, self.member.session)
-        if address:
-            with contextlib.suppress(TickworkError):  # it looks again soon
-                await self._duties.wake(address)
+    async def _hand_over(self, partition: int, to: Member | None) -> None:
+        async with self._hands:
+            wanted = to is not None and await self._duties.announce(partition, to.address)
+            if not wanted and not self._leaving:
+                return  # by its own look it is not the next owner: one of the two is about to look again
+            await self._duties.finish(partition)
+            self.held.pop(partition, None)
+            with contextlib.suppress(Unavailable):  # it runs out by itself
+                await self._leases.release(partition, self.member.session)
+            if to is not None and wanted:
+                self._now_with(partition, to)
+                with contextlib.suppress(TickworkError):  # it looks again soon
+                    await self._duties.give(partition, to.address)
+                self._duties.moved(partition)
 
     async def lost(self, partition: int, reason: str) -> None:
         """The store says that it is another's, or it cannot go on here."""

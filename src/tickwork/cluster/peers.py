@@ -1,25 +1,49 @@
-"""Other nodes over HTTP: the exchange by the lean way that workers use, everything else by the public API."""
+"""Other nodes over HTTP: the exchange by a trunk for all workers, everything else by the public API.
 
+Where a trunk is not spoken, because something between the nodes passes no upgrade on, each exchange is a request.
+"""
+
+import asyncio
+from collections.abc import Container, Sequence
 from urllib.parse import quote
 
 import msgspec
 
+from tickwork.cluster.trunk import NotSpoken, Trunk
 from tickwork.core.errors import Refused, Unavailable
-from tickwork.ports.exchange import Call, Reply, encoder, reply_decoder
+from tickwork.ports.exchange import Beats, Call, Reply, encoder, reply_decoder
 from tickwork.ports.wire import Problem
 from tickwork.worker.http1 import Poster
 
 MSGPACK = {"content-type": "application/msgpack", "accept": "application/msgpack"}
 ANSWER_S = 10.0  # beyond what the owner may wait for work
 RETRY_MS = 50
+SINGLY_S = 60.0  # so long single requests are used before a trunk is tried again
 
 
 class HttpPeers:
     def __init__(self, *, token: str = "") -> None:
         self._headers = MSGPACK | ({"authorization": f"Bearer {token}"} if token else {})
         self._posters: dict[str, Poster] = {}
+        self._trunks: dict[str, Trunk] = {}
+        self._singly: dict[str, float] = {}  # until when
 
     async def exchange(self, address: str, partition: int, call: Call) -> Reply:
+        loop = asyncio.get_running_loop()
+        if self._singly.get(address, 0.0) > loop.time():
+            return await self._exchange_alone(address, partition, call)
+        trunk = self._trunks.get(address)
+        if trunk is None:
+            trunk = self._trunks[address] = Trunk(address, headers=self._headers)
+        try:
+            return await trunk.ask(partition, call, timeout_s=ANSWER_S + call.wait_ms / 1000)
+        except (OSError, TimeoutError) as error:
+            raise _unreached(address, error) from error
+        except NotSpoken:
+            self._singly[address] = loop.time() + SINGLY_S
+            return await self._exchange_alone(address, partition, call)
+
+    async def _exchange_alone(self, address: str, partition: int, call: Call) -> Reply:
         path = f"/v1/workers/{quote(call.worker, safe='')}/exchange?partition={partition}"
         data = await self._post(address, path, encoder.encode(call), ANSWER_S + call.wait_ms / 1000)
         try:
@@ -27,8 +51,27 @@ class HttpPeers:
         except msgspec.DecodeError as error:
             raise Unavailable(f"the reply of {address} cannot be read: {error}", retry_after_ms=RETRY_MS) from error
 
-    async def wake(self, address: str) -> None:
-        await self._post(address, "/v1/cluster/wake", b"", ANSWER_S)
+    async def beat(self, address: str, via: str, workers: Sequence[str]) -> None:
+        try:
+            await self._post(address, "/v1/cluster/beats", encoder.encode(Beats(via, tuple(workers))), ANSWER_S)
+        except Unavailable:
+            self._cut(address)  # it may hang without an end
+            raise
+
+    def keep_only(self, addresses: Container[str]) -> None:
+        for address in [one for one in self._trunks if one not in addresses]:
+            self._cut(address)
+
+    def _cut(self, address: str) -> None:
+        trunk = self._trunks.pop(address, None)
+        if trunk is not None:
+            trunk.close()
+
+    async def announce(self, address: str, partition: int) -> None:
+        await self._post(address, f"/v1/cluster/announce?partition={partition}", b"", ANSWER_S)
+
+    async def give(self, address: str, partition: int) -> None:
+        await self._post(address, f"/v1/cluster/give?partition={partition}", b"", ANSWER_S)
 
     async def _post(self, address: str, path: str, data: bytes, timeout_s: float) -> bytes:
         poster = self._posters.get(address)
@@ -37,8 +80,7 @@ class HttpPeers:
         try:
             status, answer = await poster.post(path, data, timeout_s=timeout_s)
         except (OSError, TimeoutError) as error:
-            message = f"the node at {address} cannot be reached: {error or type(error).__name__}"
-            raise Unavailable(message, retry_after_ms=RETRY_MS) from error
+            raise _unreached(address, error) from error
         if status < 400:
             return answer
         try:
@@ -50,6 +92,12 @@ class HttpPeers:
         raise Refused(problem.code, problem.detail or problem.title)
 
     async def close(self) -> None:
-        for poster in self._posters.values():
+        for poster in (*self._posters.values(), *self._trunks.values()):
             poster.close()
         self._posters.clear()
+        self._trunks.clear()
+
+
+def _unreached(address: str, error: Exception) -> Unavailable:
+    message = f"the node at {address} cannot be reached: {error or type(error).__name__}"
+    return Unavailable(message, retry_after_ms=RETRY_MS)

@@ -6,7 +6,7 @@ that comes or goes moves little more than its own share. While versions are mixe
 are able to own it, with or without room.
 """
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from types import MappingProxyType
 from zlib import crc32
 
@@ -51,3 +51,10 @@ def partition_of_run(route: Route, run_id: str, partitions: int) -> int:
     """For life. Runs with a key, and those of schedules, live at home instead."""
     step = crc32(f"{route.tenant}\0{run_id}".encode("utf-8", "surrogatepass")) % min(max(route.spread, 1), partitions)
     return (route.home + step) % partitions
+
+
+def lives_in(route: Route, partition: int, partitions: int) -> Callable[[str], bool]:
+    """The same, the other way round and for many: whether a run of this id lives there."""
+    begun = crc32(f"{route.tenant}\0".encode("utf-8", "surrogatepass"))
+    count, step = min(max(route.spread, 1), partitions), (partition - route.home) % partitions
+    return lambda run_id: crc32(run_id.encode("utf-8", "surrogatepass"), begun) % count == step

@@ -1,12 +1,13 @@
 """The switchboard: workers speak to this node, and the node speaks for each of them to the owners of all partitions.
 
 A worker's one call is taken apart by partition and its one reply put together from theirs. Its credit is dealt out so
-that the parts never exceed it. Beats stay here: whether a worker is gone is decided where it was heard. A partition
-whose owner cannot be reached holds up nobody else: what could not be delivered is asked for again.
+that the parts never exceed it. Beats stay here: whether a worker is gone is decided where it was heard, and owners hear
+of all that live in one message. A partition whose owner cannot be reached holds up nobody else: what could not be
+delivered is asked for again.
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any
 
 from tickwork.cluster.dealing import deal
@@ -15,11 +16,12 @@ from tickwork.core.errors import Refused, Unavailable
 from tickwork.core.model import NUMBER_BITS
 from tickwork.ports.clock import Clock
 from tickwork.ports.exchange import Call, Profile, Reply, Report, Spec, Work, unspoken
-from tickwork.runtime.floor import CLOSED_AFTER_MS, LOST_AFTER_MS, MOVED, WAIT_MS_MAX
+from tickwork.runtime.floor import CLOSED_AFTER_MS, LOST_AFTER_MS, MOVED, SILENT_MS, WAIT_MS_MAX, Freshness
 from tickwork.worker.caller import Key
 
 DELIVER_S = 2.0  # after which a report that is not durable yet is asked for again
 CHECK_S = 0.5
+BEATS_MS = 8_000  # how often owners hear who lives, at most a third of what makes them doubt it
 DEAL_S = 0.1  # how often credit is dealt anew because of what partitions want
 
 
@@ -113,12 +115,14 @@ class Guest:
 
 
 class Switchboard:
-    """`way` brings a call to the owner of a partition; `session` is this start of the node."""
+    """`way` brings a call to the owner of a partition, `beat` tells all owners who lives; `session` is this start of
+    the node."""
 
     def __init__(
         self,
         *,
         way: Way,
+        beat: Callable[[Sequence[str]], Awaitable[None]],
         session: str,
         partitions: int,
         clock: Clock,
@@ -127,14 +131,27 @@ class Switchboard:
     ) -> None:
         self.way, self.session, self.partitions = way, session, partitions
         self.guests: dict[str, Guest] = {}
+        self._beat = beat
         self._clock = clock
         self._on_alarm = on_alarm
         self._lost_after_ms = lost_after_ms
         self._jobs: set[asyncio.Task[None]] = set()
         self._closing = False
 
+    def freshness(self) -> Freshness:
+        now_ms, guests = self._clock.mono_ms(), self.guests.values()
+        silent = [guest for guest in guests if now_ms - guest.heard_ms > SILENT_MS]
+        orphaned = sum(len(line.held) for guest in silent for line in guest.lines)
+        return Freshness([(now_ms - guest.heard_ms) / 1000 for guest in guests], orphaned)
+
     def start(self) -> None:
         self._spawn(self._watch())
+        self._spawn(self._beat_for_all())
+
+    def owner_moved(self, partition: int) -> None:
+        """Who could not reach its owner asks again at once."""
+        for guest in self.guests.values():
+            guest.lines[partition].again()
 
     def release(self) -> None:
         self._closing = True
@@ -272,13 +289,14 @@ class Switchboard:
                 for batch in batches:
                     await batch.done.wait()
         except TimeoutError:
-            later += [(one.task, one.attempt) for batch in batches for one in batch.waiting.values()]
+            later += [(one.task, one.attempt) for batch in batches for one in batch.waiting()]
         fenced += [key for batch in batches for key in batch.fenced]
         return tuple(fenced), tuple(later)
 
     async def _until_mail(self, guest: Guest, call: Call) -> None:
-        if self._closing or not call.wait_ms:
+        if not call.wait_ms:
             return
+        self._must_be_open()
         loop = asyncio.get_running_loop()
         woken = guest.woken = loop.create_future()
         alarm = loop.call_at(loop.time() + min(call.wait_ms, WAIT_MS_MAX) / 1000, guest.wake)
@@ -288,6 +306,9 @@ class Switchboard:
             alarm.cancel()
             if guest.woken is woken:
                 guest.woken = None
+        self._must_be_open()
+
+    def _must_be_open(self) -> None:
         if self._closing:
             raise Unavailable("the server is shutting down; ask again in a moment", retry_after_ms=1_000)
 
@@ -338,6 +359,14 @@ class Switchboard:
                     self._lose(guest, "silent")
                 elif guest.closed_ms and now_ms - guest.closed_ms > CLOSED_AFTER_MS:
                     self._lose(guest, "its connection closed")
+
+    async def _beat_for_all(self) -> None:
+        """For those that are not lost here: that is for this node to say."""
+        while not self._closing:
+            await asyncio.sleep(min(BEATS_MS, self._lost_after_ms / 3) / 1000)
+            names = [guest.worker for guest in self.guests.values() if not guest.refused]
+            if names:
+                await self._beat(names)
 
     def _lose(self, guest: Guest, cause: str) -> None:
         self._drop(guest)

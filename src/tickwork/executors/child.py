@@ -13,12 +13,13 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 from tickwork.executors.leftovers import kill_all
 from tickwork.executors.limits import Limits, confined, environment
-from tickwork.ports.host import SLOT_BYTES, SLOT_WORDS, Frames, Order, Saying, frame, saying_decoder
+from tickwork.ports.host import Frames, Order, Saying, frame, sayings_decoder
 from tickwork.ports.loglines import Cutter
+from tickwork.ports.marks import Marks, marks_bytes
 
 READ_BYTES = 256 * 1024
 _buffer = bytearray(READ_BYTES)
@@ -55,6 +56,7 @@ class Child:
         self.noisy = False  # has printed past Python
         self.last: Key | None = None  # what it ended last
         self.born_ns = time.monotonic_ns()
+        self.held_ns = 0  # when it was last told to begin nothing more of a packet
         self.unfit: tuple[str, str] | None = None
         self.frames = Frames()
         self.process = self._start(queue, settings)
@@ -72,10 +74,11 @@ class Child:
             theirs.close()
 
     def _started(self, queue: socket.socket, theirs: socket.socket, settings: Settings) -> subprocess.Popen[bytes]:
-        marks = _shared(SLOT_BYTES * self.width)
+        size = marks_bytes(self.width)
+        marks = _shared(size)
         try:
-            self._memory = mmap.mmap(marks, SLOT_BYTES * self.width)
-            self.words = memoryview(self._memory).cast("q")
+            self._memory = mmap.mmap(marks, size)
+            self.marks = Marks(memoryview(self._memory), self.width)
             argv = [*settings.command, self.mode, str(self.width), settings.app, settings.folder]
             fds = (queue.fileno(), theirs.fileno(), marks)
             process = subprocess.Popen(  # noqa: S603 - a list of ours, and no shell
@@ -99,16 +102,20 @@ class Child:
 
     # ---- what it says
 
-    def sayings(self) -> Iterator[Saying]:
+    def sayings(self) -> list[Saying]:
         """What has come, at most some hundred kilobytes of it."""
+        said: list[Saying] = []
         try:
             size = self.sock.recv_into(_buffer)  # a fresh buffer of this size for each call costs more than the call
         except (BlockingIOError, ConnectionResetError):
-            return
-        data = bytes(_view[:size])
-        decode = saying_decoder.decode
-        for one in self.frames.feed(data):
-            yield decode(one)
+            return said
+        for one in self.frames.feed(bytes(_view[:size])):
+            said += sayings_decoder.decode(one)
+        return said
+
+    def unsaid(self) -> list[Saying]:
+        """Ends of attempts that it has not sent, and that may come once more. Only while it stands still."""
+        return sayings_decoder.decode(self.marks.unsent())
 
     def order(self, order: Order) -> bool:
         try:
@@ -130,12 +137,15 @@ class Child:
 
     def marked(self) -> list[tuple[Key, int]]:
         """The attempts whose code runs, with their start on the monotonic clock in ns."""
-        words = self.words
-        return [
-            ((words[at], words[at + 1]), words[at + 2])
-            for at in range(0, SLOT_WORDS * self.width, SLOT_WORDS)
-            if words[at + 3]
-        ]
+        return self.marks.running()
+
+    def hold(self, packet: int) -> None:
+        """Nothing more of this packet is to begin."""
+        self.marks.hold(packet)
+        self.held_ns = time.monotonic_ns()
+
+    def holds(self, packet: int) -> bool:
+        return self.marks.held() == packet
 
     # ---- its end
 
@@ -171,7 +181,7 @@ class Child:
         for pipe in (self.process.stdout, self.process.stderr):
             if pipe is not None:
                 pipe.close()
-        self.words.release()
+        self.marks.release()
         self._memory.close()
         if self.pidfd is not None:
             os.close(self.pidfd)

@@ -1,31 +1,32 @@
-"""Children that take jobs from one socket: the kernel is the queue, and whoever is free takes the next.
+"""Children that take packets from one socket: the kernel is the queue, and whoever is free takes the next.
 
-Every job handed to a pool ends exactly once: a child says how it ended, or the child is found dead with the
-attempt in its mark, or nobody has it any more and it is handed back, or it is stopped or recalled. A job that no
-child has read can be taken back from the socket at any time, so nothing is bound to a child before it starts.
+Every attempt handed to a pool ends exactly once: a child says how it ended, or the child is found dead with the
+attempt in its mark, or nobody has it any more and it is handed back, or it is stopped or recalled. What shares a packet
+with an attempt that turns out slow is taken from the child again, and so is what a dead child has not begun.
 """
 
 import asyncio
 import logging
 import signal
-import socket
 import time
-from collections import deque
+from collections.abc import Iterable
 from typing import Protocol
 
 from tickwork.executors.child import Child, Key, Settings
 from tickwork.executors.leftovers import state_of
-from tickwork.ports.exchange import Begun, Broke, Done, Progressed, Report, Returned, Saved, Spec
-from tickwork.ports.host import Cancel, Folder, Kept, Lines, Ready, Saying, Spilled, Unfit, key_of
+from tickwork.executors.outbox import Errand, Outbox
+from tickwork.ports.exchange import Begun, Broke, Done, Progressed, Report, Returned, Saved
+from tickwork.ports.host import Cancel, Folder, Kept, Lines, Ready, Saying, Spilled, Through, Unfit
 
-AHEAD = 128  # packets that wait in the socket beyond what runs: enough to keep children busy
 GRACE_NS = 2_000_000_000  # between asking and killing
-SETTLE_NS = 200_000_000  # a child needs microseconds from taking a job to marking it
+SETTLE_NS = 200_000_000  # a child needs microseconds from taking a packet to marking it
 BEGUN_NS = 1_000_000_000  # attempts that take longer are reported as begun
+WATCH_S = 0.01  # while short attempts share packets, so often somebody looks whether they are
+SLOW_NS = 5_000_000  # an attempt that takes longer holds up those behind it
+SURE_NS = 1_000_000  # what one processor writes, all others see long before
 BACKOFF_S = (0.0, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
 UNFIT_MAX = 3  # children in a row that did not come up: the application is at fault
 PRINT_BYTES, PRINT_S = 16 * 1024 * 1024, 0.05  # read of one child at most, before others have a turn
-_TAKE_BYTES = 256 * 1024
 
 log = logging.getLogger("tickwork.worker")
 
@@ -34,6 +35,9 @@ class Owner(Protocol):
     """The executor behind a pool."""
 
     def ended(self, report: Done | Broke | Returned) -> None: ...
+
+    def done(self, reports: list[Done]) -> None:
+        """The same of several that ended well."""
 
     def told(self, report: Report) -> None:
         """Begun or Progressed; it goes on."""
@@ -64,15 +68,9 @@ class Pool:
     def __init__(self, mode: str, owner: Owner, settings: Settings, *, processes: int, width: int, mark: str) -> None:
         self.mode, self._owner, self._settings = mode, owner, settings
         self.processes, self.width, self._mark = processes, width, mark
-        self._ours, self._theirs = socket.socketpair(
-            socket.AF_UNIX, getattr(socket, "SOCK_SEQPACKET", socket.SOCK_DGRAM)
-        )
-        self._ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1024 * 1024)
-        self._ours.setblocking(False)
+        self._box = Outbox(children=processes, width=width)
         self.children: list[Child] = []
-        self._queue: deque[tuple[Key, bytes]] = deque()
-        self._specs: dict[Key, Spec] = {}  # everything here, in the queue or out
-        self._out: dict[Key, bool] = {}  # in the socket or with a child; true once reported as begun
+        self._begun: dict[Key, None] = {}  # reported as begun
         self._heard: dict[Key, int] = {}  # monotonic ns of the last progress or checkpoint
         self._ending: dict[Key, Ending] = {}
         self._saving: dict[Key, Child] = {}  # children that wait until their checkpoint is durable
@@ -80,20 +78,21 @@ class Pool:
         self._born = 0
         self._failures = 0  # children in a row that did not come up
         self._restart: asyncio.TimerHandle | None = None
+        self._topping: asyncio.Handle | None = None
+        self._watching: asyncio.TimerHandle | None = None
         self._closing = False
         self._close_at = float("inf")
-        self._most = processes * width + AHEAD
 
     # ---- jobs
 
     @property
     def idle(self) -> bool:
-        return not self._specs
+        return not self._box.errands
 
     @property
     def busy(self) -> int:
         """Attempts that are here."""
-        return len(self._specs)
+        return len(self._box.errands)
 
     @property
     def ending(self) -> bool:
@@ -101,78 +100,90 @@ class Pool:
         return any(child.kill_at_ns for child in self.children)
 
     def __contains__(self, key: Key) -> bool:
-        return key in self._specs
+        return key in self._box.errands
 
-    def submit(self, key: Key, packet: bytes, spec: Spec) -> None:
-        self._specs[key] = spec
-        if not self._queue and len(self._out) < self._most and not self._closing:
-            try:
-                self._ours.send(packet)
-            except BlockingIOError:
-                pass
-            else:
-                self._out[key] = False
-                return
-        self._queue.append((key, packet))
+    def submit(self, errand: Errand) -> None:
+        # What comes in the same turn of the loop may share a packet, unless a child is free for it now.
+        if not self._box.put(errand) and self._topping is None:
+            self._topping = asyncio.get_running_loop().call_soon(self._top_up)
 
     def _top_up(self) -> None:
-        queue, out = self._queue, self._out
-        while queue and len(out) < self._most and not self._closing:
-            key, packet = queue[0]
-            try:
-                self._ours.send(packet)
-            except BlockingIOError:
-                return
-            queue.popleft()
-            out[key] = False
+        if self._topping is not None:
+            self._topping.cancel()
+            self._topping = None
+        if not self._closing:
+            self._box.top_up()
+        if self._box.shared and self._watching is None:
+            self._watching = asyncio.get_running_loop().call_later(WATCH_S, self._watch)
 
     def recall(self) -> list[Key]:
         """Everything that no child has taken."""
-        self._take_back()
-        keys = [key for key, _ in self._queue]
-        self._queue.clear()
+        self._box.take_back()
+        keys = [errand.key for errand in self._box.queue]
+        self._box.queue.clear()
         for key in keys:
             self._forget(key)
         return keys
 
     def stop(self, key: Key) -> None:
         """End it; nothing is said of it."""
-        if key in self._out:
-            self._take_back()
-        if key not in self._out:
-            self._queue = deque(one for one in self._queue if one[0] != key)
+        if key in self._box.out:
+            self._box.take_back()
+        if key not in self._box.out:
+            self._box.drop(key)
             self._forget(key)
-            self._top_up()
         else:
             self._end(key, None)
+        self._top_up()
 
     def kept(self, key: Key) -> None:
         child = self._saving.pop(key, None)
         if child is not None:
             child.order(Kept(*key))
 
-    def _take_back(self) -> None:
-        """What lies in the socket goes to the front of the queue, in its order."""
-        taken: list[tuple[Key, bytes]] = []
-        while True:
-            try:
-                packet = self._theirs.recv(_TAKE_BYTES, socket.MSG_DONTWAIT)
-            except BlockingIOError:
-                break
-            if not packet:
-                break  # our end is closed
-            taken.append((key_of(packet), packet))
-        for key, packet in reversed(taken):
-            if self._out.pop(key, None) is not None:
-                self._queue.appendleft((key, packet))
-
     def _forget(self, key: Key) -> None:
-        self._specs.pop(key, None)
-        self._out.pop(key, None)
-        if self._heard or self._ending or self._saving:
+        self._box.forget(key)
+        if self._heard or self._ending or self._saving or self._begun:
             self._heard.pop(key, None)
             self._ending.pop(key, None)
             self._saving.pop(key, None)
+            self._begun.pop(key, None)
+
+    # ---- packets with several
+
+    def _watch(self) -> None:
+        """Looks for attempts that are not as short as was thought, for the sake of those behind them."""
+        self._watching = None
+        now_ns = time.monotonic_ns()
+        for child in self.children:
+            for key, start_ns in child.marked():
+                if now_ns - start_ns > SLOW_NS:
+                    self._free_others(child, key, start_ns, now_ns)
+        self._top_up()
+
+    def _free_others(self, child: Child, key: Key, start_ns: int, now_ns: int) -> None:
+        """First nothing more of its packet may begin. Where the child is still in the same attempt at the next look,
+        it sees that before it begins another, and those behind it are ours again."""
+        box = self._box
+        number = box.out.get(key, 0)
+        if number not in box.packets or len(box.packets[number]) == 1:
+            return
+        if child.holds(number):
+            if now_ns - child.held_ns > SURE_NS:
+                self._again(box.behind(key))
+            return
+        child.hold(number)
+        box.learn(box.errands[key].spec.id, (now_ns - start_ns) // 1_000)
+        unsaid = child.unsaid()
+        if child.marked() == [(key, start_ns)]:  # else it has moved while we read, and says them itself
+            self._hear(child, unsaid)
+
+    def _again(self, errands: list[Errand]) -> None:
+        """No child has begun or will begin these: they are the next."""
+        for one in errands:
+            if one.key in self._ending:
+                self._report_ending(one.key)
+        self._box.put_back([one for one in errands if one.key in self._box.errands])
 
     # ---- what children say
 
@@ -180,20 +191,36 @@ class Pool:
         if child.noisy:
             for fd in list(child.prints):
                 self._on_print(child, fd)
-        out, specs, ending, ended = self._out, self._specs, self._ending, self._owner.ended
-        for said in child.sayings():
+        self._hear(child, child.sayings())
+        if self._box.queue:
+            self._top_up()
+
+    def _hear(self, child: Child, sayings: Iterable[Saying]) -> None:
+        out, errands = self._box.out, self._box.errands
+        done: list[Done] = []
+        for said in sayings:
             if type(said) is Done:
-                key = (said.task, said.attempt)
-                child.last = key
-                if ending or self._heard:
+                key = child.last = (said.task, said.attempt)
+                if self._ending or self._heard or self._begun:
                     self._settle(child, key, said)
-                elif out.pop(key, None) is not None:
-                    del specs[key]
-                    ended(said)
+                    continue
+                number = out.pop(key, 0)
+                if number > 0:
+                    del errands[key]
+                    done.append(said)
+                elif number < 0:
+                    self._box.alone(number, key, took_ms=said.ended_ms - said.started_ms)
+                    done.append(said)
+            elif type(said) is Through:
+                left = self._box.through(said.packet, ran=said.ran, took_us=said.took_us)
+                if left:
+                    self._again(left)
             else:
                 self._said(child, said)
-        if self._queue:
-            self._top_up()
+        if len(done) == 1:
+            self._owner.ended(done[0])
+        elif done:
+            self._owner.done(done)
 
     def _said(self, child: Child, said: Saying) -> None:
         match said:
@@ -229,13 +256,14 @@ class Pool:
 
     def _settle(self, child: Child, key: Key, said: Done | Broke | Spilled) -> None:
         """The end of an attempt where something about it is unusual."""
-        if key not in self._out:
+        if key not in self._box.out:
             return
         if key in self._ending:
             self._report_ending(key)
             if self.mode == "process":
                 child.kill()  # it was asked to end; whatever it has left behind ends with it
             return
+        self._box.learn(self._box.errands[key].spec.id, 1_000 * (said.ended_ms - said.started_ms))
         self._forget(key)
         if isinstance(said, Spilled):
             self._owner.spilled(said)
@@ -287,13 +315,13 @@ class Pool:
 
     def grow(self, processes: int) -> None:
         self.processes = processes
-        self._most = processes * self.width + AHEAD
+        self._box.grow(processes)
         self.start()
 
     def _spawn(self) -> None:
         self._born += 1
         mark = f"{self._mark}-{self.mode}-{self._born}"
-        child = Child(self.mode, self.width, mark, queue=self._theirs, settings=self._settings)
+        child = Child(self.mode, self.width, mark, queue=self._box.theirs, settings=self._settings)
         self.children.append(child)
         loop = asyncio.get_running_loop()
         loop.add_reader(child.sock.fileno(), self._readable, child)
@@ -306,12 +334,14 @@ class Pool:
         if child not in self.children:
             return
         self._hear_out(child)
-        marked = child.marked()
+        marked, packets = child.marked(), child.marks.packets()
         code = child.bury()
         self.children.remove(child)
         for key, _ in marked:
-            if key in self._out:
+            if key in self._box.out:
                 self._lost(child, key, code)
+        for number in packets:
+            self._again(self._box.through(number))
         self._suspect()
         self._replace(child, code)
         self._top_up()
@@ -328,6 +358,7 @@ class Pool:
         before = -1
         while before != (before := self._heard_bytes(child)):
             pass
+        self._hear(child, child.unsaid())
 
     def _heard_bytes(self, child: Child) -> int:
         self._readable(child)
@@ -343,15 +374,19 @@ class Pool:
             self._owner.ended(Broke(*key, "ProcessDied", _obituary(code), exit_code=code))
 
     def _suspect(self) -> None:
-        """A job may have died between being taken and being marked: who it is shows by elimination."""
-        self._take_back()
-        marked = self._marked()
-        suspects = [key for key in self._out if key not in marked]
+        """A packet may have died between being taken and being marked: which one shows by elimination."""
+        self._box.take_back()
+        suspects = self._astray(list(self._box.out))
         if suspects:
             self._suspects.append((time.monotonic_ns() + SETTLE_NS, suspects))
 
-    def _marked(self) -> dict[Key, tuple[Child, int]]:
-        return {key: (child, start_ns) for child in self.children for key, start_ns in child.marked()}
+    def _astray(self, keys: list[Key]) -> list[Key]:
+        """Those that are out and that no child has."""
+        taken = frozenset(number for child in self.children for number in child.marks.packets())
+        return [key for key in keys if self._box.out.get(key, 0) not in taken and key in self._box.out]
+
+    def _marked(self) -> dict[Key, Child]:
+        return {key: child for child in self.children for key, _ in child.marked()}
 
     def _eliminate(self, now_ns: int) -> None:
         due_ns, suspects = self._suspects[0]
@@ -361,11 +396,9 @@ class Pool:
         if any(child.ready and not child.marked() and state_of(child.pid) not in "S" for child in self.children):
             self._suspects.append((now_ns + SETTLE_NS, suspects))  # stopped, or just about to say so
             return
-        marked = self._marked()
-        self._take_back()  # what was sent anew since is not lost
-        for key in suspects:
-            if key in self._out and key not in marked:
-                self._hand_back(key)
+        self._box.take_back()  # what was sent anew since is not lost
+        for key in self._astray(suspects):
+            self._hand_back(key)
         self._top_up()
 
     def _hand_back(self, key: Key) -> None:
@@ -426,14 +459,14 @@ class Pool:
                 self._on_exit(child)
                 continue
             for key, start_ns in child.marked():
-                if now_ns - start_ns > 10_000_000 and key in self._out:
+                if now_ns - start_ns > 10_000_000 and key in self._box.out:
                     self._look_at(child, key, start_ns, now_ns)
 
     def _look_at(self, child: Child, key: Key, start_ns: int, now_ns: int) -> None:
         if key in self._ending:
             self._end_in(child, key)
             return
-        spec = self._specs[key]
+        spec = self._box.errands[key].spec
         ran_ms = (now_ns - start_ns) // 1_000_000
         if spec.running_ms and ran_ms >= spec.running_ms:
             self._end(key, ("TimeoutError", f"ran longer than {spec.running_ms} ms"))
@@ -441,17 +474,25 @@ class Pool:
         silent_ms = (now_ns - max(start_ns, self._heard.get(key, 0))) // 1_000_000
         if spec.silent_ms and silent_ms >= spec.silent_ms:
             self._end(key, ("TimeoutError", f"neither progress nor checkpoint for {spec.silent_ms} ms"))
-        elif not self._out[key] and now_ns - start_ns >= BEGUN_NS:
-            self._out[key] = True
+        elif key not in self._begun and now_ns - start_ns >= BEGUN_NS:
+            self._begun[key] = None
             self._owner.told(Begun(*key, time.time_ns() // 1_000_000 - ran_ms))
 
     def _end(self, key: Key, reason: tuple[str, str] | None) -> None:
         ending = self._ending.setdefault(key, Ending(reason))
         if reason is None:
             ending.reason = None
-        found = self._marked().get(key)
-        if found is not None:  # else it is being taken this moment, and the sweep sees it
-            self._end_in(found[0], key)
+        self._hold(self._box.out[key])
+        child = self._marked().get(key)
+        if child is not None:  # else it is not begun, or being taken this moment, and the sweep sees it
+            self._end_in(child, key)
+
+    def _hold(self, number: int) -> None:
+        """Nothing more of this packet is to begin; what has not comes back as soon as the child can say so."""
+        if self.width == 1:
+            for child in self.children:
+                if number in child.marks.packets() and not child.holds(number):
+                    child.hold(number)
 
     def _end_in(self, child: Child, key: Key) -> None:
         ending = self._ending[key]
@@ -477,19 +518,22 @@ class Pool:
         self._closing = True
         if self._restart is not None:
             self._restart.cancel()
-        self._take_back()
-        while self._out and time.monotonic() < self._close_at and self.children:
+        self._box.take_back()
+        while self._box.out and time.monotonic() < self._close_at and self.children:
             await asyncio.sleep(0.01)
             self.sweep(time.monotonic_ns())
-        self._ours.close()  # children that wait for work end
+        self._box.shut()
         await self._end_children()
-        for key in list(self._specs):
+        for handle in (self._topping, self._watching):
+            if handle is not None:
+                handle.cancel()
+        for key in list(self._box.errands):
             self._hand_back(key)
-        self._theirs.close()
+        self._box.close()
 
     async def _end_children(self) -> None:
         for child in self.children:
-            if self._out or not child.ready:
+            if self._box.out or not child.ready:
                 child.ask_to_end(grace_ns=GRACE_NS)
         asked = time.monotonic()
         while self.children:

@@ -20,10 +20,11 @@ from tickwork.core.errors import Corrupt, Refused
 from tickwork.core.values import Ref
 from tickwork.executors.child import Key, Settings
 from tickwork.executors.limits import Limits, hide_agent, isolation
+from tickwork.executors.outbox import Errand
 from tickwork.executors.pool import Pool
 from tickwork.ports.exchange import Broke, Catalog, Done, Report, Returned, Saved, Spec, Work
 from tickwork.ports.executor import Sink, lacking
-from tickwork.ports.host import PACKET_BYTES_MAX, Job, Ready, Spilled, head, large_job, plain_job
+from tickwork.ports.host import PACKET_BYTES_MAX, Job, Ready, Spilled, head
 from tickwork.ports.loglines import Flow
 from tickwork.ports.places import Scratch
 
@@ -128,14 +129,16 @@ class ProcessExecutor:
         known = self._heads.get(spec.id)
         if known is None or known[0] is not spec:
             known = self._heads[spec.id] = (spec, head(spec))
-        if not work.fetch and (work.checkpoint is None or type(work.checkpoint) is bytes):
-            packet = plain_job(known[1], work)
-            if len(packet) <= PACKET_BYTES_MAX:
-                self._pools[mode].submit((work.task, work.attempt), packet, spec)
-                if self._sweeping is None:
-                    self._sweep_soon()
-                return
-        self._move((work.task, work.attempt), self._bring(work, spec, mode, known[1]))
+        size, checkpoint = len(work.args), work.checkpoint
+        if type(checkpoint) is bytes:
+            size += len(checkpoint)
+        errand = Errand((work.task, work.attempt), work, spec, known[1], size)
+        if work.fetch or size > PACKET_BYTES_MAX or type(checkpoint) is Ref:
+            self._move(errand.key, self._bring(errand, mode))
+            return
+        self._pools[mode].submit(errand)
+        if self._sweeping is None:
+            self._sweep_soon()
 
     def saved(self, task: int, attempt: int) -> None:
         for pool in self._pools.values():
@@ -179,6 +182,12 @@ class ProcessExecutor:
         self._report(report)
         if self._flows or self._folders:
             self._clean((report.task, report.attempt))
+
+    def done(self, reports: list[Done]) -> None:
+        self._sink.done(reports)
+        if self._flows or self._folders:
+            for one in reports:
+                self._clean((one.task, one.attempt))
 
     def told(self, report: Report) -> None:
         self._report(report)
@@ -225,9 +234,9 @@ class ProcessExecutor:
         self._moving[key] = task
         task.add_done_callback(lambda _: self._moving.pop(key, None) if self._moving.get(key) is task else None)
 
-    async def _bring(self, work: Work, spec: Spec, mode: str, packet_head: bytes) -> None:
+    async def _bring(self, errand: Errand, mode: str) -> None:
         """Fetch what lies in the artifact store, and put down what is too large for a packet."""
-        key = (work.task, work.attempt)
+        key, work = errand.key, errand.work
         try:
             folder = self._path(key)
             fetched: list[tuple[str, str]] = []
@@ -237,16 +246,14 @@ class ProcessExecutor:
             if isinstance(work.checkpoint, Ref):
                 checkpoint_file = _put(folder / "checkpoint", await self._sink.fetch(work.checkpoint.digest))
             job = Job(work, "", checkpoint_file, tuple(fetched))
-            packet = large_job(packet_head, job)
-            if len(packet) > PACKET_BYTES_MAX:
+            if errand.size > PACKET_BYTES_MAX:
                 job = self._slimmer(job, folder)
-                packet = large_job(packet_head, job)
         except (Corrupt, Refused) as error:
             self.ended(Broke(*key, type(error).__name__, str(error)))
         except OSError as error:
             self.ended(Broke(*key, "StorageError", f"a large argument cannot be put down: {error}"))
         else:
-            self._pools[mode].submit(key, packet, spec)
+            self._pools[mode].submit(msgspec.structs.replace(errand, job=job))
             if self._sweeping is None:
                 self._sweep_soon()
 

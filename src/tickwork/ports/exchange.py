@@ -130,6 +130,13 @@ class Call(msgspec.Struct, frozen=True, array_like=True):
     lost: bool = False  # of such a node: the worker is gone without a word
 
 
+class Beats(msgspec.Struct, frozen=True, array_like=True):
+    """Of a node to an owner: these workers are here and live. One for all of them; nothing is said of the others."""
+
+    via: str
+    workers: tuple[str, ...]
+
+
 # ---- server to worker
 
 
@@ -237,3 +244,4 @@ class Link(Protocol):
 encoder = msgspec.msgpack.Encoder()
 call_decoder = msgspec.msgpack.Decoder(Call)
 reply_decoder = msgspec.msgpack.Decoder(Reply)
+beats_decoder = msgspec.msgpack.Decoder(Beats)

@@ -4,10 +4,11 @@ An executor runs what it is given until it ends, and says so through `Sink`. It 
 decides. Whatever happens to the code it runs, the agent that calls it goes on beating.
 """
 
+from collections.abc import Sequence
 from typing import Protocol
 
 from tickwork.core.retry import HANDLER_MISSING
-from tickwork.ports.exchange import Broke, Catalog, Report, Spec, Work
+from tickwork.ports.exchange import Broke, Catalog, Done, Report, Spec, Work
 
 
 def lacking(work: Work, message: str) -> Report:
@@ -20,6 +21,9 @@ class Sink(Protocol):
     """Where an executor reports. Called on the agent's loop."""
 
     def report(self, report: Report) -> None: ...
+
+    def done(self, reports: Sequence[Done]) -> None:
+        """Several that ended well, at once."""
 
     def log(self, task: int, attempt: int, stream: str, text: str, at_ms: int) -> None:
         """A whole line, or a piece of one that is too long."""

@@ -1,8 +1,9 @@
 """What a pool and the processes that run user code say to each other.
 
-A job is one packet on a socket that all children of a pool read: whoever is free takes the next. What a
-child says comes back on its own stream as frames: four bytes of length, then MessagePack. Before a child runs
-an attempt it writes down in shared memory which one, so that whoever finds it dead knows what died with it.
+Jobs travel in packets on a socket that all children of a pool read: whoever is free takes the next. A packet has one
+attempt, or several that are known to be short. What a child says comes back on its own stream as frames: four bytes of
+length, then a MessagePack array of sayings. Before a child runs an attempt it writes down in shared memory which one
+(`marks`), so that whoever finds it dead knows what died with it.
 """
 
 import struct
@@ -16,9 +17,7 @@ from tickwork.ports.exchange import Broke, Done, Fetch, Progressed, Saved, Spec,
 
 PACKET_BYTES_MAX: Final = 100_000  # what is larger travels as a file
 FRAME_HEAD: Final = 4
-PLAIN, LARGE = b"\0", b"\1"  # what follows the head of a packet: `Work`, or `Job`
-SLOT_WORDS: Final = 4  # of 64 bits: task, attempt, start (monotonic ns), and whether it is taken
-SLOT_BYTES: Final = 8 * SLOT_WORDS
+PLAIN, LARGE = b"\0", b"\1"  # what follows the heads of a packet: an array of `Work`, or one `Job`
 
 
 class _Message(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -108,56 +107,63 @@ class Folder(_Message, frozen=True, tag=25):
     attempt: int
 
 
-Saying = Done | Broke | Saved | Progressed | Ready | Unfit | Spilled | Lines | Folder
+class Through(_Message, frozen=True, tag=26):
+    """It is done with a packet: the ends of the first `ran` of it were said, the others have not begun and will not.
+    Not said where a packet has one attempt and that has ended."""
+
+    packet: int
+    ran: int
+    took_us: int = 0
+
+
+Saying = Done | Broke | Saved | Progressed | Ready | Unfit | Spilled | Lines | Folder | Through
 
 encoder = msgspec.msgpack.Encoder()
-work_decoder = msgspec.msgpack.Decoder(Work)
+works_decoder = msgspec.msgpack.Decoder(list[Work])
 job_decoder = msgspec.msgpack.Decoder(Job)
 spec_decoder = msgspec.msgpack.Decoder(Spec)
 order_decoder: msgspec.msgpack.Decoder[Order] = msgspec.msgpack.Decoder(Order)
-saying_decoder: msgspec.msgpack.Decoder[Saying] = msgspec.msgpack.Decoder(Saying)
+sayings_decoder: msgspec.msgpack.Decoder[list[Saying]] = msgspec.msgpack.Decoder(list[Saying])
 
 
-_size = struct.Struct("<I")
+sizes = struct.Struct("<I")
+_start = struct.Struct("<qI")  # of a packet: its number, the length of its heads
 
 
 def frame(message: Any) -> bytes:
     data = encoder.encode(message)
-    return _size.pack(len(data)) + data
+    return sizes.pack(len(data)) + data
 
 
 def head(spec: Spec) -> bytes:
-    """What stands before the job in a packet: the same bytes for every attempt of a node, so that a child
-    knows by them what it has read before."""
+    """What stands in a packet for all attempts of a node: always the same bytes, so that a child knows by them what
+    it has read before."""
     return frame(spec)
 
 
-def plain_job(packet_head: bytes, work: Work) -> bytes:
-    """A packet for an attempt without files: nearly all are."""
-    return packet_head + PLAIN + encoder.encode(work)
+def packet(number: int, heads: bytes, works: list[Work]) -> bytes:
+    """Of attempts without files: nearly all are. `heads` of all their specs, one after the other."""
+    return _start.pack(number, len(heads)) + heads + PLAIN + encoder.encode(works)
 
 
-def large_job(packet_head: bytes, job: Job) -> bytes:
-    return packet_head + LARGE + encoder.encode(job)
+def large_packet(number: int, heads: bytes, job: Job) -> bytes:
+    return _start.pack(number, len(heads)) + heads + LARGE + encoder.encode(job)
 
 
-def head_of(packet: bytes) -> tuple[bytes, int]:
-    """The spec as it was written, and where the job begins."""
-    after = FRAME_HEAD + _size.unpack_from(packet)[0]
-    return packet[:after], after
+def number_of(data: bytes) -> int:
+    number: int = _start.unpack_from(data)[0]
+    return number
 
 
-def job_at(packet: bytes, at: int) -> tuple[Work, Job | None]:
-    if packet[at] == 0:
-        return work_decoder.decode(packet[at + 1 :]), None
-    job = job_decoder.decode(packet[at + 1 :])
-    return job.work, job
-
-
-def key_of(packet: bytes) -> tuple[int, int]:
-    """The attempt that a packet is about."""
-    work, _ = job_at(packet, head_of(packet)[1])
-    return work.task, work.attempt
+def opened(data: bytes) -> tuple[int, bytes, list[Work], Job | None]:
+    """Number, the specs as they were written, the attempts. A job with files is alone."""
+    number, size = _start.unpack_from(data)
+    at = _start.size + size
+    heads = data[_start.size : at]
+    if data[at] == 0:
+        return number, heads, works_decoder.decode(data[at + 1 :]), None
+    job = job_decoder.decode(data[at + 1 :])
+    return number, heads, [job.work], job
 
 
 def filled(data: bytes, fetch: tuple[Fetch, ...], read: Callable[[str], bytes]) -> bytes:
@@ -194,7 +200,7 @@ class Frames:
         self.fed += len(data)
         if self._rest:
             data, self._rest = self._rest + data, b""
-        at, end, size_at = 0, len(data), _size.unpack_from
+        at, end, size_at = 0, len(data), sizes.unpack_from
         while end - at >= FRAME_HEAD:
             after = at + FRAME_HEAD + size_at(data, at)[0]
             if after > end:

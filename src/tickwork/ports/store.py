@@ -82,7 +82,7 @@ class RunRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
     key: str
     error: str
     schedule: str
-    record: bytes  # core.inputs.RunRecord: what brings it back
+    record: bytes  # what else of it is needed to bring it back
     output: bytes  # core.values.Value
     attempts: bytes  # those that ended since its last row in `attempts`
 
@@ -202,7 +202,7 @@ class InboxRow(msgspec.Struct, frozen=True, gc=False):
 
 class Store(Upkeep, Protocol):
     """Each method is one transaction. Numbers of runs, tasks and schedules are unique over all partitions: those of
-    partition p are above `p << 44` and below the next."""
+    partition p are above `p << 44` and below the next. A run's number has one tenant and id for good."""
 
     portion: int  # ended runs that a call of `write_rows` should have at most, so that no commit waits long for it
 

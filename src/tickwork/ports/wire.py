@@ -90,6 +90,7 @@ class Run(_Model, frozen=True, kw_only=True):
 
 
 class RunDetail(Run, frozen=True, kw_only=True):
+    sla_deadline: str | None = None  # when its workflow's service level is broken, had it not ended by then
     inputs: Any = None
     output: Any = None
     output_size: int = 0

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from tickwork.core import events as ev
-from tickwork.core.evolve import output_of, record_of_run
+from tickwork.core.evolve import output_of
 from tickwork.core.inputs import Input
 from tickwork.core.ledger import Ledger
 from tickwork.core.lifecycle import AttemptState, Phase, RunState
@@ -23,6 +23,7 @@ from tickwork.core.snapshot import encode_header
 from tickwork.core.touched import Touched
 from tickwork.core.values import Value
 from tickwork.ports.store import BackfillRow, CacheRow, ChildRow, DefinitionRow, Rows, RunRow
+from tickwork.runtime.ended import rest_of_run
 from tickwork.runtime.vault import encode_value
 
 ERROR_CHARACTERS_MAX = 500
@@ -67,19 +68,13 @@ class Open(msgspec.Struct, gc=False):
     progress_message: str = ""
 
 
-class Left(msgspec.Struct):
-    """A run that ended and is not in the store yet. Its row is made at once: later, everything in it is cold."""
-
-    run: Run
-    row: RunRow
-
-
 class Window:
     """What changed between two writes of rows."""
 
     def __init__(self) -> None:
-        self.left: dict[tuple[str, str], Left] = {}
-        self.left_keys: dict[tuple[str, str], Run] = {}
+        # Runs that ended. Their rows are made at once: later, everything in them is cold.
+        self.left: dict[tuple[str, str], RunRow] = {}
+        self.left_keys: dict[tuple[str, str], RunRow] = {}
         self.history: dict[int, list[Attempt]] = {}
         self.children: dict[tuple[int, int], dict[int, Value]] = {}
         self.cache: dict[str, CacheRow] = {}
@@ -180,9 +175,9 @@ class Books:
             for child in list(self._fans.pop(number, ())):
                 self._end(child, CANCELLED, now_ms)
         window = self.window
-        window.left[run.tenant.id, run.id] = Left(run, self._run_row(run, now_ms, window.history.pop(number, None)))
+        row = window.left[run.tenant.id, run.id] = self._run_row(run, now_ms, window.history.pop(number, None))
         if run.key:
-            window.left_keys[run.tenant.id, run.key] = run
+            window.left_keys[run.tenant.id, run.key] = row
         if run.parent_run and run.state == RunState.COMPLETED:
             self.keep_child(run.parent_run, run.parent - run.parent_run, run.child, output_of(run))
 
@@ -204,7 +199,7 @@ class Books:
         window, state = self.window, self.state
         self.writing, self.window = window, Window()
         rows = Rows(header=encode_header(state))
-        rows.runs = [left.row for left in window.left.values()]
+        rows.runs = list(window.left.values())
         rows.attempts = [(number, attempts_encoder.encode(history)) for number, history in window.history.items()]
         rows.children = [
             ChildRow(run, step, child, encode_value(value))
@@ -226,7 +221,7 @@ class Books:
         self.writing = None
 
     def _run_row(self, run: Run, ended_ms: int, history: list[Attempt] | None) -> RunRow:
-        clock, plan = self.state.settings.clock, run.plan
+        ms_of, plan = self.state.settings.clock.ms_of, run.plan
         return RunRow(
             run.number,
             run.id,
@@ -236,35 +231,35 @@ class Books:
             run.state,
             run.source,
             run.by,
-            clock.ms_of(run.submitted),
-            clock.ms_of(run.started) if run.started else 0,
+            ms_of(run.submitted),
+            ms_of(run.started) if run.started else 0,
             ended_ms,
             run.key,
             "" if run.state == COMPLETED else error_of(run, history or ()),
             run.schedule,
-            attempts_encoder.encode(record_of_run(run)),
+            rest_of_run(run),
             encode_value(output_of(run)),
             attempts_encoder.encode(history) if history else b"",
         )
 
     # ---- what the store does not know yet
 
-    def find_left(self, tenant: str, run_id: str) -> Left | None:
+    def find_left(self, tenant: str, run_id: str) -> RunRow | None:
         found = self.window.left.get((tenant, run_id))
         if found is None and self.writing is not None:
             found = self.writing.left.get((tenant, run_id))
         return found
 
-    def find_left_key(self, tenant: str, key: str) -> Run | None:
+    def find_left_key(self, tenant: str, key: str) -> RunRow | None:
         found = self.window.left_keys.get((tenant, key))
         if found is None and self.writing is not None:
             found = self.writing.left_keys.get((tenant, key))
         return found
 
-    def recently_left(self) -> list[Left]:
+    def recently_left(self) -> list[RunRow]:
         """Newest first."""
         windows = (self.window, self.writing) if self.writing is not None else (self.window,)
-        return [left for window in windows for left in reversed(window.left.values())]
+        return [row for window in windows for row in reversed(window.left.values())]
 
     def attempts_of(self, run: int) -> list[Attempt]:
         """Those that ended and are not stored yet, then those that a worker holds."""
@@ -351,11 +346,11 @@ class Books:
         for window in (self.window, self.writing):
             if window is None:
                 continue
-            for place, left in list(window.left.items()):
-                if left.run.number == event.run:
+            for place, row in list(window.left.items()):
+                if row.number == event.run:
                     del window.left[place]
-                    if left.row.attempts and window is self.window:
-                        self.window.history[event.run] = attempts_decoder.decode(left.row.attempts)
+                    if row.attempts and window is self.window:
+                        self.window.history[event.run] = attempts_decoder.decode(row.attempts)
         self.window.reopened.append(event.run)
 
 

@@ -25,9 +25,9 @@ from tickwork.ports import wire
 from tickwork.ports.store import Payload, RunRow
 from tickwork.runtime import reads
 from tickwork.runtime.checks import check_terms, check_writable, packed, small
+from tickwork.runtime.ended import record_of
 from tickwork.runtime.endpoints import Endpoints
 from tickwork.runtime.endpointwords import PREFIX
-from tickwork.runtime.facts import record_of
 from tickwork.runtime.ground import TENANT
 from tickwork.runtime.schedules import new_ones
 from tickwork.runtime.vault import decode_value

@@ -8,6 +8,7 @@ what follows each commit; what is asked of it is in `commands`, `schedules`, `en
 import asyncio
 import contextlib
 import gc
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -15,13 +16,14 @@ import msgspec
 from tickwork.core import inputs as ask
 from tickwork.core.effects import Alert, FindRuns, Keep, LookUp, Release, Stop
 from tickwork.core.errors import TickworkError
-from tickwork.core.events import RunSpawned, WorkerGone
+from tickwork.core.events import RunSpawned, TaskFailed, TaskRequeued, TaskRetrying, WorkerGone
 from tickwork.core.lifecycle import Phase
 from tickwork.core.machine import MACHINE
 from tickwork.core.model import Clock as LogicalClock
 from tickwork.core.model import Settings
 from tickwork.core.values import Ref
 from tickwork.ports.exchange import Call, Reply
+from tickwork.ports.store import Head
 from tickwork.runtime.assign import Assigner
 from tickwork.runtime.auditor import Auditor, Leave, at_the_watermark
 from tickwork.runtime.commands import INPUT_BYTES_MAX, Commands
@@ -30,7 +32,7 @@ from tickwork.runtime.floor import Floor
 from tickwork.runtime.ground import TENANT
 from tickwork.runtime.partition import Decided, Partition
 from tickwork.runtime.patience import patiently
-from tickwork.runtime.recovery import Recovered, check_rules, recover
+from tickwork.runtime.recovery import Follower, Recovered, check_rules, read_ahead, recover
 from tickwork.runtime.retention import Keep as HowLong
 from tickwork.runtime.retention import Retention
 from tickwork.runtime.timekeeper import Timekeeper
@@ -43,6 +45,11 @@ TIDY_S = 5.0
 class Engine(Commands):
     rules_known = MACHINE  # a partition that later rules decided is not for this engine
     _stranded: frozenset[str] = frozenset()
+    _ahead: Follower | None = None  # what was read before it is owned
+
+    async def read_ahead(self) -> None:
+        """Somebody else owns the partition and is about to let go: what can be done before is done."""
+        self._ahead = await read_ahead(self._store, self.number, self._zones, known=self.rules_known)
 
     async def start(self) -> None:
         """Own the partition, rebuild its machine, and begin to tick."""
@@ -50,9 +57,10 @@ class Engine(Commands):
             await self._store.open()
         wanted = self._settings or Settings(clock=LogicalClock(origin_ms=self._clock.wall_ms()))
         settings = msgspec.msgpack.encode(msgspec.structs.replace(wanted, partition=self.number))
-        await check_rules(self._store, self.number, known=self.rules_known)
+        if self._ahead is None:
+            await check_rules(self._store, self.number, known=self.rules_known)
         head = await self._store.claim(self.number, owner=self._owner, settings=settings)
-        machine, books, watermark_head = await self._recover()
+        machine, books, watermark_head = await self._caught_up(head)
         logical = machine.state.settings.clock
         self._assigner = Assigner(self.vault, logical)
         self.partition = Partition(
@@ -112,6 +120,14 @@ class Engine(Commands):
             on_alarm=self._alarm,
         )
         self._beside.append(asyncio.get_running_loop().create_task(self.retention.run()))
+
+    async def _caught_up(self, head: Head) -> Recovered:
+        """From what was read ahead, where the rows are still as they were then: its books begin with those."""
+        ahead, self._ahead = self._ahead, None
+        if ahead is None or ahead.watermark != head.watermark:
+            return await self._recover()
+        await ahead.follow(self._store, head.seq)
+        return ahead.at(head)
 
     async def _recover(self) -> Recovered:
         return await recover(self._store, self.number, self._zones, known=self.rules_known)
@@ -179,10 +195,20 @@ class Engine(Commands):
         if not self._shared:
             await self._store.close()
 
+    async def leave_rows(self) -> None:
+        """Rows are written as they stand, and then no more: the next owner reads ahead from here, and writes the rest.
+        Until `write_rows` is said, should it stay."""
+        await self._live.leave_rows()
+
+    def write_rows(self) -> None:
+        self._live.write_rows()
+
     # ---- after each commit
 
     def _on_durable(self, decided: Decided) -> None:
         self.floor.deliver(decided.orders)
+        if decided.orders:
+            self.figures.dispatched(self.state, decided.orders, self._live.keeper.reading_ms())
         if self.floor.has_nodes:
             self.floor.look_for_room()
         for effect in decided.effects:
@@ -199,15 +225,43 @@ class Engine(Commands):
                 case Alert():
                     subject = f"{effect.tenant}/{effect.subject}" if effect.tenant else effect.subject
                     self._alarm(effect.kind, f"{subject}: {effect.detail}")
+                    if effect.kind == "sla_breach":
+                        self.figures.breaches[self._workflow_of(effect.tenant, effect.subject)] += 1
                 case _:
                     pass
         for event in decided.events:
-            if type(event) is WorkerGone:
-                self._report_stranded()
-            if type(event) is RunSpawned and isinstance(event.inputs, Ref):
-                self._keep_arguments(event.task, event.child)
+            follow = _FOLLOWS.get(type(event))
+            if follow is not None:
+                follow(self, event)
         if self._watchers:
             self._wake_watchers(decided)
+
+    def _on_worker_gone(self, _: WorkerGone) -> None:
+        self._report_stranded()
+
+    def _on_spawned(self, event: RunSpawned) -> None:
+        if isinstance(event.inputs, Ref):
+            self._keep_arguments(event.task, event.child)
+
+    def _on_retrying(self, event: TaskRetrying) -> None:
+        self.figures.again["failed" if event.input >= 0 else "timed_out"] += 1
+
+    def _on_requeued(self, event: TaskRequeued) -> None:
+        self.figures.again[event.cause] += 1
+
+    def _on_failed(self, _: TaskFailed) -> None:
+        self.figures.failed += 1
+
+    def _workflow_of(self, tenant: str, subject: str) -> str:
+        """`subject` is a run, or a node of it behind a slash."""
+        for run_id in (subject, subject.rpartition("/")[0]):
+            run = self.state.tenants[tenant].runs.get(run_id)
+            if run is not None:
+                return run.plan.name
+            left = self._live.books.find_left(tenant, run_id)  # it ended while this tick became durable
+            if left is not None:
+                return left.workflow
+        return ""
 
     def _report_stranded(self) -> None:
         """Each version once, until a worker of it has come and gone again."""
@@ -257,3 +311,13 @@ class Engine(Commands):
     def connection_closed(self, peer: str) -> None:
         if self.partition is not None:
             self.floor.connection_closed(peer)
+
+
+# What follows of an event once it is durable; most have nothing.
+_FOLLOWS: dict[type[Any], Callable[[Engine, Any], None]] = {
+    WorkerGone: Engine._on_worker_gone,
+    RunSpawned: Engine._on_spawned,
+    TaskRetrying: Engine._on_retrying,
+    TaskRequeued: Engine._on_requeued,
+    TaskFailed: Engine._on_failed,
+}

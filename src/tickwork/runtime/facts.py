@@ -14,9 +14,8 @@ from tickwork.core.inputs import Cancel, Decide, Input, Known, Pause, Resolve, R
 from tickwork.core.model import NUMBER_BITS
 from tickwork.ports.store import RunRow
 from tickwork.runtime.books import Books
+from tickwork.runtime.ended import record_of
 from tickwork.runtime.inbox import Part
-
-record_decoder = msgspec.msgpack.Decoder(RunRecord)
 
 
 class Finder(Protocol):
@@ -92,13 +91,10 @@ class Facts:
         return None if run is None else record_of_run(run)
 
     def _not_stored_yet(self, tenant: str, run_id: str, key: str) -> RunRecord | None:
-        left = self._books.find_left(tenant, run_id) if run_id else None
-        run = left.run if left is not None else self._books.find_left_key(tenant, key) if key else None
-        return None if run is None else record_of_run(run)
-
-
-def record_of(row: RunRow) -> RunRecord:
-    return record_decoder.decode(row.record)
+        row = self._books.find_left(tenant, run_id) if run_id else None
+        if row is None and key:
+            row = self._books.find_left_key(tenant, key)
+        return None if row is None else record_of(row)
 
 
 def _wants(asked: Input) -> tuple[str, str, str]:

@@ -8,7 +8,7 @@ memory and worker may differ (a new session, a restart of the server) the worker
 import asyncio
 import contextlib
 import re
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from typing import Any
 
 import msgspec
@@ -56,13 +56,23 @@ from tickwork.runtime.vault import Vault
 
 LOST_AFTER_MS = 25_000  # silent: two beats of 10 s may go missing
 CLOSED_AFTER_MS = 3_000  # its connection closed without goodbye, and it did not come back
+SILENT_MS = 12_500  # half of that: a beat is missing
 CHECK_S, CHECK_S_MAX = 0.5, 60.0
 MESSAGE_CHARACTERS_MAX = 4_000
 WAIT_MS_MAX = 20_000
+VIA_WAIT_MS_MAX = 60_000  # of a node: it beats for all its workers at once
 MOVED = "it speaks to another node by now"
 
 Pair = tuple[int, int]
 _DIGEST = re.compile(r"[0-9a-f]{64}")
+
+
+class Freshness(msgspec.Struct, frozen=True):
+    """When workers were last heard: how many seconds ago, and how many attempts those hold who should have beaten
+    since."""
+
+    ages_s: list[float]
+    orphaned: int
 
 
 class Seat:
@@ -88,6 +98,7 @@ class Seat:
         self.via = ""  # the node that stands for it
         self.start, self.introduced = "", 0  # which start of the worker it is, and how late that introduced itself
         self.told_wanted = 0
+        self.replaces = False  # another start of this worker, which is over: what that held is lost
 
     @property
     def credit(self) -> int:
@@ -130,6 +141,16 @@ class Floor:
     @property
     def _state(self) -> State:
         return self._partition().machine.state
+
+    def freshness(self) -> Freshness:
+        now_ms, workers = self._clock.mono_ms(), self._state.workers.values()
+        ages_ms = {seat.worker: now_ms - seat.heard_ms for seat in self.seats.values() if not is_carrier(seat.worker)}
+        orphaned = [
+            len(one.tasks)
+            for one in workers
+            if not is_carrier(one.id) and ages_ms.get(one.id, self._lost_after_ms) > SILENT_MS
+        ]
+        return Freshness([age_ms / 1000 for age_ms in ages_ms.values()], sum(orphaned))
 
     def start(self) -> None:
         """Every worker that the state knows has its loss clock started anew."""
@@ -205,10 +226,11 @@ class Floor:
                 call.seq,
                 refused=f"a worker named {call.worker!r} is here already, heard {idle_ms} ms ago; choose another name",
             )
+        replaces = seat is not None and bool(seat.start) and seat.start != start
         if seat is not None:
             seat.wake()
         seat = self.seats[call.worker] = Seat(call.worker, call.session, self._clock.mono_ms())
-        seat.via, seat.start, seat.introduced = call.via, start, count
+        seat.via, seat.start, seat.introduced, seat.replaces = call.via, start, count, replaces
         self._forget_told(call.worker)
         self.has_nodes = self.has_nodes or bool(call.via)
         return seat
@@ -260,18 +282,24 @@ class Floor:
         return Reply(call.seq, fenced=fenced)
 
     async def _until_mail(self, seat: Seat, call: Call) -> None:
-        if self._closing or seat.seq != call.seq or not call.wait_ms:
+        if seat.seq != call.seq or not call.wait_ms:
             return
+        self._must_be_open()
         loop = asyncio.get_running_loop()
         woken = seat.woken = loop.create_future()
         seat.waiting = seat.reply
-        alarm = loop.call_at(loop.time() + min(call.wait_ms, WAIT_MS_MAX) / 1000, seat.wake)
+        wait_ms = min(call.wait_ms, VIA_WAIT_MS_MAX if call.via else WAIT_MS_MAX)
+        alarm = loop.call_at(loop.time() + wait_ms / 1000, seat.wake)
         try:
             await woken
         finally:
             alarm.cancel()
             if seat.woken is woken:
                 seat.woken = seat.waiting = None
+        self._must_be_open()
+
+    def _must_be_open(self) -> None:
+        """Whoever wants to wait for work is not answered with nothing: it would ask again at once."""
         if self._closing:
             raise Unavailable("the server is shutting down; ask again in a moment", retry_after_ms=1_000)
 
@@ -295,6 +323,14 @@ class Floor:
             fenced,
             wanted=seat.told_wanted,
         )
+
+    def hear(self, via: str, workers: Iterable[str]) -> None:
+        """That node says that these live."""
+        now_ms, seats = self._clock.mono_ms(), self.seats
+        for name in workers:
+            seat = seats.get(name)
+            if seat is not None and seat.via == via:
+                seat.heard_ms = now_ms
 
     # ---- what a node that stands for workers wants to know
 
@@ -354,6 +390,10 @@ class Floor:
         if call.profile is not None:
             seat.profile = call.profile
         opened, offer = self._books.open, _offer(seat, call.credit)
+        if seat.replaces:
+            seat.replaces = False
+            if seat.worker in self._state.worker_numbers:
+                inputs.append(WorkerLost(seat.worker))  # offered again, its attempts would begin twice
         if offer != seat.offer and not (call.goodbye or call.lost):
             seat.offer = offer
             inputs.append(offer)  # before what it takes: the machine must know who asks

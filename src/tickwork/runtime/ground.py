@@ -25,6 +25,7 @@ from tickwork.ports.store import Payload, RunRow, Store, StoreFull
 from tickwork.runtime.archive import Archives
 from tickwork.runtime.auditor import Auditor, Difference
 from tickwork.runtime.checks import check_writable
+from tickwork.runtime.figures import Figures
 from tickwork.runtime.floor import LOST_AFTER_MS, Floor
 from tickwork.runtime.inbox import Letter
 from tickwork.runtime.logs import Logs
@@ -88,6 +89,7 @@ class Ground:
         self.logs = Logs(store, artifacts, clock)
         self.alarms: deque[Alarm] = deque(maxlen=ALERTS_KEPT)
         self.alarm_counts: dict[str, int] = {}
+        self.figures = Figures()
         self.auditors: list[Auditor] = []  # that run beside it
         self._auditing: list[asyncio.Task[Difference]] = []
         self.on_alarm: Callable[[Alarm], None] = lambda _: None
@@ -196,6 +198,6 @@ class Ground:
     async def _ended_row(self, tenant: str, run_id: str) -> RunRow | None:
         left = self._live.books.find_left(tenant, run_id)
         if left is not None:
-            return left.row
+            return left
         rows = await self.archives.find_runs(tenant, ids=[run_id])
         return rows[0] if rows else None

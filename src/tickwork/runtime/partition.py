@@ -37,6 +37,7 @@ UNDURABLE_MAX = 2  # one tick commits, one is decided
 ROWS_TICKS, ROWS_TICKS_MAX = 8, 256
 ROWS_S = 0.05  # of rest
 ROWS_LOAD_S = 1.0  # under load
+WRITTEN_S = 0.002
 COLLECT_TICKS = 64
 BESIDE_TIMERS, TIMER_TICKS_MAX = 32, 8  # inputs that a tick takes while timers are due, and for how many ticks
 BUSY_INPUTS = 100
@@ -97,7 +98,7 @@ class Partition:
         self.full = False  # the store has no space left
         self.watched = False  # somebody wants to know which runs change
         self.failed: TickworkError | None = None
-        self.inputs_taken = self.dispatches = 0  # since the start
+        self.inputs_taken = self.dispatches = self.tasks_ended = 0  # since the start
         self.commit_counts = [0] * (len(COMMIT_SECONDS) + 1)  # by how long they took, for /metrics
         self.commit_seconds = 0.0
         self._store = store
@@ -118,6 +119,7 @@ class Partition:
         self._room = asyncio.Event()
         self._committed = asyncio.Event()
         self._behind: deque[Decided] = deque()  # rows to write
+        self._rows_left = False  # to the next owner
         self._rows_ready = asyncio.Event()
         self._stopping = False
         self._over = False  # nothing is decided any more
@@ -149,6 +151,21 @@ class Partition:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def leave_rows(self) -> None:
+        """Those of now are written; later ones are left to whoever reads ahead from there."""
+        await self._until_written()
+        self._close_window(force=True)
+        self._rows_left = True
+        await self._until_written()
+
+    def write_rows(self) -> None:
+        self._rows_left = False
+        self._wake.set()
+
+    async def _until_written(self) -> None:
+        while self.books.writing is not None and self.failed is None:
+            await asyncio.sleep(WRITTEN_S)
 
     def ask(self, inputs: list[Input], payloads: list[Payload] | None = None, *, facts: bool = False) -> Letter:
         """Hand over inputs; `letter.done` is set when the tick that took the last of them is durable."""
@@ -214,7 +231,7 @@ class Partition:
         while not self._inbox and not self._stopping and self.failed is None:
             due = self.machine.next_tick()
             wait = None if due is None else self.keeper.seconds_until(due)
-            if self.books.unwritten and self.books.writing is None:
+            if self.books.unwritten and self.books.writing is None and not self._rows_left:
                 rows = self._rows_wait()
                 wait = rows if wait is None else min(wait, rows)
             if wait is not None and wait <= 0:
@@ -299,6 +316,7 @@ class Partition:
         orders = self._assigner.orders(self.machine.state.tasks, outcome.effects)
         self.inputs_taken += len(taken)
         self.dispatches += len(orders)
+        self.tasks_ended += len(self.machine.state.ended)
         self._undurable.append(
             Decided(
                 seq=row.seq,
@@ -372,6 +390,8 @@ class Partition:
     def _close_window(self, *, force: bool = False) -> None:
         books = self.books
         if not books.unwritten or books.writing is not None or self.failed is not None:
+            return
+        if self._rows_left and not (force and books.window.cache):  # the journal tells all but what is cached
             return
         if not force and self._rows_wait() > 0:
             return  # under load only now and then: what ends meanwhile is written once

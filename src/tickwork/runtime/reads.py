@@ -18,8 +18,8 @@ from tickwork.core.plan import Plan, Step
 from tickwork.core.values import Ref, Value
 from tickwork.ports import wire
 from tickwork.ports.store import RunFilter, RunRow
-from tickwork.runtime.books import Attempt, Books, Left
-from tickwork.runtime.facts import record_of
+from tickwork.runtime.books import Attempt, Books
+from tickwork.runtime.ended import record_of
 from tickwork.runtime.words import ATTEMPT_STATES, RUN_STATES, TASK_STATES, instant, instant_or_none
 
 SHOWN_BYTES_MAX = 64 * 1024  # of a value inside an answer; more is fetched as an artifact
@@ -105,7 +105,8 @@ def live_draft(state: State, books: Books, run: Run, stored: Iterable[Attempt]) 
                 child["state"] = TASK_STATES[living.phase]
                 _add_live(child, living, clock)
             tasks.append((child, None))
-    return Draft(_head(run, clock), run.inputs, None, tasks)
+    head = _head(run, clock) | _promised(run.plan, run.scheduled_ms or clock.ms_of(run.submitted))
+    return Draft(head, run.inputs, None, tasks)
 
 
 def ended_draft(row: RunRow, plan: Plan | None, output: Value, stored: Iterable[Attempt]) -> Draft:
@@ -117,7 +118,13 @@ def ended_draft(row: RunRow, plan: Plan | None, output: Value, stored: Iterable[
         view = _task_view(row.number, step, record.phases[step.index], attempts, {})
         tasks.append((view, results.get(step.index)))
         tasks += [(child, None) for child in _children(row.number, step, attempts, {})]
-    return Draft(_row_head(row, record), record.inputs, output, tasks)
+    head = _row_head(row, record) | _promised(plan, record.scheduled_ms or row.submitted_ms)
+    return Draft(head, record.inputs, output, tasks)
+
+
+def _promised(plan: Plan | None, since_ms: int) -> dict[str, Any]:
+    sla = plan.definition.sla if plan is not None else None
+    return {"sla_deadline": instant(since_ms + sla.breach_ms)} if sla is not None else {}
 
 
 def _by_task(attempts: Iterable[Attempt]) -> dict[int, list[Attempt]]:
@@ -215,7 +222,7 @@ def fits(wanted: RunFilter, workflow: str, state: int, schedule: str) -> bool:
 
 
 def page(
-    state: State, books: Books, wanted: RunFilter, stored: list[RunRow], left_before: list[Left]
+    state: State, books: Books, wanted: RunFilter, stored: list[RunRow], left_before: list[RunRow]
 ) -> tuple[list[wire.Run], int]:
     """One page of runs, and the number from which the next one begins (0: none). `left_before` are runs that were
     not stored when the store was asked."""
@@ -223,11 +230,11 @@ def page(
     live = ((run.number, summary(run, clock)) for run in live_runs(state, wanted))
     left = sorted(
         (
-            (one.run.number, row_summary(one.row))
-            for one in [*books.recently_left(), *left_before]
-            if one.run.tenant.id == wanted.tenant
-            and fits(wanted, one.run.plan.name, one.run.state, one.run.schedule)
-            and not (wanted.before and one.run.number >= wanted.before)
+            (row.number, row_summary(row))
+            for row in [*books.recently_left(), *left_before]
+            if row.tenant == wanted.tenant
+            and fits(wanted, row.workflow, row.state, row.schedule)
+            and not (wanted.before and row.number >= wanted.before)
         ),
         key=lambda pair: -pair[0],
     )
@@ -280,6 +287,19 @@ def queues(state: State) -> list[wire.Queue]:
         )
         for name, queue in sorted(state.queues.items())
     ]
+
+
+def depths(state: State) -> tuple[dict[tuple[str, str, int], int], int]:
+    """Ready tasks by tenant, queue and priority, and since when the oldest of them has been ready (0: none is)."""
+    found: dict[tuple[str, str, int], int] = {}
+    oldest_ms = 0
+    for lane in state.lanes.values():
+        if lane.live:
+            tenant, _, queue, priority = lane.key[:4]
+            found[tenant, queue, priority] = found.get((tenant, queue, priority), 0) + lane.live
+            ready_ms = lane.head().ready_ms
+            oldest_ms = min(oldest_ms or ready_ms, ready_ms)
+    return found, oldest_ms
 
 
 def shown(value: Value) -> int:

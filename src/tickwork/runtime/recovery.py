@@ -1,11 +1,13 @@
 """From rows and the journal's tail to the machine that never died.
 
 Rows are restored as they stood at the watermark, then the recorded events behind it are folded in, every hash
-verified on the way. The last hash must be the head's: nobody goes on with anything else.
+verified on the way. The last hash must be the head's: nobody goes on with anything else. Whoever is about to own a
+partition reads ahead while another still does, so that only the last ticks are left to fold when it may.
 """
 
 import asyncio
 import re
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -15,11 +17,13 @@ from tickwork.core.machine import MACHINE, Machine
 from tickwork.core.model import Settings
 from tickwork.core.snapshot import restore
 from tickwork.core.zones import UTC_ONLY, Zones
-from tickwork.journal.record import GENESIS, rules_in, unseal
-from tickwork.ports.store import Loaded, Store
+from tickwork.journal.record import GENESIS, Sealed, rules_in, unseal
+from tickwork.ports.store import Head, Loaded, Store
 from tickwork.runtime.books import Books
 
 ROWS_BEFORE_PAUSE = 64  # others may want the loop
+ROWS_AT_ONCE = 1_000
+NEAR, LAPS = 32, 8  # so close to the head is near enough, and so often is caught up with an owner that goes on
 _RULES = re.compile(r"machine (\d+)")
 
 
@@ -39,25 +43,68 @@ async def check_rules(store: Store, partition: int, *, known: int | None = None)
 
 async def recover(store: Store, partition: int, zones: Zones = UTC_ONLY, *, known: int | None = None) -> Recovered:
     """`known`: the latest rules of this program, where it is not the one that everybody runs."""
+    follower, head = await _loaded(store, partition, zones, known)
+    return follower.at(head)
+
+
+async def read_ahead(store: Store, partition: int, zones: Zones = UTC_ONLY, *, known: int | None = None) -> "Follower":
+    """Nearly as far as the owner is by now."""
+    follower, head = await _loaded(store, partition, zones, known)
+    for _ in range(LAPS):
+        await follower.follow(store, head.seq)
+        head = await store.read_head(partition)
+        if head.seq - follower.seq <= NEAR:
+            break
+    return follower
+
+
+async def _loaded(store: Store, partition: int, zones: Zones, known: int | None) -> "tuple[Follower, Head]":
     loaded = await store.load(partition)
     if not loaded.tail:
         await check_rules(store, partition, known=known)
-    machine = _at_watermark(loaded, zones)
-    books = Books(machine.state)
-    seq, head = loaded.head.watermark, loaded.watermark_hash if loaded.header else GENESIS
-    for place, sealed in enumerate(loaded.tail):
-        if sealed.seq != seq + 1:
-            raise Corrupt(f"seq {sealed.seq} follows {seq}: the journal has a gap")
-        row = unseal(sealed, head)
-        _check_rules(row.rules, sealed.seq, known)
-        machine.fold(row.tick, row.inputs, row.events)
-        books.observe(row.inputs, row.events)
-        seq, head = sealed.seq, sealed.hash
-        if place % ROWS_BEFORE_PAUSE == ROWS_BEFORE_PAUSE - 1:
-            await asyncio.sleep(0)
-    if (seq, head) != (loaded.head.seq, loaded.head.hash):
-        raise Corrupt(f"the journal ends at seq {seq}, the head says {loaded.head.seq}, or their hashes differ")
-    return Recovered(machine, books, loaded.watermark_hash)
+    follower = Follower(partition, loaded, zones, known=known)
+    await follower.fold(loaded.tail)
+    return follower, loaded.head
+
+
+class Follower:
+    """The machine of a partition as far as its journal was read, and the rows that the store does not have by then."""
+
+    def __init__(self, partition: int, loaded: Loaded, zones: Zones, *, known: int | None) -> None:
+        self.watermark = loaded.head.watermark
+        self.seq = loaded.head.watermark
+        self._partition = partition
+        self._known = known
+        self._machine = _at_watermark(loaded, zones)
+        self._books = Books(self._machine.state)
+        self._watermark_hash = loaded.watermark_hash
+        self._hash = loaded.watermark_hash if loaded.header else GENESIS
+
+    async def follow(self, store: Store, seq: int) -> None:
+        """At least to `seq`, which is committed."""
+        while self.seq < seq:
+            rows = await store.journal(self._partition, after=self.seq, limit=ROWS_AT_ONCE)
+            if not rows:
+                raise Corrupt(f"the journal ends at seq {self.seq}, the head says {seq}")
+            await self.fold(rows)
+
+    async def fold(self, rows: Sequence[Sealed]) -> None:
+        for place, sealed in enumerate(rows):
+            if sealed.seq != self.seq + 1:
+                raise Corrupt(f"seq {sealed.seq} follows {self.seq}: the journal has a gap")
+            row = unseal(sealed, self._hash)
+            _check_rules(row.rules, sealed.seq, self._known)
+            self._machine.fold(row.tick, row.inputs, row.events)
+            self._books.observe(row.inputs, row.events)
+            self.seq, self._hash = sealed.seq, sealed.hash
+            if place % ROWS_BEFORE_PAUSE == ROWS_BEFORE_PAUSE - 1:
+                await asyncio.sleep(0)
+
+    def at(self, head: Head) -> Recovered:
+        """What it is now, which must be what the head says."""
+        if (self.seq, self._hash) != (head.seq, head.hash):
+            raise Corrupt(f"the journal ends at seq {self.seq}, the head says {head.seq}, or their hashes differ")
+        return Recovered(self._machine, self._books, self._watermark_hash)
 
 
 def _at_watermark(loaded: Loaded, zones: Zones) -> Machine:

@@ -12,7 +12,6 @@ from collections.abc import Callable
 import msgspec
 
 from tickwork.core.errors import Corrupt, Refused, TickworkError, Unavailable
-from tickwork.core.inputs import RunRecord
 from tickwork.core.model import Settings
 from tickwork.core.timetext import duration_ms
 from tickwork.journal import export, stream
@@ -22,6 +21,7 @@ from tickwork.ports.clock import Clock
 from tickwork.ports.store import ChildRow, Fenced, RunRow, Store
 from tickwork.ports.upkeep import JOURNAL, RUNS, Archive, ArchivedRun, LogPlace
 from tickwork.runtime.archive import Archives, Bundle, packed
+from tickwork.runtime.ended import rest_of
 
 PASS_S = 600.0  # between two looks at everything
 STEP_S = 0.05  # between two steps: at most so many portions a second
@@ -32,8 +32,6 @@ LOGS_PORTION = 500
 LOGS_YOUNG_MAX = 20  # portions without an old piece after which the rest is taken to be young
 ARCHIVES_PORTION = 20
 DAY_MS = 86_400_000
-
-_record = msgspec.msgpack.Decoder(RunRecord)
 
 
 class Keep(msgspec.Struct, frozen=True, kw_only=True):
@@ -130,7 +128,7 @@ class Retention:
             await asyncio.sleep(STEP_S)
 
     async def _move(self, rows: list[RunRow]) -> None:
-        steps = {row.number: max(1, len(_record.decode(row.record).phases)) for row in rows}
+        steps = {row.number: max(1, len(rest_of(row).phases)) for row in rows}
         first, last = rows[0].number, rows[-1].number + steps[rows[-1].number] - 1
         attempts: dict[int, list[bytes]] = {}
         for run, data in await self._store.attempts_between(first, last):

@@ -55,6 +55,10 @@ class Timekeeper:
         self._now_ms = now_ms
         return now_ms
 
+    def reading_ms(self) -> int:
+        """As `now_ms`, for whoever only measures: nothing is corrected and no gap is found."""
+        return self._now_ms + max(self._clock.mono_ms() - self._mono_ms, 0)
+
     def tick(self) -> int:
         """The tick that has begun; the caller keeps it above the last one."""
         return (self.now_ms() - self._logical.origin_ms) // self._logical.resolution_ms

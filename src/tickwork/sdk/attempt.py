@@ -19,6 +19,7 @@ from tickwork.sdk.plain import NULL, encode
 from tickwork.sdk.registry import Handler
 
 MESSAGE_LENGTH_MAX = 8_000
+NAME_LENGTH_MAX = 500
 FRAMES_MAX = 12  # of a traceback; the innermost are what helps
 _OWN = str(Path(__file__).resolve().parent)
 
@@ -129,9 +130,8 @@ def items_in(data: bytes) -> int | None:
 def failed(task: int, attempt: int, error: BaseException, *, started_ms: int) -> Broke:
     permanent = isinstance(error, Refused | StepsChanged) or bool(getattr(error, "permanent", False))
     code = error.code if isinstance(error, SystemExit) and isinstance(error.code, int) else None
-    return Broke(
-        task, attempt, type(error).__name__, explained(error), permanent, code, started_ms, time.time_ns() // 1_000_000
-    )
+    name = type(error).__name__[:NAME_LENGTH_MAX]
+    return Broke(task, attempt, name, explained(error), permanent, code, started_ms, time.time_ns() // 1_000_000)
 
 
 def explained(error: BaseException) -> str:

@@ -1,8 +1,9 @@
 """The process that runs user code: `python -m tickwork.sdk.host MODE WIDTH APP FOLDER QUEUE STREAM MARKS`.
 
-It takes a job from the socket it shares with its siblings only when it is free to run it, writes down which attempt it
-runs before the first line of user code, and says how it ended before it takes another. The pool starts it; the three
-numbers are file descriptors. MODE is `process` (one at a time), `thread` or `async` (WIDTH at a time).
+It takes a packet from the socket it shares with its siblings only when it is free to run it, writes down which attempt
+it runs before the first line of user code, and how it ended before it begins another. The ends of short attempts that
+came in one packet are sent together. The pool starts it; the three numbers are file descriptors. MODE is `process` (one
+at a time), `thread` or `async` (WIDTH at a time).
 """
 
 import asyncio
@@ -19,9 +20,6 @@ from pathlib import Path
 from tickwork.core.errors import TickworkError
 from tickwork.ports.exchange import VALUE_BYTES_MAX, Progressed, Saved, Spec, Work
 from tickwork.ports.host import (
-    FRAME_HEAD,
-    SLOT_BYTES,
-    SLOT_WORDS,
     Cancel,
     Folder,
     Frames,
@@ -31,21 +29,26 @@ from tickwork.ports.host import (
     Ready,
     Saying,
     Spilled,
+    Through,
     Unfit,
+    encoder,
     frame,
-    head_of,
-    job_at,
+    opened,
     order_decoder,
     spec_decoder,
 )
+from tickwork.ports.marks import Marks, Slot, marks_bytes
 from tickwork.sdk.attempt import AttemptContext, answered, arguments, explained, failed, items_in, own_folder, put_down
 from tickwork.sdk.context import _current, running
 from tickwork.sdk.output import Output
 from tickwork.sdk.registry import App, Handler, load_app
 
 PACKET_BYTES = 256 * 1024
+KNOWN_MAX = 1_000  # heads of packets whose meaning is remembered
 PROGRESS_NS = 200_000_000  # at most five a second for each attempt
+WAIT_NS = 1_000_000  # an end waits no longer for others before the next attempt begins
 Key = tuple[int, int]
+Known = dict[int, tuple[Spec, Handler | None]]  # by the number of the spec
 become = _current.set  # each thread runs one attempt after the other, so nothing needs to be restored
 
 
@@ -56,12 +59,36 @@ class Voice:
         self.stream = stream
         self._lock = threading.Lock()
 
-    def say(self, saying: Saying) -> None:
-        data = frame(saying)
+    def say(self, *sayings: Saying) -> None:
+        self.send(frame(sayings))
+
+    def send(self, data: bytes | memoryview) -> None:
         with self._lock:
             sent = self.stream.send(data)
             if sent < len(data):
                 self.stream.sendall(data[sent:])
+
+
+class Ends:
+    """How attempts ended, until it is said. It lies in shared memory, so that a killed child takes nothing along."""
+
+    def __init__(self, marks: Marks, voice: Voice) -> None:
+        self._marks, self._voice = marks, voice
+        self.since_ns = 0  # start of the first attempt whose end is not said; 0: there is none
+
+    def keep(self, end: Saying, started_ns: int) -> None:
+        data = encoder.encode(end)
+        if not self._marks.keep(data):
+            self.say()
+            fits = self._marks.keep(data)
+            assert fits, "a value of this size travels as a file"
+        if not self.since_ns:
+            self.since_ns = started_ns
+
+    def say(self) -> None:
+        self._voice.send(self._marks.kept())
+        self._marks.sent()
+        self.since_ns = 0
 
 
 class Orders:
@@ -142,14 +169,12 @@ class AttemptChannel:
 
 
 class Host:
-    def __init__(
-        self, app: App, *, queue: socket.socket, stream: socket.socket, words: memoryview, width: int, folder: str
-    ) -> None:
-        self.app, self.queue, self.words, self.width, self.folder = app, queue, words, width, folder
+    def __init__(self, app: App, *, queue: socket.socket, stream: socket.socket, marks: Marks, folder: str) -> None:
+        self.app, self.queue, self.marks, self.folder = app, queue, marks, folder
         self.voice, self.orders = Voice(stream), Orders(stream)
         self.output = Output(self.voice.say)
         self.wait: Callable[[threading.Event], object] = self.orders.wait
-        self._known: dict[bytes, tuple[Spec, Handler | None]] = {}
+        self._known: dict[bytes, Known] = {}
         self._forked = False
         os.register_at_fork(after_in_child=self._on_fork)
 
@@ -159,40 +184,25 @@ class Host:
     def channel(self, key: Key) -> AttemptChannel:
         return AttemptChannel(self, key)
 
-    # ---- reading and saying
+    # ---- reading
 
-    def open(self, packet: bytes) -> tuple[Work, Job | None, Spec, Handler | None]:
-        head, at = head_of(packet)
-        known = self._known.get(head)
-        if known is None:
-            spec = spec_decoder.decode(head[FRAME_HEAD:])
-            known = self._known[head] = (spec, self.app.handlers.get(spec.handler))
-        return *job_at(packet, at), *known
+    def known(self, heads: bytes) -> Known:
+        """The specs of a packet, with their functions."""
+        return self._known.get(heads) or self._read(heads)
 
-    def mark(self, slot: int, work: Work) -> None:
-        """The last word makes the others count."""
-        at, words = slot * SLOT_WORDS, self.words
-        words[at] = work.task
-        words[at + 1] = work.attempt
-        words[at + 2] = time.monotonic_ns()
-        words[at + 3] = 1
-
-    def end(self, slot: int, key: Key, saying: Saying) -> None:
-        if self._forked:
-            os._exit(0)  # user code has forked and come back here: only one of the two goes on
-        if self.output.used:
-            self.output.ended(key)
-        self.voice.say(saying)
-        self.words[slot * SLOT_WORDS + 3] = 0
+    def _read(self, heads: bytes) -> Known:
+        """The same bytes come again and again."""
+        if len(self._known) >= KNOWN_MAX:
+            self._known.clear()
+        specs = map(spec_decoder.decode, Frames().feed(heads))
+        known = self._known[heads] = {spec.id: (spec, self.app.handlers.get(spec.handler)) for spec in specs}
+        return known
 
     # ---- running
 
-    def run(self, slot: int, work: Work, job: Job | None, spec: Spec, handler: Handler | None) -> None:
+    def run(self, work: Work, job: Job | None, spec: Spec, handler: Handler | None) -> Saying:
         """A function from beginning to end, in this thread."""
-        task, attempt = work.task, work.attempt
-        self.mark(slot, work)
         started_ms = time.time_ns() // 1_000_000
-        saying: Saying
         try:
             if handler is None:
                 raise self.missing(spec.handler)
@@ -202,10 +212,16 @@ class Host:
                 value = handler.call(work.args if job is None else arguments(work, job), here)
             finally:
                 become(None)
-            saying = answered(task, attempt, value, handler, folder=self.folder, started_ms=started_ms)
+            return answered(work.task, work.attempt, value, handler, folder=self.folder, started_ms=started_ms)
         except BaseException as error:
-            saying = failed(task, attempt, error, started_ms=started_ms)
-        self.end(slot, (task, attempt), saying)
+            return failed(work.task, work.attempt, error, started_ms=started_ms)
+
+    def ended(self, key: Key) -> None:
+        """Before its end is said."""
+        if self._forked:
+            os._exit(0)  # user code has forked and come back here: only one of the two goes on
+        if self.output.used:
+            self.output.ended(key)
 
     def missing(self, handler: str) -> TickworkError:
         from tickwork.core.errors import Refused
@@ -218,36 +234,72 @@ class Host:
     def serve_process(self) -> None:
         buffer = bytearray(PACKET_BYTES)
         view = memoryview(buffer)
-        receive, run, opened = self.queue.recv_into, self.run, self.open
-        while size := receive(buffer):
-            run(0, *opened(bytes(view[:size])))
+        slot, ends = self.marks.slot(0), Ends(self.marks, self.voice)
+        while size := self.queue.recv_into(buffer):
+            number, heads, works, job = opened(bytes(view[:size]))
+            slot.take(number)
+            known = self.known(heads)
+            if len(works) == 1:
+                self._serve_one(slot, number, works[0], job, known)
+            else:
+                self._serve_many(slot, number, works, known, ends)
 
-    def serve_threads(self) -> None:
+    def _serve_one(self, slot: Slot, number: int, work: Work, job: Job | None, known: Known) -> None:
+        if not slot.begin(work.task, work.attempt):
+            self.voice.say(Through(number, 0))
+            return
+        end = self.run(work, job, *known[work.spec])
+        self.ended((work.task, work.attempt))
+        self.voice.say(end)
+        slot.end()
+
+    def _serve_many(self, slot: Slot, number: int, works: list[Work], known: Known, ends: Ends) -> None:
+        run, ended = self.run, self.ended
+        ran, took_ns = 0, -time.monotonic_ns()
+        for work in works:
+            started_ns = slot.begin(work.task, work.attempt)
+            if not started_ns:
+                break
+            if ends.since_ns and started_ns - ends.since_ns > WAIT_NS:
+                ends.say()
+            end = run(work, None, *known[work.spec])
+            ended((work.task, work.attempt))
+            ends.keep(end, started_ns)
+            slot.end()
+            ran += 1
+        took_ns += time.monotonic_ns()
+        ends.keep(Through(number, ran, took_ns // 1_000), 0)
+        ends.say()
+
+    def serve_threads(self, width: int) -> None:
         self.wait = threading.Event.wait  # somebody else reads
         threading.Thread(target=self._read_orders, name="tickwork-orders", daemon=True).start()
-        for slot in range(self.width):
-            threading.Thread(target=self._serve_thread, args=(slot,), name=f"tickwork-{slot}").start()
+        for number in range(width):
+            slot = self.marks.slot(number)
+            threading.Thread(target=self._serve_thread, args=(slot,), name=f"tickwork-{number}").start()
 
-    def _serve_thread(self, slot: int) -> None:
+    def _serve_thread(self, slot: Slot) -> None:
         buffer = bytearray(PACKET_BYTES)
         view = memoryview(buffer)
         while size := self.queue.recv_into(buffer):
-            self.run(slot, *self.open(bytes(view[:size])))
+            number, heads, (work,), job = opened(bytes(view[:size]))
+            slot.take(number)
+            self._serve_one(slot, number, work, job, self.known(heads))
 
     def _read_orders(self) -> None:
         while True:
             self.orders.read()
 
-    async def serve_async(self) -> None:
-        await _Loop(self).serve()
+    async def serve_async(self, width: int) -> None:
+        await _Loop(self, width).serve()
 
 
 class _Loop:
     """Many coroutines at once. A job is taken only while a slot is free."""
 
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host: Host, width: int) -> None:
         self._host = host
-        self._free = list(reversed(range(host.width)))
+        self._free = [host.marks.slot(number) for number in reversed(range(width))]
         self._tasks: dict[Key, asyncio.Task[None]] = {}
         self._over = asyncio.Event()
         self._listening = False
@@ -280,15 +332,16 @@ class _Loop:
             if not packet:
                 self._over.set()
                 break
-            opened = self._host.open(packet)
             slot = self._free.pop()
-            self._host.mark(slot, opened[0])
-            key = (opened[0].task, opened[0].attempt)
-            self._tasks[key] = asyncio.get_running_loop().create_task(self._run(slot, key, *opened))
+            number, heads, (work,), job = opened(packet)
+            slot.take(number)
+            slot.begin(work.task, work.attempt)
+            running = self._run(slot, work, job, *self._host.known(heads)[work.spec])
+            self._tasks[work.task, work.attempt] = asyncio.get_running_loop().create_task(running)
         self._listen()
 
-    async def _run(self, slot: int, key: Key, work: Work, job: Job | None, spec: Spec, handler: Handler | None) -> None:
-        host = self._host
+    async def _run(self, slot: Slot, work: Work, job: Job | None, spec: Spec, handler: Handler | None) -> None:
+        host, key = self._host, (work.task, work.attempt)
         saying: Saying
         started_ms = time.time_ns() // 1_000_000
         try:
@@ -300,7 +353,9 @@ class _Loop:
             saying = answered(*key, value, handler, folder=host.folder, started_ms=started_ms)
         except BaseException as error:
             saying = failed(*key, error, started_ms=started_ms)
-        host.end(slot, key, saying)
+        host.ended(key)
+        host.voice.say(saying)
+        slot.end()
         del self._tasks[key]
         self._free.append(slot)
         if not self._listening:
@@ -328,7 +383,7 @@ def mode_of(handler: Handler) -> str:
 
 def main(mode: str, width: str, target: str, folder: str, *fds: str) -> int:
     queue, stream = (socket.socket(fileno=int(fd)) for fd in fds[:2])
-    memory = mmap.mmap(int(fds[2]), SLOT_BYTES * int(width))
+    memory = mmap.mmap(int(fds[2]), marks_bytes(int(width)))
     for fd in fds:
         os.set_inheritable(int(fd), False)
     for one in (queue, stream):
@@ -339,16 +394,16 @@ def main(mode: str, width: str, target: str, folder: str, *fds: str) -> int:
     except BaseException as error:
         Voice(stream).say(Unfit(type(error).__name__, explained(error)))
         return 1
-    words = memoryview(memory).cast("q")
-    host = Host(app, queue=queue, stream=stream, words=words, width=int(width), folder=folder)
+    marks = Marks(memoryview(memory), int(width))
+    host = Host(app, queue=queue, stream=stream, marks=marks, folder=folder)
     host.output.capture()
     host.voice.say(hello)
     if mode == "process":
         host.serve_process()
     elif mode == "thread":
-        host.serve_threads()
+        host.serve_threads(int(width))
     else:
-        asyncio.run(host.serve_async())
+        asyncio.run(host.serve_async(int(width)))
     return 0
 
 

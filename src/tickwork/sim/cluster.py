@@ -269,7 +269,10 @@ class Cluster:
             self.world.loop.run_until(lambda: all(self._written(alive) for alive in self.alive()), LOOK_S * 12)
 
     def alive(self) -> list[Alive]:
-        return [alive for name, seat in self.seats.items() if self.world.hosts[name].up for alive in seat.show()]
+        """Of a node that stands still nobody knows what it would say: it may have been replaced meanwhile."""
+        hosts = {name: self.world.hosts[name] for name in self.seats}
+        awake = [seat for name, seat in self.seats.items() if hosts[name].up and not hosts[name].stopped]
+        return [alive for seat in awake for alive in seat.show()]
 
     def _written(self, alive: Alive) -> bool:
         partition = self.disk.partitions.get(alive.partition)

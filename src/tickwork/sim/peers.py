@@ -1,14 +1,14 @@
 """The other nodes through the simulated network, and leases in the simulated store."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Container, Sequence
 from urllib.parse import urlsplit
 
 import msgspec
 
 from tickwork.cluster.carrier import Carried, Header
 from tickwork.core.errors import Refused, Unavailable
-from tickwork.ports.exchange import Call, Reply, encoder, reply_decoder
+from tickwork.ports.exchange import Beats, Call, Reply, encoder, reply_decoder
 from tickwork.ports.leases import Holding, Member
 from tickwork.sim.asgi import PORT, Answer, Request
 from tickwork.sim.network import Net
@@ -28,20 +28,43 @@ def address_of(host: str) -> str:
 class SimPeers:
     def __init__(self, net: Net, host: Host) -> None:
         self._net, self._host = net, host
+        self._exchanging: dict[asyncio.Timeout, str] = {}  # to which address
 
     async def exchange(self, address: str, partition: int, call: Call) -> Reply:
         path = f"/v1/workers/{call.worker}/exchange?partition={partition}"
         request = Request("POST", path, encoder.encode(call), MSGPACK)
-        answer = await self._ask(address, request, PATIENCE_S + call.wait_ms / 1000)
-        if answer.status == 200:
-            return reply_decoder.decode(answer.body)
-        said = answer.json()
-        if answer.status in (429, 503, 507):
-            raise Unavailable(said["detail"], retry_after_ms=100)
-        raise Refused(said["code"], said["detail"])
+        try:
+            async with asyncio.timeout(None) as until_cut:
+                self._exchanging[until_cut] = address
+                answer = await self._ask(address, request, PATIENCE_S + call.wait_ms / 1000)
+        except TimeoutError:
+            raise Unavailable(f"{address} is gone", retry_after_ms=100) from None
+        finally:
+            del self._exchanging[until_cut]
+        _must_do(answer)
+        return reply_decoder.decode(answer.body)
 
-    async def wake(self, address: str) -> None:
-        await self._ask(address, Request("POST", "/v1/cluster/wake"), PATIENCE_S)
+    async def beat(self, address: str, via: str, workers: Sequence[str]) -> None:
+        body = encoder.encode(Beats(via, tuple(workers)))
+        try:
+            _must_do(await self._ask(address, Request("POST", "/v1/cluster/beats", body, MSGPACK), PATIENCE_S))
+        except Unavailable:
+            self._cut(lambda one: one == address)
+            raise
+
+    def keep_only(self, addresses: Container[str]) -> None:
+        self._cut(lambda one: one not in addresses)
+
+    def _cut(self, is_gone: Callable[[str], bool]) -> None:
+        for waiting, address in list(self._exchanging.items()):
+            if is_gone(address) and not waiting.expired():
+                waiting.reschedule(asyncio.get_running_loop().time())
+
+    async def announce(self, address: str, partition: int) -> None:
+        _must_do(await self._ask(address, Request("POST", f"/v1/cluster/announce?partition={partition}"), PATIENCE_S))
+
+    async def give(self, address: str, partition: int) -> None:
+        _must_do(await self._ask(address, Request("POST", f"/v1/cluster/give?partition={partition}"), PATIENCE_S))
 
     async def close(self) -> None: ...
 
@@ -54,6 +77,15 @@ class SimPeers:
                 )
         except TimeoutError:
             raise Unavailable(f"{address} does not answer", retry_after_ms=100) from None
+
+
+def _must_do(answer: Answer) -> None:
+    if answer.status < 300:
+        return
+    said = answer.json()
+    if answer.status in (429, 503, 507):
+        raise Unavailable(said["detail"], retry_after_ms=100)
+    raise Refused(said["code"], said["detail"])
 
 
 class SimCarrier:

@@ -41,7 +41,7 @@ FAREWELL_S = 5.0  # how long a worker that ends tries to reach a server that is 
 T = TypeVar("T")
 
 
-class Held(NamedTuple):
+class Held(msgspec.Struct, frozen=True, gc=False):
     work: Work
     spec: Spec
     executor: Executor
@@ -154,7 +154,7 @@ class Agent(Caller[Held]):
         for key in old.recall():
             held = self._held.get(key)
             if held is not None:
-                self._held[key] = held._replace(executor=new)
+                self._held[key] = Held(held.work, held.spec, new)
                 new.run(held.work, held.spec)
         await old.close(grace_s=60.0)
 
@@ -227,6 +227,14 @@ class Agent(Caller[Held]):
         elif kind is Begun:
             self._credit.ran(LONG_MS)
         if self._post is None and self._pump_handle is None:
+            self._pump_soon()
+
+    def done(self, reports: Sequence[Done]) -> None:
+        held = self._held
+        ours = [one for one in reports if (one.task, one.attempt) in held]  # others were stopped meanwhile
+        self._pending += ours
+        self._credit.ran(sum([one.ended_ms - one.started_ms for one in ours]), attempts=len(ours))
+        if ours and self._post is None and self._pump_handle is None:
             self._pump_soon()
 
     # ---- what comes by a lane
@@ -307,13 +315,13 @@ class Agent(Caller[Held]):
             if kind is Done or kind is Broke or kind is Returned:
                 key = (report.task, report.attempt)
                 held.pop(key, None)
-                self.freed.set()
                 if key in logged:
                     self.logs.ended(key)
             elif kind is Saved:
                 one = held.get((report.task, report.attempt))
                 if one is not None:
                     one.executor.saved(report.task, report.attempt)
+        self.freed.set()
 
     def _stop(self, key: Key) -> None:
         held = self._held.pop(key, None)

@@ -7,6 +7,7 @@ once. At most one call with reports is under way, so under load reports gather b
 """
 
 import asyncio
+import contextlib
 from typing import Generic, TypeVar
 
 from tickwork.core.errors import Refused, Unavailable
@@ -43,6 +44,7 @@ class Caller(Generic[H]):
         self._doubt = False  # a reply may be lost: say what is held
         self._told_all = 0  # number of the last call that said what is held
         self._failures = 0
+        self._back = asyncio.Event()  # the server may be reached again
         self._draining = False
         self._over: asyncio.Future[None] | None = None
         self.fenced = 0  # reports that came too late
@@ -103,8 +105,9 @@ class Caller(Generic[H]):
     def _batch(self) -> tuple[Report, ...]:
         size = 0
         for count, report in enumerate(self._pending[:REPORTS_MAX]):
-            if isinstance(report, Done | Saved) and type(report.value) is bytes:
-                size += len(report.value)
+            value = report.value if type(report) is Done or type(report) is Saved else None
+            if type(value) is bytes:
+                size += len(value)
                 if size > REPORT_BYTES_MAX and count:
                     return self._take(count)
         return self._take(REPORTS_MAX)
@@ -180,11 +183,20 @@ class Caller(Generic[H]):
         except Unavailable:
             self._doubt = True
             self._failures += 1
-            await asyncio.sleep(min(BACKOFF_S * 2 ** min(self._failures - 1, 10), BACKOFF_S_MAX))
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(min(BACKOFF_S * 2 ** min(self._failures - 1, 10), BACKOFF_S_MAX)):
+                    await self._back.wait()
             return None
         self._failures = 0
         self.reached.set()
         return reply
+
+    def again(self) -> None:
+        """There is reason to believe that the server can be reached: nobody waits longer."""
+        if self._failures:
+            self._failures = 0
+            self._back.set()
+            self._back = asyncio.Event()
 
     def _follow(self, call: Call, reply: Reply) -> None:
         if reply.refused:

@@ -19,9 +19,9 @@ class Credit:
         self._busy_ms = 0
         self._ahead = 0
 
-    def ran(self, ms: int) -> None:
-        """An attempt ended that took so long, or one runs that has taken so long already."""
-        self._count += 1
+    def ran(self, ms: int, *, attempts: int = 1) -> None:
+        """So many ended that took so long together, or one runs that has taken so long already."""
+        self._count += attempts
         self._busy_ms += max(ms, 0)
 
     def now(self, *, slots: int) -> int:

@@ -17,7 +17,7 @@ CONNECT_S = 5.0
 ANSWER_BYTES_MAX = 64 * 1024 * 1024
 
 
-class _Connection(asyncio.Protocol):
+class Connection(asyncio.Protocol):
     """One connection. httptools calls the `on_` methods."""
 
     def __init__(self) -> None:
@@ -83,6 +83,8 @@ class _Connection(asyncio.Protocol):
 class Poster:
     """POSTs to one server. Raises `ConnectionError`, `TimeoutError` or `OSError` where there is no answer."""
 
+    _kind: type[Connection] = Connection
+
     def __init__(self, server: str, *, headers: dict[str, str], tls: ssl.SSLContext | None = None) -> None:
         parts = urlsplit(server)
         secure = parts.scheme == "https"
@@ -92,8 +94,8 @@ class Poster:
         self._prefix = parts.path.rstrip("/")
         lines = {"host": parts.netloc.rpartition("@")[2], **headers}
         self._head = "".join(f"{name}: {_clean(value)}\r\n" for name, value in lines.items())
-        self._idle: list[_Connection] = []
-        self._busy: set[_Connection] = set()
+        self._idle: list[Connection] = []
+        self._busy: set[Connection] = set()
 
     async def post(self, path: str, body: bytes, *, timeout_s: float) -> tuple[int, bytes]:
         head = f"POST {self._prefix}{path} HTTP/1.1\r\n{self._head}content-length: {len(body)}\r\n\r\n"
@@ -108,23 +110,26 @@ class Poster:
         finally:
             alarm.cancel()
             self._busy.discard(connection)
+        self._keep(connection)
+        return answer
+
+    def _keep(self, connection: Connection) -> None:
         if connection.reusable and len(self._idle) < IDLE_MAX:
             self._idle.append(connection)
         else:
             connection.close()
-        return answer
 
-    def _kept(self) -> _Connection | None:
+    def _kept(self) -> Connection | None:
         while self._idle:
             connection = self._idle.pop()
             if connection.reusable:
                 return connection
         return None
 
-    async def _connected(self) -> _Connection:
+    async def _connected(self) -> Connection:
         loop = asyncio.get_running_loop()
         async with asyncio.timeout(CONNECT_S):
-            _, connection = await loop.create_connection(_Connection, self._host, self._port, ssl=self._tls)
+            _, connection = await loop.create_connection(self._kind, self._host, self._port, ssl=self._tls)
         return connection
 
     def close(self) -> None:

@@ -2,16 +2,19 @@
 
 import msgspec
 
-from tickwork.api.asked import Asked
-from tickwork.api.messages import Answer, as_json, nothing
+from tickwork.api.asked import Asked, decoded
+from tickwork.api.messages import MSGPACK, Answer, as_json, nothing
 from tickwork.api.routes.runs import DONE
-from tickwork.api.table import Body, Gives, Route
+from tickwork.api.table import Body, Gives, Param, Route
 from tickwork.cluster.placement import partitions_of
 from tickwork.core.errors import Refused
 from tickwork.core.timetext import instant_text
 from tickwork.ports import store as ports
 from tickwork.ports import wire
+from tickwork.ports.exchange import Beats, beats_decoder
 from tickwork.runtime.ground import TENANT
+
+BEATS_BYTES_MAX = 32 * 1024 * 1024
 
 
 async def show(asked: Asked) -> Answer:
@@ -53,11 +56,19 @@ async def show(asked: Asked) -> Answer:
     return as_json(wire.Cluster(cluster=node.cluster, nodes=tuple(nodes), partitions=tuple(partitions), routes=routes))
 
 
-async def wake(asked: Asked) -> Answer:
-    """A node that handed something over says so to the next owner."""
+async def announce(asked: Asked) -> Answer:
+    """A node is about to hand this partition over to this one."""
     assert asked.by, "whoever calls itself by no name is refused"
     if asked.node is not None:
-        asked.node.ownership.wake()
+        await asked.node.read_ahead(asked.query["partition"])
+    return nothing()
+
+
+async def give(asked: Asked) -> Answer:
+    """It has: answered when the partition ticks here."""
+    assert asked.by, "whoever calls itself by no name is refused"
+    if asked.node is not None:
+        await asked.node.ownership.take_up(asked.query["partition"])
     return nothing()
 
 
@@ -83,6 +94,17 @@ async def spread(asked: Asked) -> Answer:
     return nothing()
 
 
+async def beats(asked: Asked) -> Answer:
+    """Another node says which of its workers live."""
+    asked.kind()
+    heard: Beats = decoded(await asked.data(), MSGPACK, beats_decoder)
+    if asked.node is not None:
+        asked.node.hear(heard)
+    return nothing()
+
+
+_PARTITION = Param("partition", "Which one.", int, 0, 0, 511, required=True)
+
 ROUTES = (
     Route(
         method="GET",
@@ -96,11 +118,32 @@ ROUTES = (
     ),
     Route(
         method="POST",
-        path="/v1/cluster/wake",
+        path="/v1/cluster/announce",
         lives="here",
-        does=wake,
-        says="Look now whether a partition is free. Nodes say this to each other.",
+        does=announce,
+        says="Read ahead: this partition is about to be handed over to you. Nodes say this to each other.",
         tag="cluster",
+        query=(_PARTITION,),
+        gives=DONE,
+    ),
+    Route(
+        method="POST",
+        path="/v1/cluster/give",
+        lives="here",
+        does=give,
+        says="Take this partition now: its owner let it go. Nodes say this to each other.",
+        tag="cluster",
+        query=(_PARTITION,),
+        gives=DONE,
+    ),
+    Route(
+        method="POST",
+        path="/v1/cluster/beats",
+        lives="here",
+        does=beats,
+        says="Workers that live, as the node says that stands for them. MessagePack, as ports/exchange.py has it.",
+        tag="cluster",
+        body=Body(None, (MSGPACK,), BEATS_BYTES_MAX, says="`Beats`."),
         gives=DONE,
     ),
     Route(

@@ -52,7 +52,11 @@ def _told(asked: Asked, outcome: wire.Submitted | wire.Rejected) -> Answer:
 
 
 async def submit_batch(asked: Asked) -> Answer:
-    answer = wire.BatchAnswer(runs=tuple(await asked.engine.submit(await _runs_of(asked), by=asked.by)))
+    return _all_told(asked, await asked.engine.submit(await _runs_of(asked), by=asked.by))
+
+
+def _all_told(asked: Asked, outcomes: Sequence[wire.Submitted | wire.Rejected]) -> Answer:
+    answer = wire.BatchAnswer(runs=tuple(outcomes))
     return as_msgpack(answer) if asked.wants(MSGPACK) else as_json(answer)
 
 
@@ -100,6 +104,8 @@ async def spread_batch(ways: "Ways", place: "Place", asked: Asked) -> Answer | S
     runs = await _runs_of(asked)
     free = [number for number, run in enumerate(runs) if _may_wait(run)]
     told_here = await _here(ways.node, [runs[number] for number in free], by=asked.by) if free else None
+    if told_here is not None and len(free) == len(runs):
+        return _all_told(asked, told_here)
     found: dict[int, wire.Submitted | wire.Rejected] = {}
     if told_here is not None:
         found.update(zip(free, told_here, strict=True))
@@ -132,8 +138,7 @@ async def spread_batch(ways: "Ways", place: "Place", asked: Asked) -> Answer | S
         found.update(zip(numbers, told, strict=True))
 
     await asyncio.gather(*(send(partition, numbers) for partition, numbers in parts.items()))
-    whole = wire.BatchAnswer(runs=tuple(found[number] for number in range(len(named))))
-    return as_msgpack(whole) if asked.wants(MSGPACK) else as_json(whole)
+    return _all_told(asked, [found[number] for number in range(len(named))])
 
 
 async def _here(node: Node, runs: Sequence[wire.Submission], *, by: str) -> list[wire.Submitted | wire.Rejected] | None:

@@ -161,6 +161,11 @@ class Line:
 
     # ---- the connection
 
+    async def open(self) -> None:
+        """Before it is needed."""
+        async with self._turn:
+            await self._connected()
+
     async def _connected(self) -> "asyncpg.Connection[Any]":
         if self._closed:
             raise Unavailable("the store is closed", retry_after_ms=RETRY_MS)

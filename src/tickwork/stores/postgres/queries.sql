@@ -102,15 +102,19 @@ select writes from watermarks where partition_id = $1 and epoch = $2;
 
 -- name: write_rows
 -- Rows behind, fenced by epoch and watermark.
-select write_rows($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22,
-                  $23, $24, $25, $26, $27, $28, $29, $30, $31, $32, $33, $34, $35);
+select write_rows($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17);
+
+-- name: write_rows_and_runs
+-- The same, with ended runs that are new.
+select done, case when done = 1 then put_runs($18, $19, $20, $21, $22, $23, $24, $25, $26, $27, $28, $29, $30, $31) end
+  from write_rows($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17) as done;
 
 -- name: write_all_rows
 -- The same, with what most writes have none of.
-select done, case when done = 1 then write_rest($1, $36, $37, $38, $39, $40, $41, $42, $43, $44, $45, $46, $47, $48, $49,
-                                                $50, $51, $52, $53, $54, $55, $56, $57, $58) end
-  from write_rows($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22,
-                  $23, $24, $25, $26, $27, $28, $29, $30, $31, $32, $33, $34, $35) as done;
+select done, case when done = 1 then put_runs($18, $19, $20, $21, $22, $23, $24, $25, $26, $27, $28, $29, $30, $31) end,
+       case when done = 1 then write_rest($1, $32, $33, $34, $35, $36, $37, $38, $39, $40, $41, $42, $43, $44, $45, $46, $47,
+                                               $48, $49, $50, $51, $52, $53, $54) end
+  from write_rows($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17) as done;
 
 -- name: read_journal
 -- Committed rows behind a seq, in order.
@@ -140,61 +144,99 @@ insert into payloads (digest, data) values ($1, $2) on conflict do nothing;
 -- The bytes of digests.
 select digest, data from payloads where digest = any($1::text[]);
 
--- name: find_runs_by_id
--- Ids are unique in a tenant.
-select number, id, tenant, workflow, definition, state, source, by, submitted_ms, started_ms, ended_ms, key, error,
-       schedule, record, output, attempts
-  from runs where tenant = $1 and id = any($2::text[]);
+-- name: find_blocks
+-- Those of stretches to which ids may lead, and of others that are named, unopened.
+select b.first, b.held, b.marks, octet_length(b.data)
+  from (select stretch from run_hints where hint = any($1::bigint[])
+        union
+        select unnest($2::bigint[])) as near
+  join run_blocks b on b.first >= near.stretch << 8 and b.first < (near.stretch + 1) << 8;
 
--- name: find_runs_by_key
+-- name: open_blocks
+-- In order.
+select first, data from run_blocks where first = any($1::bigint[]) order by first;
+
+-- name: open_stretches
+-- All their blocks, in order.
+select b.first, b.data
+  from unnest($1::bigint[]) as wanted (stretch)
+  join run_blocks b on b.first >= wanted.stretch << 8 and b.first < (wanted.stretch + 1) << 8
+ order by b.first;
+
+-- name: blocks_after
+-- Those from one on, in order.
+select first, data from run_blocks where first between $1 and $2 order by first limit $3;
+
+-- name: drop_blocks
+-- What is left of them is put in their place.
+delete from run_blocks where first = any($1::bigint[]);
+
+-- name: add_blocks
+-- In place of those; what leads to them is there.
+insert into run_blocks (first, held, marks, data)
+select * from unnest($1::bigint[], $2::bytea[], $3::bytea[], $4::bytea[]);
+
+-- name: drop_groups
+-- No run of a stretch is like these any more.
+delete from run_groups g
+ using unnest($1::text[], $2::bigint[], $3::integer[], $4::text[], $5::text[])
+       as gone (tenant, stretch, state, workflow, schedule)
+ where g.tenant = gone.tenant and g.stretch = gone.stretch and g.state = gone.state and g.workflow = gone.workflow
+   and g.schedule = gone.schedule;
+
+-- name: drop_hints
+-- No id of a stretch has these any more.
+delete from run_hints h using unnest($1::bigint[], $2::bigint[]) as gone (hint, stretch)
+ where h.hint = gone.hint and h.stretch = gone.stretch;
+
+-- name: drop_run_keys
+-- These runs are in no block.
+delete from run_keys k using unnest($1::text[], $2::text[], $3::bigint[]) as gone (tenant, key, number)
+ where k.tenant = gone.tenant and k.key = gone.key and k.number = gone.number;
+
+-- name: put_runs
+-- New ones.
+select put_runs($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14);
+
+-- name: add_attempts
+-- Behind those that are there.
+insert into attempts (run, data) select * from unnest($1::bigint[], $2::bytea[]);
+
+-- name: find_keys
 -- The latest under each submit key.
-select r.number, r.id, r.tenant, r.workflow, r.definition, r.state, r.source, r.by, r.submitted_ms, r.started_ms,
-       r.ended_ms, r.key, r.error, r.schedule, r.record, r.output, r.attempts
+select r.number
   from unnest($2::text[]) as wanted (key)
- cross join lateral (select * from runs where tenant = $1 and key = wanted.key and key <> ''
+ cross join lateral (select number from run_keys where tenant = $1 and key = wanted.key
                       order by number desc limit 1) r;
 
--- name: list_runs_by_state
--- Newest first. Each state gives no more than is wanted; without any named, one step through the index finds the next.
-with recursive found (state) as (
-    (select state from runs where tenant = $1 order by state limit 1)
-    union all
-    select (select state from runs where tenant = $1 and state > found.state order by state limit 1)
-      from found where found.state is not null
-), wanted (state) as (
-    select state from found where state is not null and cardinality($2::integer[]) = 0
-    union
-    select unnest($2::integer[])
-)
-select r.number, r.id, r.tenant, r.workflow, r.definition, r.state, r.source, r.by, r.submitted_ms, r.started_ms,
-       r.ended_ms, r.key, r.error, r.schedule, r.record, r.output, r.attempts
-  from wanted
- cross join lateral (select * from runs
-                      where tenant = $1 and state = wanted.state and number < $3
+-- name: list_stretches
+-- Those that have runs of a tenant, newest first.
+select distinct stretch from run_groups where tenant = $1 and stretch <= $2 order by stretch desc limit $3;
+
+-- name: list_stretches_by_state
+-- Each state gives no more than is wanted. Also of one workflow or schedule where those are named.
+select distinct r.stretch
+  from (select distinct unnest($4::integer[])) as wanted (state)
+ cross join lateral (select distinct stretch from run_groups
+                      where tenant = $1 and state = wanted.state and stretch <= $2
                         and ($5::text = '' or workflow = $5) and ($6::text = '' or schedule = $6)
-                      order by number desc limit $4) r
- order by r.number desc limit $4;
+                      order by stretch desc limit $3) r
+ order by r.stretch desc limit $3;
 
--- name: list_runs_by_workflow
+-- name: list_stretches_by_workflow
 -- Of one workflow, in any state.
-select number, id, tenant, workflow, definition, state, source, by, submitted_ms, started_ms, ended_ms, key, error,
-       schedule, record, output, attempts
-  from runs where tenant = $1 and workflow = $2 and number < $3 order by number desc limit $4;
+select distinct stretch from run_groups
+ where tenant = $1 and workflow = $4 and stretch <= $2 order by stretch desc limit $3;
 
--- name: list_runs_by_schedule
+-- name: list_stretches_by_schedule
 -- Of one schedule, in any state; also of one workflow where that is named.
-select number, id, tenant, workflow, definition, state, source, by, submitted_ms, started_ms, ended_ms, key, error,
-       schedule, record, output, attempts
-  from runs
- where tenant = $1 and schedule = $2 and schedule <> '' and number < $3 and ($5::text = '' or workflow = $5)
- order by number desc limit $4;
+select distinct stretch from run_groups
+ where tenant = $1 and schedule = $4 and schedule <> '' and stretch <= $2 and ($5::text = '' or workflow = $5)
+ order by stretch desc limit $3;
 
 -- name: read_attempts
--- Oldest first; those that the run's own row holds come last.
-select data from (select data, 0 as part, place from attempts where run = $1
-                  union all
-                  select attempts, 1, 0 from runs where number = $1 and length(attempts) > 0) as found
- order by part, place;
+-- Oldest first.
+select data from attempts where run = $1 order by place;
 
 -- name: read_children
 -- Results of a map's children, by child.
@@ -286,20 +328,14 @@ delete from leases where partition_id = $1 and session = $2;
 -- Those that have not run out.
 select partition_id, session, node, address from leases where until > clock_timestamp() order by partition_id;
 
--- name: runs_after
--- Ended runs of a partition by number.
-select number, id, tenant, workflow, definition, state, source, by, submitted_ms, started_ms, ended_ms, key, error,
-       schedule, record, output, attempts
-  from runs where number > $1 and number <= $2 order by number limit $3;
-
 -- name: children_between
 -- What is kept of children under these numbers.
 select run, step, child, value from children where run between $1 and $2 order by run, step, child;
 
 -- name: lock_owner
--- Whether an epoch is the owner's, and up to where its rows are true. A claim waits until this has ended.
+-- Whether an epoch is the owner's, and up to where its rows are true. A claim waits until this has ended, and so do rows.
 select w.watermark from partitions p join watermarks w on w.partition_id = p.id
- where p.id = $1 and p.epoch = $2 for share of p;
+ where p.id = $1 and p.epoch = $2 for share of p for no key update of w;
 
 -- name: put_archive
 -- The object is there already.
@@ -307,18 +343,15 @@ insert into archives (object, kind, partition_id, first, last, rows, size, befor
 values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13) on conflict do nothing;
 
 -- name: move_runs
--- Only those that are still as they were read: one that was brought back and ended again is another.
-with gone as (
-    delete from runs r using unnest($1::bigint[], $2::bigint[], $3::integer[]) as given (number, ended_ms, steps)
-     where r.number = given.number and r.ended_ms = given.ended_ms
-    returning r.tenant, r.id, r.number, given.steps
-), kept as (
-    insert into archived (tenant, id, number, object) select tenant, id, number, $4 from gone
+-- They are in no block any more.
+with kept as (
+    insert into archived (tenant, id, number, object) select *, $5 from unnest($1::text[], $2::text[], $3::bigint[])
     on conflict (tenant, id) do update set number = excluded.number, object = excluded.object
 ), attempts_gone as (
-    delete from attempts a using gone where a.run = gone.number
+    delete from attempts where run = any($3::bigint[])
 )
-delete from children c using gone where c.run >= gone.number and c.run < gone.number + gone.steps;
+delete from children c using unnest($3::bigint[], $4::integer[]) as gone (number, steps)
+ where c.run >= gone.number and c.run < gone.number + gone.steps;
 
 -- name: cut_journal
 -- Where the journal begins moves with what is taken away from it.

@@ -8,7 +8,7 @@ import msgspec
 from tickwork.core.errors import Corrupt
 from tickwork.core.schedule import Range
 from tickwork.journal.record import GENESIS, Sealed
-from tickwork.ports.store import Head, Loaded, RunFilter, RunRow
+from tickwork.ports.store import Head, Loaded
 from tickwork.stores.postgres.lines import Talk
 
 NUMBER_BITS = 44  # of a number below its partition
@@ -47,19 +47,3 @@ async def load(talk: Talk, partition: int) -> Loaded:
     ]
     documents = [(digest, document) for digest, document in await talk.fetch("read_documents", partition)]
     return Loaded(head, settings, header, watermark_hash, documents, runs, tasks, schedules, tail)
-
-
-def listing(wanted: RunFilter) -> tuple[str, list[Any]]:
-    """Which statement lists what is wanted, and its arguments."""
-    before, limit = wanted.before or NUMBER_MAX, max(wanted.limit, 0)
-    if not wanted.states and wanted.schedule:
-        return "list_runs_by_schedule", [wanted.tenant, wanted.schedule, before, limit, wanted.workflow]
-    if not wanted.states and wanted.workflow:
-        return "list_runs_by_workflow", [wanted.tenant, wanted.workflow, before, limit]
-    states = list(wanted.states)
-    return "list_runs_by_state", [wanted.tenant, states, before, limit, wanted.workflow, wanted.schedule]
-
-
-def runs_of(found: Iterable[Any]) -> list[RunRow]:
-    """Each once, though it was found in two ways."""
-    return list({row["number"]: RunRow(*row) for row in found}.values())

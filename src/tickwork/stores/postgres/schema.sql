@@ -95,31 +95,40 @@ create table definitions (
 );
 create index definitions_by_partition on definitions (partition_id, hash);
 
-create table runs (
-    number bigint primary key,
-    id text collate "C" not null,
-    tenant text collate "C" not null,
-    workflow text collate "C" not null,
-    definition text collate "C" not null,
-    state integer not null,
-    source text collate "C" not null,
-    by text collate "C" not null,
-    submitted_ms bigint not null,
-    started_ms bigint not null,
-    ended_ms bigint not null,
-    key text collate "C" not null,
-    error text collate "C" not null,
-    schedule text collate "C" not null,
-    record bytea not null,
-    output bytea not null,
-    attempts bytea not null
+create table run_blocks (  -- those of a stretch of 256 numbers are neighbours
+    first bigint primary key,
+    held bytea not null,
+    marks bytea not null,
+    data bytea not null
 );
-create unique index runs_by_id on runs (tenant, id);
-create index runs_by_state on runs (tenant, state, number);
-create index runs_by_workflow on runs (tenant, workflow, number);
-create index runs_by_key on runs (tenant, key, number) where key <> '';
-create index runs_by_schedule on runs (tenant, schedule, number) where schedule <> '';
-create index runs_by_end on runs using brin (ended_ms) with (autosummarize = on);
+alter table run_blocks alter column held set storage plain;
+alter table run_blocks alter column marks set storage external;
+alter table run_blocks alter column data set storage external;
+
+create table run_hints (  -- in which stretches an id may be
+    hint bigint not null,
+    stretch bigint not null,
+    primary key (hint, stretch)
+);
+
+create table run_keys (
+    tenant text collate "C" not null,
+    key text collate "C" not null,
+    number bigint not null,
+    primary key (tenant, key, number)
+);
+
+create table run_groups (  -- what runs there are in a stretch
+    tenant text collate "C" not null,
+    stretch bigint not null,
+    state integer not null,
+    workflow text collate "C" not null,
+    schedule text collate "C" not null,
+    primary key (tenant, stretch, state, workflow, schedule)
+);
+create index run_groups_by_state on run_groups (tenant, state, stretch);
+create index run_groups_by_workflow on run_groups (tenant, workflow, stretch);
+create index run_groups_by_schedule on run_groups (tenant, schedule, stretch) where schedule <> '';
 
 create table attempts (
     place bigint generated always as identity primary key,  -- one writer per run: its order is that of writing
@@ -213,7 +222,7 @@ create table archives (  -- objects in the artifact store
 create index archives_by_place on archives (partition_id, kind, last);
 create index archives_by_age on archives (to_ms);
 
-create table archived (  -- where a run is that is no longer in `runs`
+create table archived (  -- where a run is that is no longer in a block
     tenant text collate "C" not null,
     id text collate "C" not null,
     number bigint not null,
@@ -225,17 +234,12 @@ create index archived_by_object on archived (object);
 create index log_chunks_by_digest on log_chunks (digest);
 
 -- Rows behind, in one round trip: the fence first, then what there is to write. 0: fenced, or not the next. 1: written.
--- 2: this very write (by `writes_before`) was made already, and nothing is changed. Ended runs come as arrays only where
--- they may be there already; new ones are copied in afterwards.
+-- 2: this very write (by `writes_before`) was made already, and nothing is changed.
 create function write_rows(
     of_partition integer, of_epoch bigint, writes_before bigint, through bigint, through_hash bytea, new_header bytea,
     gone_runs bigint[], put_runs bigint[], put_runs_data bytea[],
     gone_tasks bigint[], put_tasks bigint[], put_tasks_data bytea[],
     gone_schedules bigint[], put_schedules bigint[], put_schedules_data bytea[],
-    reopened bigint[],
-    run_number bigint[], run_id text[], run_tenant text[], run_workflow text[], run_definition text[], run_state integer[],
-    run_source text[], run_by text[], run_submitted_ms bigint[], run_started_ms bigint[], run_ended_ms bigint[],
-    run_key text[], run_error text[], run_schedule text[], run_record bytea[], run_output bytea[], run_attempts bytea[],
     attempts_run bigint[], attempts_data bytea[]
 ) returns integer language plpgsql as $body$
 #variable_conflict use_column
@@ -273,28 +277,33 @@ begin
         insert into schedules (number, data) select * from unnest(put_schedules, put_schedules_data)
         on conflict (number) do update set data = excluded.data;
     end if;
-    if cardinality(reopened) > 0 then
-        insert into attempts (run, data)
-        select number, attempts from runs where number = any(reopened) and length(attempts) > 0;
-        delete from runs where number = any(reopened);
-    end if;
-    if cardinality(run_number) > 0 then
-        insert into runs (number, id, tenant, workflow, definition, state, source, by, submitted_ms, started_ms,
-                          ended_ms, key, error, schedule, record, output, attempts)
-        select * from unnest(run_number, run_id, run_tenant, run_workflow, run_definition, run_state, run_source, run_by,
-                             run_submitted_ms, run_started_ms, run_ended_ms, run_key, run_error, run_schedule,
-                             run_record, run_output, run_attempts)
-        on conflict (number) do update set
-            id = excluded.id, tenant = excluded.tenant, workflow = excluded.workflow,
-            definition = excluded.definition, state = excluded.state, source = excluded.source, by = excluded.by,
-            submitted_ms = excluded.submitted_ms, started_ms = excluded.started_ms, ended_ms = excluded.ended_ms,
-            key = excluded.key, error = excluded.error, schedule = excluded.schedule, record = excluded.record,
-            output = excluded.output, attempts = excluded.attempts;
-    end if;
     if cardinality(attempts_run) > 0 then
         insert into attempts (run, data) select * from unnest(attempts_run, attempts_data);
     end if;
     return 1;
+end
+$body$;
+
+-- Ended runs; called in the same statement, or where some of them were taken away first.
+create function put_runs(
+    block_first bigint[], block_held bytea[], block_marks bytea[], block_data bytea[],
+    hint bigint[], hint_stretch bigint[],
+    group_tenant text[], group_stretch bigint[], group_state integer[], group_workflow text[], group_schedule text[],
+    key_tenant text[], key_key text[], key_number bigint[]
+) returns boolean language plpgsql as $body$
+#variable_conflict use_column
+begin
+    insert into run_blocks (first, held, marks, data)
+    select * from unnest(block_first, block_held, block_marks, block_data);
+    insert into run_hints (hint, stretch) select * from unnest(hint, hint_stretch) on conflict do nothing;
+    insert into run_groups (tenant, stretch, state, workflow, schedule)
+    select * from unnest(group_tenant, group_stretch, group_state, group_workflow, group_schedule)
+    on conflict do nothing;
+    if cardinality(key_number) > 0 then
+        insert into run_keys (tenant, key, number) select * from unnest(key_tenant, key_key, key_number)
+        on conflict do nothing;
+    end if;
+    return true;
 end
 $body$;
 

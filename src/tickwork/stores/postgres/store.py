@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
-from msgspec.structs import astuple
+from msgspec.structs import astuple, replace
 
 from tickwork.core.errors import Corrupt, Unavailable
 from tickwork.core.schedule import Range
@@ -33,7 +33,8 @@ from tickwork.ports.store import (
     RunRow,
     StoreUnusable,
 )
-from tickwork.stores.postgres import reading, writing
+from tickwork.stores.blocks import Portion
+from tickwork.stores.postgres import reading, shelf, writing
 from tickwork.stores.postgres.lines import GENERIC, Address, Line, Lines, Talk, address, client
 from tickwork.stores.postgres.opening import bring_up
 from tickwork.stores.postgres.troubles import RETRY_MS, UNIQUE, sqlstate
@@ -178,11 +179,14 @@ class PostgresStore(PostgresUpkeep):
     async def write_rows(self, partition: int, rows: Rows, *, epoch: int, through: int, head: bytes) -> None:
         """Not synced by themselves: the server's log is one, so the next commit takes them to disk with it. Until
         then a crash takes back rows and watermark together, and the journal has everything behind it."""
+        portion = Portion(rows.runs)
+        near = await shelf.near(self._at.readers.fetch, portion) if rows.runs else []
+        plain = not rows.reopened and portion.is_new(near) and not portion.crowded(near)
         count = await self._count(partition, epoch, rows)
         self._writes[partition] = (epoch, count, rows)
         fence = [partition, epoch, count, through, head]
         try:
-            done = await self._copied(rows, fence) if rows.runs else await self._upserted(rows, fence)
+            done = await (self._added(rows, fence, portion) if plain else self._replaced(rows, fence, portion))
         except OutcomeUnknown:
             self._doubts.add(partition)
             raise
@@ -194,26 +198,30 @@ class PostgresStore(PostgresUpkeep):
             raise Fenced(f"partition {partition}: epoch {epoch} may not write rows through seq {through}")
         self._writes[partition] = (epoch, count + 1, None)
 
-    async def _copied(self, rows: Rows, fence: list[Any]) -> int:
-        """Runs that end are nearly always new. Where one is there already, after a crash, the longer way is taken."""
-        name, args = writing.statement(rows, fence, runs=False)
+    async def _added(self, rows: Rows, fence: list[Any], portion: Portion) -> int:
+        name, args = writing.statement(rows, fence, portion)
+        return int((await self._at.rows.fetch(name, *args))[0][0])
+
+    async def _replaced(self, rows: Rows, fence: list[Any], portion: Portion) -> int:
+        """Some ended runs are live again, or may be there already, as after a crash; or small blocks are to be one.
+        Behind the fence it is certain."""
+        reopened = frozenset(rows.reopened)
+        others = replace(rows, runs=[], attempts=[])
+        name, args = writing.statement(others, fence, Portion([]))
 
         async def work(talk: Talk) -> int:
             done = int((await talk.fetch(name, *args))[0][0])
-            if done == writing.WRITTEN:
-                await talk.copy("runs", writing.RUN_COLUMNS, writing.records(rows.runs))
+            if done != writing.WRITTEN:
+                return done
+            taken = await shelf.take_out(talk, reopened, lambda row: row.number in reopened)
+            attempts = [(row.number, row.attempts) for row in taken if row.attempts] + rows.attempts
+            if attempts:
+                await talk.fetch("add_attempts", *shelf.columns(attempts, 2))
+            if rows.runs:
+                await shelf.put(talk, portion)
             return done
 
-        try:
-            return await self._at.rows.together(work, "write_rows")
-        except Corrupt as error:
-            if error.__cause__ is None or sqlstate(error.__cause__) != UNIQUE:
-                raise
-        return await self._upserted(rows, fence)
-
-    async def _upserted(self, rows: Rows, fence: list[Any]) -> int:
-        name, args = writing.statement(rows, fence, runs=True)
-        return int((await self._at.rows.fetch(name, *args))[0][0])
+        return await self._at.rows.together(work, "write_rows")
 
     async def _count(self, partition: int, epoch: int, rows: Rows) -> int:
         """How many writes of rows there were. One whose answer was lost is tried under the same count, so that it
@@ -225,6 +233,7 @@ class PostgresStore(PostgresUpkeep):
         return int(found[0][0]) if found else 0
 
     async def load(self, partition: int) -> Loaded:
+        await self._at.commits(partition).open()  # whoever loads it is to write it, and soon
         return await self._at.readers.together(
             lambda talk: reading.load(talk, partition), "load", mode="isolation level repeatable read read only"
         )
@@ -239,19 +248,15 @@ class PostgresStore(PostgresUpkeep):
     # ---- what people ask for
 
     async def find_runs(self, tenant: str, *, ids: Sequence[str] = (), keys: Sequence[str] = ()) -> list[RunRow]:
-        found: list[Any] = []
-        if ids:
-            found += await self._at.readers.fetch("find_runs_by_id", tenant, list(ids))
-        if keys:
-            found += await self._at.readers.fetch("find_runs_by_key", tenant, list(keys))
-        return reading.runs_of(found)
+        return await shelf.find(self._at.readers.fetch, tenant, ids, keys)
 
     async def list_runs(self, wanted: RunFilter) -> list[RunRow]:
-        name, args = reading.listing(wanted)
-        return reading.runs_of(await self._at.list(name, *args))
+        return await shelf.listed(self._at.list, wanted)
 
     async def read_attempts(self, run: int) -> list[bytes]:
-        return [data for (data,) in await self._at.readers.fetch("read_attempts", run)]
+        earlier = [data for (data,) in await self._at.readers.fetch("read_attempts", run)]
+        last = await shelf.numbered(self._at.readers.fetch, [run])
+        return earlier + [row.attempts for row in last if row.attempts]
 
     async def read_children(self, run: int, step: int) -> list[tuple[int, bytes]]:
         return [(child, value) for child, value in await self._at.readers.fetch("read_children", run, step)]

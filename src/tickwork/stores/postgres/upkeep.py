@@ -13,6 +13,8 @@ from tickwork.core.errors import TickworkError
 from tickwork.core.model import NUMBER_BITS
 from tickwork.ports.store import ChildRow, Fenced, LogChunk, RunRow
 from tickwork.ports.upkeep import COLUMNS, Archive, ArchivedRun, Batch, LogPlace, NotEmpty, Take
+from tickwork.stores.blocks import NUMBER_MAX, Portion
+from tickwork.stores.postgres import shelf
 from tickwork.stores.postgres.lines import Address, Line, Talk
 
 if TYPE_CHECKING:
@@ -20,7 +22,6 @@ if TYPE_CHECKING:
 
 ROWS = 500  # of a batch
 PATIENCE_S = 3_600.0  # for what moves everything
-_NO_NUL = frozenset([("runs", "error")])  # PostgreSQL has no text with it
 _WHOLE = """
 select p.id, p.epoch, p.owner, coalesce(j.seq, p.seq), coalesce(j.tick, p.tick), coalesce(j.hash, p.hash), w.watermark,
        w.hash, m.settings, m.header, p.seq, p.tick, p.hash
@@ -46,8 +47,12 @@ class PostgresUpkeep:
 
     async def runs_after(self, partition: int, *, number: int, limit: int) -> list[RunRow]:
         first, last = _span(partition)
-        found = await self._at.readers.fetch("runs_after", max(number, first - 1), last, max(limit, 0))
-        return [RunRow(*row) for row in found]
+        found: list[RunRow] = []
+        async for row in shelf.walk(self._at.readers.fetch, max(number + 1, first), last):
+            if len(found) >= limit:
+                break
+            found.append(row)
+        return found
 
     async def children_between(self, first: int, last: int) -> list[ChildRow]:
         return [ChildRow(*row) for row in await self._at.readers.fetch("children_between", first, last)]
@@ -56,12 +61,16 @@ class PostgresUpkeep:
         return [(run, data) for run, data in await self._at.readers.fetch("attempts_between", first, last)]
 
     async def move_runs(self, partition: int, archive: Archive, runs: Sequence[ArchivedRun], *, epoch: int) -> None:
-        columns = [[run.number for run in runs], [run.ended_ms for run in runs], [run.steps for run in runs]]
+        ends = {run.number: run.ended_ms for run in runs}
 
         async def work(talk: Talk) -> None:
             await _watermark(talk, partition, epoch)
             await talk.fetch("put_archive", *astuple(archive))
-            await talk.fetch("move_runs", *columns, archive.object)
+            # Only as they were read: one that was brought back and ended again is another.
+            taken = await shelf.take_out(talk, ends, lambda row: ends.get(row.number) == row.ended_ms)
+            gone = {row.number for row in taken}
+            moved = [(run.tenant, run.id, run.number, run.steps) for run in runs if run.number in gone]
+            await talk.fetch("move_runs", *shelf.columns(moved, 4), archive.object)
 
         await self._at.writers.together(work, "move_runs")
 
@@ -111,7 +120,7 @@ class PostgresUpkeep:
     async def export(self, take: Take) -> None:
         async def work(talk: Talk) -> None:
             for table in COLUMNS:
-                async for rows in talk.stream(_WHOLE if table == "partitions" else _select(table), ROWS):
+                async for rows in _runs(talk) if table == "runs" else talk.stream(_select(table), ROWS):
                     try:
                         await take(Batch(table, [tuple(row) for row in rows]))
                     except Exception as error:
@@ -122,15 +131,18 @@ class PostgresUpkeep:
     async def bring_in(self, batches: AsyncIterator[Batch]) -> None:
         async def work(talk: Talk) -> None:
             for table in COLUMNS:
-                if await talk.plain(f"select 1 from {table} limit 1"):  # noqa: S608 - names of our own
+                held = "run_blocks" if table == "runs" else table
+                if await talk.plain(f"select 1 from {held} limit 1"):  # noqa: S608 - names of our own
                     raise NotEmpty(f"the schema {self.address.schema}")
             async for batch in _given(batches):
                 if batch.table == "partitions":
                     await _add_partitions(talk, batch.rows)
                 elif batch.table == "payloads":  # a digest names its bytes: whoever comes second changes nothing
                     await talk.fetch("add_payloads", *map(list, zip(*batch.rows, strict=True)))
+                elif batch.table == "runs":
+                    await shelf.put(talk, Portion([RunRow(*row) for row in batch.rows]))
                 else:
-                    await talk.copy(batch.table, COLUMNS[batch.table], _clean(batch))
+                    await talk.copy(batch.table, COLUMNS[batch.table], [tuple(row) for row in batch.rows])
 
         await self._apart(work, "bring_in", changes=True)
 
@@ -177,17 +189,20 @@ async def _add_partitions(talk: Talk, rows: Sequence[Sequence[Any]]) -> None:
         await talk.fetch("add_whole_machine", number, settings, header)
 
 
-def _clean(batch: Batch) -> list[tuple[Any, ...]]:
-    places = [place for place, name in enumerate(COLUMNS[batch.table]) if (batch.table, name) in _NO_NUL]
-    if not places:
-        return [tuple(row) for row in batch.rows]
-    return [
-        tuple(value.replace("\0", "\u2400") if place in places else value for place, value in enumerate(row))
-        for row in batch.rows
-    ]
+async def _runs(talk: Talk) -> AsyncIterator[list[Any]]:
+    rows: list[Any] = []
+    async for row in shelf.walk(talk.fetch, 0, NUMBER_MAX):
+        rows.append(astuple(row))
+        if len(rows) == ROWS:
+            yield rows
+            rows = []
+    if rows:
+        yield rows
 
 
 def _select(table: str) -> str:
+    if table == "partitions":
+        return _WHOLE
     return f"select {', '.join(COLUMNS[table])} from {table} order by {_ORDER.get(table, '1, 2')}"  # noqa: S608
 
 

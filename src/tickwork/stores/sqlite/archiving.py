@@ -1,6 +1,7 @@
 """Keeping less: what the writer and the reader do about archives and old logs."""
 
 from collections.abc import Callable, Iterable, Sequence
+from itertools import islice
 from typing import Any, TypeVar
 
 import apsw
@@ -10,6 +11,7 @@ from tickwork.core.model import NUMBER_BITS
 from tickwork.ports.store import ChildRow, Fenced, LogChunk, RunRow
 from tickwork.ports.upkeep import Archive, ArchivedRun, LogPlace
 from tickwork.stores.sqlite import checksums
+from tickwork.stores.sqlite.shelf import Shelf
 
 T = TypeVar("T")
 
@@ -19,6 +21,7 @@ class ArchiveWriting:
 
     connection: apsw.Connection
     _sql: dict[str, str]
+    _shelf: Shelf
     _transaction: Callable[[Callable[[], Any]], Any]
     hit: Callable[[str], None]
     _one: Callable[..., int]
@@ -31,8 +34,12 @@ class ArchiveWriting:
         self._watermark(partition, epoch)
         self._put_archive(archive)
         self.hit("after_archive")
+        ends = {run.number: run.ended_ms for run in runs}
+        # Only as it was read: one that was brought back and ended again is another.
+        taken = self._shelf.take_out(ends, lambda row: ends.get(row.number) == row.ended_ms)
+        gone = {row.number for row in taken}
         for run in runs:
-            if not self._one("drop_moved_run", run.number, run.ended_ms):
+            if run.number not in gone:
                 continue
             self._one("put_archived", run.tenant, run.id, run.number, run.object)
             self._one("drop_attempts", run.number)
@@ -75,10 +82,11 @@ class ArchiveReading:
     """The reader's share."""
 
     _rows: Callable[..., list[Any]]
+    _shelf: Shelf
 
     def runs_after(self, partition: int, number: int, limit: int) -> list[RunRow]:
         first, last = _span(partition)
-        return [checked_run(row) for row in self._rows("runs_after", max(number, first - 1), last, max(limit, 0))]
+        return list(islice(self._shelf.walk(max(number + 1, first), last), max(limit, 0)))
 
     def children_between(self, first: int, last: int) -> list[ChildRow]:
         rows = []
@@ -117,12 +125,6 @@ class ArchiveReading:
 
 def _span(partition: int) -> tuple[int, int]:
     return partition << NUMBER_BITS, (partition + 1 << NUMBER_BITS) - 1
-
-
-def checked_run(found: tuple[Any, ...]) -> RunRow:
-    row = RunRow(*found[:-1])
-    checksums.require(found[-1] == checksums.of_row(row), f"the row of run {row.number}")
-    return row
 
 
 def checked_archive(found: tuple[Any, ...]) -> Archive:

@@ -9,7 +9,7 @@ from zlib import crc32
 import msgspec
 
 from tickwork.core.errors import Corrupt
-from tickwork.ports.store import CacheRow, DefinitionRow, InboxRow, RunRow
+from tickwork.ports.store import CacheRow, DefinitionRow, InboxRow
 from tickwork.ports.upkeep import Archive
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -19,7 +19,7 @@ def of_bytes(number: int, data: bytes) -> int:
     return crc32(data, number & 0xFFFFFFFF)
 
 
-def of_row(row: RunRow | DefinitionRow | CacheRow | InboxRow | Archive) -> int:
+def of_row(row: DefinitionRow | CacheRow | InboxRow | Archive) -> int:
     return crc32(_encode(row))
 
 

@@ -6,18 +6,22 @@ A copy is made by SQLite itself, which knows what of the log counts: files copie
 import contextlib
 import os
 from collections.abc import Callable, Iterator, Mapping
+from itertools import groupby
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 import apsw
+from msgspec.structs import astuple
 
 from tickwork.core.errors import Corrupt
 from tickwork.journal.record import GENESIS
 from tickwork.ports.places import private_file
 from tickwork.ports.store import CacheRow, DefinitionRow, InboxRow, RunRow, StoreUnusable
 from tickwork.ports.upkeep import COLUMNS, Archive, Batch, NotEmpty
+from tickwork.stores.blocks import NUMBER_MAX, hints_of, stretch_of
 from tickwork.stores.sqlite import checksums, opening
+from tickwork.stores.sqlite.shelf import Shelf
 from tickwork.stores.sqlite.writing import explained
 
 ROWS = 500  # of a batch
@@ -31,7 +35,6 @@ SUMS: Mapping[str, Callable[[Row], int]] = MappingProxyType({
     "live_tasks": lambda row: checksums.of_bytes(*row),
     "schedules": lambda row: checksums.of_bytes(*row),
     "definitions": lambda row: checksums.of_row(DefinitionRow(row[1], row[0], row[3], row[4], row[5])),
-    "runs": lambda row: checksums.of_row(RunRow(*row)),
     "attempts": lambda row: checksums.of_bytes(*row),
     "children": lambda row: checksums.of_bytes(row[2], row[3]),
     "cache": lambda row: checksums.of_row(CacheRow(*row)),
@@ -49,6 +52,8 @@ class Dump:
     def __init__(self, path: Path) -> None:
         self._connection = opening.connect_reader(path, "OFF")
         self._connection.execute("begin")
+        self._shelf = Shelf(self._connection)
+        self._own = {"partitions": self._partitions, "runs": self._runs}
         self._batches = self._all()
 
     def next(self) -> Batch | None:
@@ -64,7 +69,7 @@ class Dump:
 
     def _all(self) -> Iterator[Batch]:
         for table in COLUMNS:
-            rows = self._partitions() if table == "partitions" else self._plain(table)
+            rows = self._own[table]() if table in self._own else self._plain(table)
             portion: list[Row] = []
             for row in rows:
                 portion.append(row)
@@ -102,6 +107,17 @@ class Dump:
             checksums.require(header_sum == of(0, header), f"the header of partition {number}")
             yield (*head, settings, header, *self._cut(number))
 
+    def _runs(self) -> Iterator[Row]:
+        """What leads to runs is in tables of ours, so SQLite's own check does not compare the two."""
+        count = 0
+        for _, some in groupby(self._shelf.walk(0, NUMBER_MAX), key=lambda row: stretch_of(row.number)):
+            rows = list(some)
+            checksums.require(self._shelf.leads(rows), f"what leads to run {rows[0].id} and its neighbours")
+            count += len(hints_of(rows))
+            yield from map(astuple, rows)
+        [(hints,)] = self._connection.execute("select count(*) from run_hints").fetchall()
+        checksums.require(count == hints, "what leads to runs")
+
     def _cut(self, partition: int) -> Row:
         """The last row that is only in the archive."""
         sql = """select last, tick, hash from archives
@@ -115,9 +131,11 @@ class Arrival:
     def __init__(self, path: Path) -> None:
         self._connection = opening.connect(path, "FULL")
         try:
+            self._shelf = Shelf(self._connection)
             self._connection.execute("begin immediate")
             for table in COLUMNS:
-                if self._connection.execute(f"select 1 from {table} limit 1").fetchone():  # noqa: S608
+                held = "run_blocks" if table == "runs" else table
+                if self._connection.execute(f"select 1 from {held} limit 1").fetchone():  # noqa: S608
                     raise NotEmpty(str(path))
         except BaseException:
             self._connection.close()
@@ -128,6 +146,8 @@ class Arrival:
             if batch.table == "partitions":
                 for row in batch.rows:
                     self._partition(tuple(row))
+            elif batch.table == "runs":
+                self._shelf.put([RunRow(*row) for row in batch.rows])
             else:
                 self._plain(batch)
         except apsw.Error as error:

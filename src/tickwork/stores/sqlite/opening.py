@@ -6,6 +6,7 @@ lock is left as it is, for a person to look at.
 
 import contextlib
 import os
+import re
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -28,6 +29,7 @@ CACHE_KIB = 64 * 1024
 READER_CACHE_KIB = 16 * 1024
 LOG_BYTES = 4_608 * 1024  # a little more than the checkpointer lets it grow to
 LOG_SHARE_MIN = 64  # nothing is reserved where more than this part of the free space would go
+_COMMENT = re.compile("--.*")
 NETWORK = frozenset(
     ["9p", "afs", "ceph", "cifs", "fuse.ceph", "fuse.glusterfs", "fuse.gcsfuse", "fuse.rclone", "fuse.s3fs",
      "fuse.sshfs", "gfs2", "glusterfs", "lustre", "ncpfs", "nfs", "nfs4", "ocfs2", "smb2", "smb3", "smbfs"]
@@ -118,11 +120,11 @@ def reserve_log(path: Path) -> None:
 def bring_up(path: Path, synchronous: str) -> apsw.Connection:
     """The writer's connection: checked, and its schema up to date."""
     try:
-        size = os.path.getsize(path) if path.exists() else 0
+        size, log = _size(path), _size(Path(f"{path}-wal"))  # before SQLite makes one
         connection = connect(path, synchronous)
         try:
             _require_ours(connection, path)
-            _check(connection, path, size)
+            _check(connection, path, size, log)
             if connection.pragma("journal_mode", "wal") != "wal":
                 raise StoreUnusable(f"{path}: this place cannot hold a write-ahead log: use a local disk")
             _migrate(connection)
@@ -141,7 +143,11 @@ def bring_up(path: Path, synchronous: str) -> apsw.Connection:
     return connection
 
 
-def _check(connection: apsw.Connection, path: Path, size: int) -> None:
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0
+
+
+def _check(connection: apsw.Connection, path: Path, size: int, log: int) -> None:
     # Not `quick_check`: that does not compare indexes with their tables, and a run that is not found by its id would
     # be made a second time. A full check reads everything: two seconds for this much, minutes for a large file. Above
     # the bound only the header, the schema and one row of each table are read here; rows are vouched for
@@ -149,17 +155,19 @@ def _check(connection: apsw.Connection, path: Path, size: int) -> None:
     if size <= FULL_CHECK_BYTES_MAX:
         found = str(connection.execute("pragma integrity_check(1)").get)
     else:
-        found = _glance(connection, path, size)
+        found = _glance(connection)
+    # With a log beside it, the file may rightly be shorter than the database.
+    expected = connection.pragma("page_count") * connection.pragma("page_size")
+    if found == "ok" and expected > size > 0 and not log:
+        found = "it is cut off"
     if found != "ok":
         raise StoreUnusable(f"{path} is damaged ({found}): bring back a backup; keep this file for a closer look")
 
 
-def _glance(connection: apsw.Connection, path: Path, size: int) -> str:
+def _glance(connection: apsw.Connection) -> str:
     for (name,) in connection.execute("select name from sqlite_schema where type = 'table'").fetchall():
         connection.execute(f'select * from "{name}" limit 1').fetchall()  # noqa: S608 - a name from the schema itself
-    # With a log beside it, the file may rightly be shorter than the database.
-    expected = connection.pragma("page_count") * connection.pragma("page_size")
-    return "it is cut off" if expected > size and not Path(f"{path}-wal").exists() else "ok"
+    return "ok"
 
 
 def _require_ours(connection: apsw.Connection, path: Path) -> None:
@@ -219,7 +227,7 @@ def shape(connection: apsw.Connection) -> dict[str, list[Any]]:
     ).fetchall():
         pragma = "table_xinfo" if name == table else "index_xinfo"
         columns = connection.execute(f'pragma {pragma}("{name}")').fetchall()
-        found[str(name)] = [table, columns, str(sql).partition(" where ")[2]]
+        found[str(name)] = [table, columns, _COMMENT.sub("", str(sql)).partition(" where ")[2]]
     for name, *flags in connection.execute("select name, wr, strict from pragma_table_list where schema = 'main'"):
         found.setdefault(str(name), []).append(flags)
     return found

@@ -74,7 +74,7 @@ update partitions set watermark = :through, watermark_hash = :head
 update machines set header = ?, header_checksum = ? where partition_id = ?;
 
 -- name: drop_live_run
--- It ended, or moved to `runs`.
+-- It ended.
 delete from live_runs where number = ?;
 
 -- name: put_live_run
@@ -118,27 +118,77 @@ insert into definitions (tenant, hash, partition_id, name, document, put_ms, che
 on conflict (tenant, hash, partition_id) do update set
     name = excluded.name, document = excluded.document, put_ms = excluded.put_ms, checksum = excluded.checksum;
 
--- name: read_run
--- One ended run by its number.
-select number, id, tenant, workflow, definition, state, source, by, submitted_ms, started_ms, ended_ms, key, error,
-       schedule, record, output, attempts, checksum
-  from runs where number = ?;
+-- name: add_block
+-- Its name is free: a block that changes is dropped first.
+insert into run_blocks (first, held, marks, outline_checksum, data, checksum) values (?, ?, ?, ?, ?, ?);
 
--- name: drop_run
--- It is live again.
-delete from runs where number = ?;
+-- name: drop_block
+-- What is left of it is put in its place.
+delete from run_blocks where first = ?;
 
--- name: put_run
--- Several at once. Not `insert or replace`: that would also delete another run with this id, and nobody would know.
-insert into runs (number, id, tenant, workflow, definition, state, source, by, submitted_ms, started_ms,
-                  ended_ms, key, error, schedule, record, output, attempts, checksum)
-values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
-on conflict (number) do update set
-    id = excluded.id, tenant = excluded.tenant, workflow = excluded.workflow, definition = excluded.definition,
-    state = excluded.state, source = excluded.source, by = excluded.by, submitted_ms = excluded.submitted_ms,
-    started_ms = excluded.started_ms, ended_ms = excluded.ended_ms, key = excluded.key, error = excluded.error,
-    schedule = excluded.schedule, record = excluded.record, output = excluded.output, attempts = excluded.attempts,
-    checksum = excluded.checksum;
+-- name: read_blocks
+-- In order; those of a stretch are neighbours.
+select first, data, checksum from run_blocks where first between ? and ? order by first;
+
+-- name: read_outlines
+-- The same, unopened.
+select first, held, marks, length(data), outline_checksum from run_blocks where first between ? and ?;
+
+-- name: add_hint
+-- Most are there already.
+insert into run_hints (hint, stretch) values (?, ?) on conflict do nothing;
+
+-- name: read_hint
+-- Where an id may be.
+select stretch from run_hints where hint = ?;
+
+-- name: drop_hint
+-- No id of a stretch has it any more.
+delete from run_hints where hint = ? and stretch = ?;
+
+-- name: add_run_key
+-- All runs that have it.
+insert into run_keys (tenant, key, number) values (?, ?, ?) on conflict do nothing;
+
+-- name: read_run_key
+-- The latest under a submit key.
+select number from run_keys where tenant = ? and key = ? order by number desc limit 1;
+
+-- name: drop_run_key
+-- It is in no block.
+delete from run_keys where tenant = ? and key = ? and number = ?;
+
+-- name: add_group
+-- Most are there already.
+insert into run_groups (tenant, stretch, state, workflow, schedule) values (?, ?, ?, ?, ?) on conflict do nothing;
+
+-- name: drop_group
+-- No run of a stretch is like this any more.
+delete from run_groups where tenant = ? and stretch = ? and state = ? and workflow = ? and schedule = ?;
+
+-- name: list_stretches
+-- Those that have runs of a tenant, newest first.
+select distinct stretch from run_groups
+ where tenant = :tenant and stretch <= :stretch order by stretch desc limit :limit;
+
+-- name: list_stretches_by_state
+-- Of one state; also of one workflow or schedule where those are named.
+select distinct stretch from run_groups indexed by run_groups_by_state
+ where tenant = :tenant and state = :state and stretch <= :stretch
+   and (:workflow = '' or workflow = :workflow) and (:schedule = '' or schedule = :schedule)
+ order by stretch desc limit :limit;
+
+-- name: list_stretches_by_workflow
+-- Of one workflow, in any state.
+select distinct stretch from run_groups indexed by run_groups_by_workflow
+ where tenant = :tenant and workflow = :workflow and stretch <= :stretch order by stretch desc limit :limit;
+
+-- name: list_stretches_by_schedule
+-- Of one schedule, in any state; also of one workflow where that is named.
+select distinct stretch from run_groups indexed by run_groups_by_schedule
+ where tenant = :tenant and schedule = :schedule and schedule <> '' and stretch <= :stretch
+   and (:workflow = '' or workflow = :workflow)
+ order by stretch desc limit :limit;
 
 -- name: add_attempts
 -- Attempts of one run, behind those that are there.
@@ -192,62 +242,9 @@ select number, tenant, schedule, data, checksum from backfills where tenant = ? 
 -- The bytes of a digest.
 select data, checksum from payloads where digest = ?;
 
--- name: find_run_by_id
--- At most one: ids are unique in a tenant.
-select number, id, tenant, workflow, definition, state, source, by, submitted_ms, started_ms, ended_ms, key, error,
-       schedule, record, output, attempts, checksum
-  from runs where tenant = ? and id = ?;
-
--- name: find_run_by_key
--- The latest under a submit key.
-select number, id, tenant, workflow, definition, state, source, by, submitted_ms, started_ms, ended_ms, key, error,
-       schedule, record, output, attempts, checksum
-  from runs where tenant = ? and key = ? and key <> '' order by number desc limit 1;
-
--- name: read_states
--- The states that a tenant's ended runs are in: one step through the index for each, however many runs there are.
-with recursive found (state) as (
-    select min(state) from runs where tenant = :tenant
-    union all
-    select (select min(state) from runs where tenant = :tenant and state > found.state) from found where state is not null
-)
-select state from found where state is not null;
-
--- name: list_runs_by_state
--- Of one state, newest first; the caller merges several. Also of one workflow or schedule where those are named.
-select number, id, tenant, workflow, definition, state, source, by, submitted_ms, started_ms, ended_ms, key, error,
-       schedule, record, output, attempts, checksum
-  from runs indexed by runs_by_state
- where tenant = :tenant and state = :state and number < :before
-   and (:workflow = '' or workflow = :workflow) and (:schedule = '' or schedule = :schedule)
- order by number desc limit :limit;
-
--- name: list_runs_by_workflow
--- Of one workflow, in any state.
-select number, id, tenant, workflow, definition, state, source, by, submitted_ms, started_ms, ended_ms, key, error,
-       schedule, record, output, attempts, checksum
-  from runs indexed by runs_by_workflow
- where tenant = :tenant and workflow = :workflow and number < :before
- order by number desc limit :limit;
-
--- name: list_runs_by_schedule
--- Of one schedule, in any state; also of one workflow where that is named.
-select number, id, tenant, workflow, definition, state, source, by, submitted_ms, started_ms, ended_ms, key, error,
-       schedule, record, output, attempts, checksum
-  from runs indexed by runs_by_schedule
- where tenant = :tenant and schedule = :schedule and schedule <> '' and number < :before
-   and (:workflow = '' or workflow = :workflow)
- order by number desc limit :limit;
-
 -- name: read_attempts
 -- Oldest first.
 select data, checksum from attempts where run = ? order by place;
-
--- name: read_last_attempts
--- Those that a run's own row holds: they come last.
-select number, id, tenant, workflow, definition, state, source, by, submitted_ms, started_ms, ended_ms, key, error,
-       schedule, record, output, attempts, checksum
-  from runs where number = ?;
 
 -- name: read_children
 -- Results of a map's children, by child.
@@ -271,12 +268,6 @@ on conflict do nothing;
 select task, attempt, chunk, first, lines, size, digest, written_ms
   from log_chunks where task = ? and attempt = ? and chunk > ? order by chunk;
 
--- name: runs_after
--- Ended runs of a partition by number.
-select number, id, tenant, workflow, definition, state, source, by, submitted_ms, started_ms, ended_ms, key, error,
-       schedule, record, output, attempts, checksum
-  from runs where number > ? and number <= ? order by number limit ?;
-
 -- name: children_between
 -- What is kept of children under these numbers.
 select run, step, child, value, checksum from children where run between ? and ? order by run, step, child;
@@ -290,10 +281,6 @@ select watermark from partitions where id = ? and epoch = ?;
 insert into archives (object, kind, partition_id, first, last, rows, size, before, hash, tick, from_ms, to_ms, written_ms,
                       checksum)
 values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) on conflict do nothing;
-
--- name: drop_moved_run
--- Only as it was read: one that was brought back and ended again is another.
-delete from runs where number = ? and ended_ms = ?;
 
 -- name: put_archived
 -- The latest end of a run counts.

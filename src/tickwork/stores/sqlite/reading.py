@@ -5,8 +5,6 @@ a machine that goes on from a damaged row would seal the damage into the chain.
 """
 
 from collections.abc import Sequence
-from heapq import merge
-from itertools import islice
 from typing import Any
 
 import apsw
@@ -29,7 +27,8 @@ from tickwork.ports.store import (
     RunRow,
 )
 from tickwork.stores.sqlite import checksums
-from tickwork.stores.sqlite.archiving import ArchiveReading, checked_run
+from tickwork.stores.sqlite.archiving import ArchiveReading
+from tickwork.stores.sqlite.shelf import Shelf
 from tickwork.stores.sqlite.statements import queries
 from tickwork.stores.sqlite.writing import explained
 
@@ -45,6 +44,7 @@ class Reader(ArchiveReading):
     def __init__(self, connection: apsw.Connection) -> None:
         self.connection = connection
         self._sql = queries()
+        self._shelf = Shelf(connection)
 
     def read(self, name: str, *args: Any) -> Any:
         """Runs a method of this class. The way in for the thread, so that errors are translated in one place."""
@@ -175,37 +175,16 @@ class Reader(ArchiveReading):
     # ---- what people ask for
 
     def find_runs(self, tenant: str, ids: Sequence[str], keys: Sequence[str]) -> list[RunRow]:
-        rows = [checked_run(row) for one in ids for row in self._rows("find_run_by_id", tenant, one)]
-        rows += [checked_run(row) for key in keys for row in self._rows("find_run_by_key", tenant, key)]
-        return list({row.id: row for row in rows}.values())
+        return self._shelf.find(tenant, ids, keys)
 
     def list_runs(self, wanted: RunFilter) -> list[RunRow]:
-        fields: dict[str, str | int] = {
-            "tenant": wanted.tenant,
-            "workflow": wanted.workflow,
-            "schedule": wanted.schedule,
-        }
-        fields |= {"before": wanted.before or LIMIT_MAX, "limit": max(wanted.limit, 0)}
-        # SQLite would sort all of several states; merged here, each gives no more than is wanted.
-        each = [self._listed(name, fields | which) for name, which in self._ways(wanted)]
-        return list(islice(merge(*each, key=lambda row: -row.number), max(wanted.limit, 0)))
-
-    def _ways(self, wanted: RunFilter) -> list[tuple[str, dict[str, int]]]:
-        if not wanted.states and wanted.schedule:
-            return [("list_runs_by_schedule", {})]
-        if not wanted.states and wanted.workflow:
-            return [("list_runs_by_workflow", {})]
-        states = wanted.states or [state for (state,) in self._rows("read_states", wanted.tenant)]
-        return [("list_runs_by_state", {"state": state}) for state in dict.fromkeys(states)]
-
-    def _listed(self, name: str, fields: dict[str, Any]) -> list[RunRow]:
-        return [checked_run(found) for found in self.connection.execute(self._sql[name], fields)]
+        return self._shelf.listed(wanted)
 
     def attempts(self, run: int) -> list[bytes]:
         found = self._rows("read_attempts", run)
         for data, checksum in found:
             checksums.require(checksum == checksums.of_bytes(run, data), f"an attempt of run {run}")
-        last = [checked_run(row).attempts for row in self._rows("read_last_attempts", run)]
+        last = [row.attempts for row in self._shelf.numbered([run]).values()]
         return [data for data, _ in found] + [data for data in last if data]
 
     def children(self, run: int, step: int) -> list[tuple[int, bytes]]:

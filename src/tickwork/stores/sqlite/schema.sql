@@ -82,31 +82,39 @@ create table definitions (
     primary key (tenant, hash, partition_id)
 ) strict;
 
-create table runs (
-    number integer primary key,  -- the newest of a partition is last, in every index too
-    id text not null,
-    tenant text not null,
-    workflow text not null,
-    definition text not null,
-    state integer not null,
-    source text not null,
-    by text not null,
-    submitted_ms integer not null,
-    started_ms integer not null,
-    ended_ms integer not null,
-    key text not null,
-    error text not null,
-    schedule text not null,
-    record blob not null,
-    output blob not null,
-    attempts blob not null,
+create table run_blocks (  -- those of a stretch of 256 numbers are neighbours
+    first integer primary key,
+    held blob not null,
+    marks blob not null,
+    outline_checksum integer not null,  -- of the three before
+    data blob not null,
     checksum integer not null
 ) strict;
-create unique index runs_by_id on runs (tenant, id);
-create index runs_by_state on runs (tenant, state);
-create index runs_by_workflow on runs (tenant, workflow);
-create index runs_by_key on runs (tenant, key) where key <> '';
-create index runs_by_schedule on runs (tenant, schedule) where schedule <> '';
+
+create table run_hints (  -- in which stretches an id may be; with a rowid, so that a check compares the two trees
+    hint integer not null,
+    stretch integer not null,
+    primary key (hint, stretch)
+) strict;
+
+create table run_keys (  -- with a rowid for the same reason
+    tenant text not null,
+    key text not null,
+    number integer not null,
+    primary key (tenant, key, number)
+) strict;
+
+create table run_groups (  -- what runs there are in a stretch
+    tenant text not null,
+    stretch integer not null,
+    state integer not null,
+    workflow text not null,
+    schedule text not null,
+    primary key (tenant, stretch, state, workflow, schedule)
+) strict, without rowid;
+create index run_groups_by_state on run_groups (tenant, state, stretch);
+create index run_groups_by_workflow on run_groups (tenant, workflow, stretch);
+create index run_groups_by_schedule on run_groups (tenant, schedule, stretch) where schedule <> '';
 
 create table attempts (  -- in the order in which they were written
     place integer primary key,
@@ -190,7 +198,7 @@ create table archives (  -- objects in the artifact store
 create index archives_by_place on archives (partition_id, kind, last);
 create index archives_by_age on archives (to_ms);
 
-create table archived (  -- where a run is that is no longer in `runs`
+create table archived (  -- where a run is that is no longer in a block
     tenant text not null,
     id text not null,
     number integer not null,

@@ -13,7 +13,6 @@ from tickwork.core.errors import Unavailable
 from tickwork.core.schedule import Range
 from tickwork.journal.record import Sealed
 from tickwork.ports.store import (
-    PORTION,
     BackfillRow,
     CacheRow,
     DefinitionRow,
@@ -34,6 +33,8 @@ from tickwork.stores.sqlite.desk import Desk
 from tickwork.stores.sqlite.threads import Answers
 from tickwork.stores.sqlite.upkeep import SqliteUpkeep
 from tickwork.stores.sqlite.writing import RETRY_MS, Failpoints
+
+PORTION = 256  # a millisecond's work, for which a commit may have to wait
 
 
 class SqliteStore(SqliteUpkeep):

@@ -6,10 +6,8 @@ knows; the one exception is a full disk, which SQLite notices before the frame t
 """
 
 import errno
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from itertools import chain
 from typing import Any, TypeVar
 
 import apsw
@@ -28,18 +26,16 @@ from tickwork.ports.store import (
     Payload,
     Route,
     Rows,
-    RunRow,
     StoreFull,
 )
 from tickwork.stores.sqlite import checksums
-from tickwork.stores.sqlite.archiving import ArchiveWriting, checked_run
+from tickwork.stores.sqlite.archiving import ArchiveWriting
+from tickwork.stores.sqlite.shelf import Shelf
 from tickwork.stores.sqlite.statements import queries
 
 T = TypeVar("T")
 _encode = msgspec.msgpack.Encoder().encode
 RETRY_MS = 1_000
-_VALUES = re.compile(r"values (\([?, ]+\))")
-RUNS_AT_ONCE = 32  # rows in one statement; more make it longer to bind than it saves
 Failpoints = Mapping[str, Callable[[], object]]
 
 
@@ -50,7 +46,7 @@ class Writer(ArchiveWriting):
         self.suspect = False  # a commit's outcome is not known: to be opened anew before anybody reads
         self._failpoints = failpoints
         self._sql = queries()
-        self._put_many_runs = _repeated(self._sql["put_run"], RUNS_AT_ONCE)
+        self._shelf = Shelf(connection)
 
     def found(self, cluster: str, partitions: int) -> None:
         self._transaction(lambda: self._one("found", cluster, partitions))
@@ -187,9 +183,10 @@ class Writer(ArchiveWriting):
             self._one("put_header", rows.header, checksums.of_bytes(0, rows.header), partition)
         self._write_live(rows)
         self.hit("mid_rows")
-        for number in rows.reopened:
-            self._reopen(number)
-        self._put_runs(rows.runs)
+        if rows.reopened:
+            self._reopen(rows.reopened)
+        if rows.runs:
+            self._shelf.put(rows.runs)
         self._write_beside(partition, rows)
 
     def _write_live(self, rows: Rows) -> None:
@@ -201,22 +198,12 @@ class Writer(ArchiveWriting):
         self._many("drop_schedule", [(number,) for number in rows.gone_schedules])
         self._many("put_schedule", [(number, data, of(number, data)) for number, data in rows.schedules])
 
-    def _reopen(self, number: int) -> None:
-        found = self.connection.execute(self._sql["read_run"], (number,)).fetchone()
-        if found is None:
-            return
-        attempts = checked_run(found).attempts
-        if attempts:
-            self._one("add_attempts", number, attempts, checksums.of_bytes(number, attempts))
-        self._one("drop_run", number)
-
-    def _put_runs(self, runs: list[RunRow]) -> None:
-        of_row = checksums.of_row
-        bindings = [(*astuple(row), of_row(row)) for row in runs]
-        full = len(bindings) - len(bindings) % RUNS_AT_ONCE
-        for at in range(0, full, RUNS_AT_ONCE):
-            self.connection.execute(self._put_many_runs, tuple(chain.from_iterable(bindings[at : at + RUNS_AT_ONCE])))
-        self._many("put_run", bindings[full:])
+    def _reopen(self, numbers: Sequence[int]) -> None:
+        reopened, of = frozenset(numbers), checksums.of_bytes
+        taken = self._shelf.take_out(reopened, lambda row: row.number in reopened)
+        self._many(
+            "add_attempts", [(row.number, row.attempts, of(row.number, row.attempts)) for row in taken if row.attempts]
+        )
 
     def _write_beside(self, partition: int, rows: Rows) -> None:
         of, of_row = checksums.of_bytes, checksums.of_row
@@ -237,11 +224,6 @@ def _fate_bindings(span: Range) -> tuple[Any, ...]:
     data = _encode(span)
     place = (span.tenant, span.name, span.from_ms, span.schedule, span.backfill)
     return (*place, span.to_ms, data, checksums.of_bytes(0, data))
-
-
-def _repeated(insert: str, times: int) -> str:
-    head, values, tail = _VALUES.split(insert)
-    return head + "values " + ", ".join([values] * times) + tail
 
 
 def explained(error: apsw.Error, *, system_errno: int = 0) -> TickworkError:

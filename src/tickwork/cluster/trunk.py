@@ -1,0 +1,299 @@
+"""One connection between two nodes that carries the exchanges of many workers, several in a frame.
+
+A node stands for its workers at every owner. With a request for each of them the beats alone would cost more than the
+work, so calls that come in one turn of the loop leave in one frame, and so do the replies that are ready. A frame is
+its length and MessagePack; the connection begins as HTTP and is upgraded. When it ends, every call on it ends with
+it, as if each had lost a connection of its own: whoever called asks again.
+"""
+
+import asyncio
+import itertools
+import logging
+from collections.abc import Awaitable, Callable, Iterator
+from typing import cast
+
+import msgspec
+
+from tickwork.core.errors import Refused, TickworkError, Unavailable
+from tickwork.ports.exchange import Call, Reply
+from tickwork.worker.http1 import CONNECT_S, Poster
+
+PATH, PROTOCOL = "/v1/cluster/trunk", "tickwork-trunk"
+FRAME_BYTES_MAX = 256 * 1024 * 1024
+RETRY_MS = 50
+log = logging.getLogger("tickwork.cluster")
+
+
+class Asked(msgspec.Struct, frozen=True, array_like=True):
+    id: int
+    partition: int
+    call: Call
+
+
+class Up(msgspec.Struct, frozen=True, array_like=True):
+    asked: tuple[Asked, ...] = ()
+    dropped: tuple[int, ...] = ()  # nobody waits for these any more
+
+
+class Told(msgspec.Struct, frozen=True, array_like=True):
+    id: int
+    reply: Reply | None = None
+    code: str = ""  # why it is refused; "" without a reply: to be asked again
+    detail: str = ""
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_up = msgspec.msgpack.Decoder(Up)
+_down = msgspec.msgpack.Decoder(tuple[Told, ...])
+
+
+def frame(message: object) -> bytes:
+    data = _encode(message)
+    return len(data).to_bytes(4, "big") + data
+
+
+class Frames:
+    """What came in, as far as it is whole."""
+
+    def __init__(self) -> None:
+        self._data = bytearray()
+
+    def feed(self, data: bytes) -> Iterator[bytes]:
+        self._data += data
+        while len(self._data) >= 4:
+            size = int.from_bytes(self._data[:4], "big")
+            if size > FRAME_BYTES_MAX:
+                raise ValueError("a frame is larger than any frame is")
+            if len(self._data) < 4 + size:
+                return
+            whole = bytes(self._data[4 : 4 + size])
+            del self._data[: 4 + size]
+            yield whole
+
+
+class _End(asyncio.Protocol):
+    """Either end: frames in, and messages out that gather for a turn of the loop."""
+
+    def __init__(self) -> None:
+        self._frames = Frames()
+        self._transport: asyncio.Transport | None = None
+        self._flushing = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            for whole in self._frames.feed(data):
+                self._heard(whole)
+        except (ValueError, msgspec.MsgspecError) as error:
+            log.warning("a trunk is cut: %s", error)
+            self.close()
+
+    def _heard(self, whole: bytes) -> None:
+        raise NotImplementedError
+
+    def _flush(self) -> None:
+        raise NotImplementedError
+
+    def _flush_soon(self) -> None:
+        if not self._flushing:
+            self._flushing = True
+            asyncio.get_running_loop().call_soon(self._flush)
+
+    def _write(self, message: object) -> None:
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.write(frame(message))
+
+    def close(self) -> None:
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.abort()
+
+
+class TrunkEnd(_End):
+    """At the owner: every call is answered as one that came alone."""
+
+    def __init__(self, exchange: Callable[[int, Call], Awaitable[Reply]], on_end: Callable[["TrunkEnd"], None]) -> None:
+        super().__init__()
+        self._exchange = exchange
+        self._on_end = on_end
+        self._calls: dict[int, asyncio.Task[None]] = {}
+        self._told: list[Told] = []
+
+    def connection_lost(self, _error: Exception | None) -> None:
+        for task in self._calls.values():
+            task.cancel()
+        self._on_end(self)
+
+    def _heard(self, whole: bytes) -> None:
+        up = _up.decode(whole)
+        loop = asyncio.get_running_loop()
+        for asked in up.asked:
+            self._calls[asked.id] = loop.create_task(self._answer(asked))
+        for number in up.dropped:
+            task = self._calls.get(number)
+            if task is not None:
+                task.cancel()
+
+    async def _answer(self, asked: Asked) -> None:
+        try:
+            told = Told(asked.id, await self._exchange(asked.partition, asked.call))
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise
+            told = Told(asked.id, detail="the partition ended here")  # the engine did, not this call
+        except Refused as error:
+            told = Told(asked.id, code=error.code, detail=error.message)
+        except TickworkError as error:
+            told = Told(asked.id, detail=str(error))
+        except Exception as error:
+            log.error("an exchange of %s broke off", asked.call.worker, exc_info=error)
+            told = Told(asked.id, detail=f"it broke off: {type(error).__name__}")
+        finally:
+            self._calls.pop(asked.id, None)
+        self._told.append(told)
+        self._flush_soon()
+
+    def _flush(self) -> None:
+        self._flushing = False
+        told, self._told = self._told, []
+        self._write(tuple(told))
+
+
+class _Line(_End):
+    """At the node that asks."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.upgraded: asyncio.Future[bool] = asyncio.get_running_loop().create_future()  # False: it is not spoken
+        self._head = b""
+        self._waiting: dict[int, asyncio.Future[Reply]] = {}
+        self._asked: list[Asked] = []
+        self._dropped: list[int] = []
+        self._numbers = itertools.count(1)
+        self.ended = False
+
+    def begin(self, request: bytes) -> None:
+        assert self._transport is not None
+        self._transport.write(request)
+
+    def data_received(self, data: bytes) -> None:
+        if self.upgraded.done():
+            super().data_received(data)
+            return
+        self._head += data
+        head, end, rest = self._head.partition(b"\r\n\r\n")
+        if end:
+            self.upgraded.set_result(head.startswith(b"HTTP/1.1 101 "))
+            if rest:
+                super().data_received(rest)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self.ended = True
+        lost = ConnectionError(f"the connection closed before the answer: {error or 'end of stream'}")
+        if not self.upgraded.done():
+            self.upgraded.set_exception(lost)
+            self.upgraded.exception()
+        for reply in self._waiting.values():
+            if not reply.done():
+                reply.set_exception(lost)
+        self._waiting.clear()
+
+    async def ask(self, partition: int, call: Call, *, timeout_s: float) -> Reply:
+        if self.ended:
+            raise ConnectionError("the connection has ended")
+        loop, number = asyncio.get_running_loop(), next(self._numbers)
+        reply: asyncio.Future[Reply] = loop.create_future()
+        self._waiting[number] = reply
+        self._asked.append(Asked(number, partition, call))
+        self._flush_soon()
+        alarm = loop.call_later(timeout_s, _give_up, reply)
+        try:
+            return await reply
+        except BaseException:
+            if self._waiting.pop(number, None) is not None:
+                self._dropped.append(number)
+                self._flush_soon()
+            raise
+        finally:
+            alarm.cancel()
+
+    def _heard(self, whole: bytes) -> None:
+        for told in _down.decode(whole):
+            reply = self._waiting.pop(told.id, None)
+            if reply is None or reply.done():
+                continue
+            if told.reply is not None:
+                reply.set_result(told.reply)
+            elif told.code:
+                reply.set_exception(Refused(told.code, told.detail))
+            else:
+                reply.set_exception(Unavailable(told.detail, retry_after_ms=RETRY_MS))
+
+    def _flush(self) -> None:
+        self._flushing = False
+        asked, self._asked = self._asked, []
+        dropped, self._dropped = self._dropped, []
+        self._write(Up(tuple(asked), tuple(dropped)))
+
+
+class Trunk(Poster):
+    """To one node: opened when it is needed, and again after it ended. Raises what a `Poster` raises, and `NotSpoken`
+    where the other side, or something between, does not know this."""
+
+    def __init__(self, server: str, *, headers: dict[str, str]) -> None:
+        super().__init__(server, headers=headers)
+        self._line: _Line | None = None
+        self._opening: asyncio.Future[_Line] | None = None
+
+    async def ask(self, partition: int, call: Call, *, timeout_s: float) -> Reply:
+        line = self._line
+        if line is None or line.ended:
+            line = await self._open_once()
+        return await line.ask(partition, call, timeout_s=timeout_s)
+
+    async def _open_once(self) -> _Line:
+        """However many want it."""
+        if self._opening is None:
+            self._opening = asyncio.ensure_future(self._open())
+            self._opening.add_done_callback(self._opened)
+        return await asyncio.shield(self._opening)
+
+    def _opened(self, opening: "asyncio.Future[_Line]") -> None:
+        self._opening = None
+        if not opening.cancelled() and opening.exception() is None:
+            self._line = opening.result()
+
+    async def _open(self) -> _Line:
+        loop = asyncio.get_running_loop()
+        async with asyncio.timeout(CONNECT_S):
+            _, line = await loop.create_connection(_Line, self._host, self._port, ssl=self._tls)
+            words = (
+                f"GET {self._prefix}{PATH} HTTP/1.1\r\n{self._head}connection: upgrade\r\nupgrade: {PROTOCOL}\r\n\r\n"
+            )
+            try:
+                line.begin(words.encode("latin-1"))
+                if await line.upgraded:
+                    return line
+            except BaseException:
+                line.close()
+                raise
+        line.close()
+        raise NotSpoken
+
+    def close(self) -> None:
+        if self._opening is not None:
+            self._opening.cancel()
+        if self._line is not None:
+            self._line.close()
+        super().close()
+
+
+class NotSpoken(Exception):
+    """The other node answers to single requests only."""
+
+
+def _give_up(reply: "asyncio.Future[Reply]") -> None:
+    if not reply.done():
+        reply.set_exception(TimeoutError("no answer in time"))

@@ -1,0 +1,187 @@
+"""What waits for a child of a pool and what is on its way to one: attempts in their order, in packets on one socket.
+
+An attempt travels alone unless its like is known to be short and more of them wait than there are children to take
+them; then so many share a packet as a few milliseconds hold. A packet that no child has read can be taken back from
+the socket at any time. Every packet has a number that never comes again, so what is said of one is never taken for
+another that has the same attempts. Where an attempt travels alone it is below zero, and its end is that of the packet.
+"""
+
+import socket
+from collections import deque
+
+import msgspec
+
+from tickwork.ports.exchange import Spec, Work
+from tickwork.ports.host import PACKET_BYTES_MAX, Job, large_packet, number_of, packet
+
+AHEAD = 256  # attempts that wait in the socket beyond what runs: enough to keep children busy
+BATCH_MAX = 32  # attempts in a packet
+BATCH_US = 3_000  # what those in a packet take together, by what is known
+SPAN = 16  # so many attempts ago counts no more for what one takes
+_TAKE_BYTES = 256 * 1024
+Key = tuple[int, int]
+
+
+class Errand(msgspec.Struct, frozen=True, gc=False):
+    """An attempt, and what a packet with it needs. `job` where its values are files."""
+
+    key: Key
+    work: Work
+    spec: Spec
+    head: bytes
+    size: int  # about what it adds to a packet
+    job: Job | None = None
+
+
+class Outbox:
+    def __init__(self, *, children: int, width: int) -> None:
+        self._ours, self._theirs = socket.socketpair(
+            socket.AF_UNIX, getattr(socket, "SOCK_SEQPACKET", socket.SOCK_DGRAM)
+        )
+        self._ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1024 * 1024)
+        self._ours.setblocking(False)
+        self._width = width
+        self.queue: deque[Errand] = deque()
+        self.errands: dict[Key, Errand] = {}  # everything here, in the queue or out
+        self.out: dict[Key, int] = {}  # in the socket or with a child: the number of its packet
+        self.packets: dict[int, list[Errand]] = {}  # of which no child has said that it is through
+        self.shared = 0  # of these, the ones with several attempts
+        self._took_us: dict[int, int] = {}  # what an attempt of a spec takes; not there: nobody knows
+        self._number = 0
+        self.grow(children)
+
+    def grow(self, children: int) -> None:
+        self._children = children
+        self._free = children * self._width  # so many run at once
+        self._most = self._free + AHEAD
+
+    # ---- out
+
+    def put(self, errand: Errand) -> bool:
+        """Whether it is on its way. It goes at once where a child is free for it."""
+        self.errands[errand.key] = errand
+        if not self.queue and len(self.out) < self._free and self._send([errand], errand.head):
+            return True
+        self.queue.append(errand)
+        return False
+
+    def top_up(self) -> None:
+        # Of what waits, every child shall get some.
+        most = min(BATCH_MAX, -(-len(self.queue) // (2 * self._children))) if self._width == 1 else 1
+        while self.queue and len(self.out) < self._most:
+            batch, heads = self._portion(most)
+            if not self._send(batch, heads):
+                self.queue.extendleft(reversed(batch))
+                return
+
+    def _portion(self, most: int) -> tuple[list[Errand], bytes]:
+        """The next ones that go together, at most so many."""
+        queue, took_us = self.queue, self._took_us
+        first = queue.popleft()
+        if first.job is not None or most == 1:
+            return [first], first.head
+        batch, heads = [first], {first.spec.id: first.head}
+        left_us = BATCH_US - took_us.get(first.spec.id, BATCH_US)
+        left_bytes = PACKET_BYTES_MAX - first.size
+        while queue and len(batch) < most and left_us > 0:
+            errand = queue[0]
+            left_us -= took_us.get(errand.spec.id, BATCH_US)
+            left_bytes -= errand.size
+            if left_us < 0 or left_bytes < 0 or errand.job is not None:
+                break
+            if heads.setdefault(errand.spec.id, errand.head) is not errand.head:
+                break  # the number means another spec by now
+            batch.append(queue.popleft())
+        return batch, b"".join(heads.values())
+
+    def _send(self, batch: list[Errand], heads: bytes) -> bool:
+        self._number += 1
+        number = -self._number if len(batch) == 1 else self._number
+        job = batch[0].job
+        works = [one.work for one in batch]
+        data = packet(number, heads, works) if job is None else large_packet(number, heads, job)
+        try:
+            self._ours.send(data)
+        except BlockingIOError:
+            return False
+        self.packets[number] = batch
+        self.shared += len(batch) > 1
+        for one in batch:
+            self.out[one.key] = number
+        return True
+
+    # ---- and back
+
+    def take_back(self) -> None:
+        """What lies in the socket goes to the front of the queue, in its order."""
+        taken: list[int] = []
+        while True:
+            try:
+                data = self._theirs.recv(_TAKE_BYTES, socket.MSG_DONTWAIT)
+            except BlockingIOError:
+                break
+            if not data:
+                break  # our end is closed
+            taken.append(number_of(data))
+        for number in reversed(taken):
+            self.put_back(self.through(number))
+
+    def through(self, number: int, *, ran: int = 0, took_us: int = 0) -> list[Errand]:
+        """The first `ran` of a packet have begun, and nothing more of it will. Answers with the others, which are
+        neither out nor in the queue any more. `took_us`: what those that ran took together."""
+        found = self.packets.pop(number, None)
+        if found is None:
+            return []
+        self.shared -= len(found) > 1
+        if took_us:
+            for spec in {one.spec.id: None for one in found}:
+                self.learn(spec, took_us // ran, weight=ran)
+        if ran == len(found):
+            return []
+        left = [one for one in found[ran:] if self.out.get(one.key) == number]
+        for one in left:
+            del self.out[one.key]
+        return left
+
+    def alone(self, number: int, key: Key, *, took_ms: int) -> None:
+        """The end of an attempt that had a packet for itself, and of that packet."""
+        del self.packets[number]
+        self.learn(self.errands.pop(key).spec.id, 1_000 * took_ms + 500)
+
+    def behind(self, key: Key) -> list[Errand]:
+        """Those that come after it in its packet. None of them will begin."""
+        number = self.out[key]
+        keys = [one.key for one in self.packets[number]]
+        return self.through(number, ran=keys.index(key) + 1)
+
+    def put_back(self, errands: list[Errand]) -> None:
+        self.queue.extendleft(reversed(errands))
+
+    def learn(self, spec: int, took_us: int, *, weight: int = 1) -> None:
+        """What attempts of this spec take. One that is new counts as its first."""
+        known = self._took_us.get(spec, took_us)
+        self._took_us[spec] = known + (took_us - known) * min(weight, SPAN) // SPAN
+
+    def drop(self, key: Key) -> None:
+        """Out of the queue."""
+        self.queue = deque(one for one in self.queue if one.key != key)
+
+    def forget(self, key: Key) -> None:
+        self.errands.pop(key, None)
+        number = self.out.pop(key, 0)
+        if number < 0:
+            self.packets.pop(number, None)
+
+    # ---- the socket
+
+    @property
+    def theirs(self) -> socket.socket:
+        """The end that children read."""
+        return self._theirs
+
+    def shut(self) -> None:
+        """Children that wait for work end."""
+        self._ours.close()
+
+    def close(self) -> None:
+        self._theirs.close()

@@ -1,0 +1,277 @@
+"""Ended runs in blocks: how a store keeps rows that come in thousands and are read by the page.
+
+Numbers are cut into stretches of 256. A block holds runs of one stretch that were written together, compressed: they
+are nearly alike, and a row with indexes of its own would cost several times as much. A block is named after its first
+run, so that the blocks of a stretch are neighbours, and whoever has a number knows where to look. Whatever changes a
+block takes it away and puts what is left of it in its place.
+
+What leads to a run is kept for each stretch, not for each run. Groups tell what runs there are, so that a list opens
+only those that have something for it. Hints tell where an id may be: ids of version 7 that were made within 16 ms share
+one, any other has its own. Of the blocks there, marks tell which to open.
+"""
+
+import re
+import struct
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
+from itertools import groupby
+from operator import attrgetter
+from typing import NamedTuple
+
+import msgspec
+
+from tickwork.core.errors import Corrupt
+from tickwork.ports.store import RunFilter, RunRow
+
+STRETCH_BITS = 8
+STRETCH = 1 << STRETCH_BITS
+BLOCK_BYTES = 256 * 1024  # before it is compressed: one run of a block is never far from the others
+SMALL_BYTES = 4 * 1024  # as it is stored
+SMALL_MAX = 8  # such blocks in a stretch: where runs end one by one, they are put together now and then
+HINT_BITS = 4  # of the milliseconds in an id that a hint leaves out
+NUMBER_MAX = 2**63 - 1
+
+Group = tuple[str, int, int, str, str]  # tenant, stretch, state, workflow and schedule: what lists ask for
+Hint = tuple[int, int]  # and its stretch
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(list[RunRow]).decode
+_decode_raw = msgspec.msgpack.Decoder(list[msgspec.Raw]).decode
+_decode_one = msgspec.msgpack.Decoder(RunRow).decode
+_number = attrgetter("number")
+_is_seven = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7").match
+
+
+class Outline(NamedTuple):
+    """What is to be known of a block without opening it."""
+
+    first: int  # number of its first run
+    held: bytes  # a bit for each number of its stretch
+    marks: bytes  # of ids, 4 bytes each
+    size: int  # of its data
+
+    def places_of(self, numbers: Iterable[int]) -> list[int]:
+        """Where these are among its runs."""
+        held, stretch = int.from_bytes(self.held, "little"), stretch_of(self.first)
+        bits = sorted(number % STRETCH for number in numbers if stretch_of(number) == stretch)
+        return [(held & (1 << bit) - 1).bit_count() for bit in bits if held >> bit & 1]
+
+    def places_like(self, marks: Set[int]) -> list[int]:
+        """Where those are whose ids have such marks."""
+        return [place for place, mark in enumerate(marks_of(self.marks)) if mark in marks]
+
+
+class Block(NamedTuple):
+    outline: Outline
+    data: bytes
+    hints: set[Hint]
+    groups: set[Group]
+
+
+def stretch_of(number: int) -> int:
+    return number >> STRETCH_BITS
+
+
+def reach_of(stretch: int) -> tuple[int, int]:
+    """The first and the last number of a stretch."""
+    return stretch << STRETCH_BITS, (stretch + 1 << STRETCH_BITS) - 1
+
+
+# ---- to blocks
+
+
+def latest_of(runs: Sequence[RunRow]) -> list[RunRow]:
+    """By number, each once: as it came last."""
+    ordered = sorted(runs, key=_number)
+    latest = {row.number: row for row in ordered}
+    return ordered if len(latest) == len(ordered) else list(latest.values())
+
+
+def blocks_of(runs: Sequence[RunRow]) -> list[Block]:
+    """Of runs in the order of their numbers."""
+    blocks: list[Block] = []
+    for rows in _stretches(runs):
+        blocks += _packed(rows)
+    return blocks
+
+
+def _stretches(runs: Sequence[RunRow]) -> Iterator[Sequence[RunRow]]:
+    at = 0
+    while at < len(runs):
+        end, last = min(at + STRETCH, len(runs)), reach_of(stretch_of(runs[at].number))[1]
+        while runs[end - 1].number > last:
+            end -= 1
+        yield runs[at:end]
+        at = end
+
+
+def _packed(rows: Sequence[RunRow]) -> list[Block]:
+    data = _encode(rows)
+    if len(data) > BLOCK_BYTES and len(rows) > 1:
+        half = len(rows) // 2
+        return _packed(rows[:half]) + _packed(rows[half:])
+    packed = zlib.compress(data, 1)
+    return [Block(_outline(rows, len(packed)), packed, hints_of(rows), groups_of(rows))]
+
+
+def _outline(rows: Sequence[RunRow], size: int) -> Outline:
+    held, crc32 = 0, zlib.crc32
+    for row in rows:
+        held |= 1 << row.number % STRETCH
+    marks = struct.pack(f"<{len(rows)}I", *[crc32(row.id.encode()) for row in rows])
+    return Outline(rows[0].number, held.to_bytes(STRETCH // 8, "little"), marks, size)
+
+
+def groups_of(runs: Sequence[RunRow]) -> set[Group]:
+    """Of runs of one stretch."""
+    stretch = stretch_of(runs[0].number) if runs else 0
+    kinds = {(run.tenant, run.state, run.workflow, run.schedule) for run in runs}
+    return {(tenant, stretch, state, workflow, schedule) for tenant, state, workflow, schedule in kinds}
+
+
+def hints_of(runs: Sequence[RunRow]) -> set[Hint]:
+    """Of runs of one stretch."""
+    stretch = stretch_of(runs[0].number) if runs else 0
+    beginnings = {run.id[:15] for run in runs}
+    if all(map(_is_seven, beginnings)):
+        return {(hint_of(beginning), stretch) for beginning in beginnings}
+    return {(hint_of(run.id), stretch) for run in runs}
+
+
+def hint_of(run_id: str) -> int:
+    """Of an id of version 7, its beginning is enough."""
+    if _is_seven(run_id):
+        return int(run_id[:8] + run_id[9:13], 16) >> HINT_BITS
+    return -1 - mark_of(run_id)
+
+
+def mark_of(run_id: str) -> int:
+    return zlib.crc32(run_id.encode())
+
+
+def marks_of(marks: bytes) -> tuple[int, ...]:
+    return struct.unpack(f"<{len(marks) // 4}I", marks)
+
+
+# ---- beside those that are there
+
+
+class Portion:
+    """Runs to be put."""
+
+    def __init__(self, runs: Sequence[RunRow]) -> None:
+        self.rows = latest_of(runs)
+        self.blocks = blocks_of(self.rows)
+        self.hints = {hint for block in self.blocks for hint in block.hints}
+        self.groups = {group for block in self.blocks for group in block.groups}
+        self.keys = [(row.tenant, row.key, row.number) for row in self.rows if row.key]
+        self._marks = {mark for block in self.blocks for mark in marks_of(block.outline.marks)}
+
+    @property
+    def stretches(self) -> set[int]:
+        return {stretch_of(block.outline.first) for block in self.blocks}
+
+    def is_new(self, near: Sequence[Outline]) -> bool:
+        """Certainly none of these runs is there, and none of their ids has another number."""
+        return not (self.meets(near) or len(self._marks) < len(self.rows) or any(map(self.suspects, near)))
+
+    def meets(self, near: Iterable[Outline]) -> bool:
+        """Whether some of these runs are there already."""
+        held: dict[int, int] = {}
+        for outline in near:
+            stretch = stretch_of(outline.first)
+            held[stretch] = held.get(stretch, 0) | int.from_bytes(outline.held, "little")
+        ours = [(stretch_of(outline.first), outline.held) for outline, *_ in self.blocks]
+        return any(held.get(stretch, 0) & int.from_bytes(bits, "little") for stretch, bits in ours)
+
+    def suspects(self, outline: Outline) -> list[int]:
+        """Places where the id may be one of these: only who looks there knows."""
+        return [] if self._marks.isdisjoint(marks_of(outline.marks)) else outline.places_like(self._marks)
+
+    def crowded(self, near: Iterable[Outline]) -> list[list[int]]:
+        """Small blocks of one stretch that should be one."""
+        small: dict[int, list[int]] = {}
+        for outline in near:
+            if outline.size < SMALL_BYTES:
+                small.setdefault(stretch_of(outline.first), []).append(outline.first)
+        return [small[one] for one in self.stretches & small.keys() if len(small[one]) >= SMALL_MAX]
+
+    def refuse_mixed(self, others: Iterable[RunRow]) -> None:
+        """An id has one number."""
+        numbers: dict[tuple[str, str], int] = {}
+        for row in (*self.rows, *others):
+            if numbers.setdefault((row.tenant, row.id), row.number) != row.number:
+                raise Corrupt(f"run {row.id} has two numbers: two histories were mixed")
+
+
+# ---- from blocks
+
+
+def rows_of(data: bytes) -> list[RunRow]:
+    """By number."""
+    try:
+        return _decode(zlib.decompress(data))
+    except (zlib.error, msgspec.DecodeError, UnicodeDecodeError):
+        raise _damaged() from None
+
+
+def some_of(data: bytes, places: Iterable[int]) -> list[RunRow]:
+    """The others are not looked at."""
+    try:
+        rows = _decode_raw(zlib.decompress(data))
+        return [_decode_one(rows[place]) for place in places]
+    except (zlib.error, msgspec.DecodeError, UnicodeDecodeError, IndexError):
+        raise _damaged() from None
+
+
+def _damaged() -> Corrupt:
+    return Corrupt("a block of runs was damaged on disk: stop, and bring back a backup")
+
+
+def in_order(found: Iterable[tuple[int, Sequence[RunRow]]]) -> Iterator[RunRow]:
+    """Runs of blocks that come in the order of their names. Those of a stretch may lie in any of its blocks."""
+    for _, some in groupby(found, key=lambda block: stretch_of(block[0])):
+        yield from sorted((row for _, rows in some for row in rows), key=_number)
+
+
+def fits(run: RunRow, wanted: RunFilter) -> bool:
+    return (
+        run.tenant == wanted.tenant
+        and (not wanted.before or run.number < wanted.before)
+        and (not wanted.states or run.state in wanted.states)
+        and (not wanted.workflow or run.workflow == wanted.workflow)
+        and (not wanted.schedule or run.schedule == wanted.schedule)
+    )
+
+
+# ---- what leaves
+
+
+class Leaving(NamedTuple):
+    """What goes with runs that leave their blocks, and what stays."""
+
+    taken: list[RunRow]
+    blocks: list[int]
+    groups: set[Group]
+    hints: set[Hint]
+    rest: list[Block]  # in place of those blocks
+
+
+def leaving(found: Iterable[tuple[int, Sequence[RunRow]]], leaves: Callable[[RunRow], bool]) -> Leaving:
+    """Of all blocks of some stretches, in order."""
+    leaving = Leaving([], [], set(), set(), [])
+    for _, some in groupby(found, key=lambda block: stretch_of(block[0])):
+        taken: list[RunRow] = []
+        left: list[RunRow] = []
+        for first, rows in some:
+            gone = [row for row in rows if leaves(row)]
+            rest = [row for row in rows if not leaves(row)]
+            if gone:
+                leaving.blocks.append(first)
+                leaving.rest.extend(blocks_of(rest))
+            taken += gone
+            left += rest
+        leaving.taken.extend(taken)
+        leaving.groups.update(groups_of(taken) - groups_of(left))
+        leaving.hints.update(hints_of(taken) - hints_of(left))
+    return leaving

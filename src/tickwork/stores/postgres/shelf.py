@@ -1,0 +1,159 @@
+"""Ended runs in PostgreSQL: blocks, and what leads to them.
+
+Whoever takes runs out of blocks has locked the row of `watermarks` before it reads them, so that nobody else changes
+blocks of its partition meanwhile.
+"""
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from typing import Any, Protocol
+
+from tickwork.ports.store import RunFilter, RunRow
+from tickwork.stores import blocks
+from tickwork.stores.blocks import NUMBER_MAX, Block, Outline, Portion
+
+STRETCHES, STRETCHES_MAX = 2, 64  # that a list opens in one go
+BLOCKS = 16  # that a walk reads in one go
+
+Fetch = Callable[..., Awaitable[Sequence[Any]]]  # the name of a query, and its arguments
+
+
+class Talk(Protocol):
+    async def fetch(self, name: str, *args: Any) -> list[Any]: ...
+
+
+# ---- reading
+
+
+async def numbered(fetch: Fetch, numbers: Iterable[int]) -> list[RunRow]:
+    """Those that are there."""
+    wanted = set(numbers)
+    outlines = await _outlines(fetch, [], {blocks.stretch_of(number) for number in wanted})
+    return await _picked(fetch, {one.first: one.places_of(wanted) for one in outlines})
+
+
+async def find(fetch: Fetch, tenant: str, ids: Sequence[str], keys: Sequence[str]) -> list[RunRow]:
+    wanted, marks, found = set(ids), {blocks.mark_of(one) for one in ids}, list[RunRow]()
+    if wanted:
+        outlines = await _outlines(fetch, {blocks.hint_of(one) for one in wanted}, [])
+        rows = await _picked(fetch, {one.first: one.places_like(marks) for one in outlines})
+        found = [row for row in rows if row.tenant == tenant and row.id in wanted]
+    if keys and (numbers := [number for (number,) in await fetch("find_keys", tenant, list(keys))]):
+        found += await numbered(fetch, numbers)
+    return list({row.number: row for row in found}.values())
+
+
+async def listed(fetch: Fetch, wanted: RunFilter) -> list[RunRow]:
+    """Newest first."""
+    found: list[RunRow] = []
+    stretch, count = blocks.stretch_of((wanted.before or NUMBER_MAX) - 1), STRETCHES
+    while stretch >= 0 and len(found) < wanted.limit:
+        name, more = _way(wanted)
+        stretches = [one for (one,) in await fetch(name, wanted.tenant, stretch, count, *more)]
+        if not stretches:
+            break
+        rows = list(blocks.in_order(_unpacked(await fetch("open_stretches", stretches))))
+        found += [row for row in reversed(rows) if blocks.fits(row, wanted)]
+        if len(stretches) < count:
+            break
+        stretch, count = stretches[-1] - 1, min(count * 4, STRETCHES_MAX)
+    return found[: max(wanted.limit, 0)]
+
+
+def _way(wanted: RunFilter) -> tuple[str, list[Any]]:
+    """Which statement tells where something is that is wanted, and what else it is told."""
+    if wanted.states:
+        return "list_stretches_by_state", [list(wanted.states), wanted.workflow, wanted.schedule]
+    if wanted.schedule:
+        return "list_stretches_by_schedule", [wanted.schedule, wanted.workflow]
+    if wanted.workflow:
+        return "list_stretches_by_workflow", [wanted.workflow]
+    return "list_stretches", []
+
+
+async def walk(fetch: Fetch, first: int, last: int) -> AsyncIterator[RunRow]:
+    """Runs with these numbers, in order."""
+    at, waiting = blocks.reach_of(blocks.stretch_of(first))[0], list[tuple[int, list[RunRow]]]()
+    while found := _unpacked(await fetch("blocks_after", at, last, BLOCKS)):
+        at, waiting = found[-1][0] + 1, waiting + found
+        whole = [one for one in waiting if blocks.stretch_of(one[0]) < blocks.stretch_of(at - 1)]
+        for row in blocks.in_order(whole):
+            if first <= row.number <= last:
+                yield row
+        waiting = waiting[len(whole) :]
+    for row in blocks.in_order(waiting):
+        if first <= row.number <= last:
+            yield row
+
+
+# ---- writing
+
+
+async def near(fetch: Fetch, portion: Portion) -> list[Outline]:
+    """Where these runs or their ids could be already."""
+    return await _outlines(fetch, {hint for hint, _ in portion.hints}, portion.stretches)
+
+
+async def put(talk: Talk, portion: Portion) -> None:
+    """Inside a transaction. Runs that end are nearly always new; where some are there already, they go first."""
+    found = await near(talk.fetch, portion)
+    if not portion.is_new(found):
+        portion.refuse_mixed(await _picked(talk.fetch, {one.first: portion.suspects(one) for one in found}))
+        numbers = {row.number for row in portion.rows}
+        await take_out(talk, numbers, lambda row: row.number in numbers)
+        found = await near(talk.fetch, portion)
+    for firsts in portion.crowded(found):
+        await _merge(talk, firsts)
+    await talk.fetch("put_runs", *arguments(portion))
+
+
+async def _merge(talk: Talk, firsts: Sequence[int]) -> None:
+    rows = [row for _, rows in _unpacked(await talk.fetch("open_blocks", firsts)) for row in rows]
+    await talk.fetch("drop_blocks", firsts)
+    await talk.fetch("add_blocks", *_columns_of(blocks.blocks_of(blocks.latest_of(rows))))
+
+
+async def take_out(talk: Talk, numbers: Iterable[int], leaves: Callable[[RunRow], bool]) -> list[RunRow]:
+    """Inside a transaction. Those that leave are the answer."""
+    stretches = sorted({blocks.stretch_of(number) for number in numbers})
+    leaving = blocks.leaving(_unpacked(await talk.fetch("open_stretches", stretches)), leaves)
+    if leaving.taken:
+        await talk.fetch("drop_blocks", leaving.blocks)
+        await talk.fetch("drop_groups", *columns(leaving.groups, 5))
+        await talk.fetch("drop_hints", *columns(leaving.hints, 2))
+        keys = [(row.tenant, row.key, row.number) for row in leaving.taken if row.key]
+        await talk.fetch("drop_run_keys", *columns(keys, 3))
+        await talk.fetch("add_blocks", *_columns_of(leaving.rest))
+    return leaving.taken
+
+
+def arguments(portion: Portion) -> list[Any]:
+    """Of the function `put_runs`."""
+    return [
+        *_columns_of(portion.blocks),
+        *columns(portion.hints, 2),
+        *columns(portion.groups, 5),
+        *columns(portion.keys, 3),
+    ]
+
+
+def _columns_of(packed: Iterable[Block]) -> Sequence[Sequence[Any]]:
+    return columns([(*block.outline[:3], block.data) for block in packed], 4)
+
+
+def columns(rows: Iterable[tuple[Any, ...]], width: int) -> Sequence[Sequence[Any]]:
+    return list(zip(*rows, strict=True)) or [()] * width
+
+
+async def _outlines(fetch: Fetch, hints: Iterable[int], stretches: Iterable[int]) -> list[Outline]:
+    return [Outline(*row) for row in await fetch("find_blocks", list(hints), list(stretches))]
+
+
+async def _picked(fetch: Fetch, places: dict[int, list[int]]) -> list[RunRow]:
+    """Runs by their places in blocks."""
+    names = [first for first, wanted in places.items() if wanted]
+    found = await fetch("open_blocks", names) if names else []
+    return [row for first, data in found for row in blocks.some_of(data, places[first])]
+
+
+def _unpacked(found: Sequence[Any]) -> list[tuple[int, list[RunRow]]]:
+    return [(first, blocks.rows_of(data)) for first, data in found]

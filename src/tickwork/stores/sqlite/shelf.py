@@ -1,0 +1,177 @@
+"""Ended runs on one connection: blocks, and what leads to them.
+
+Hints, keys and groups change with their blocks, in the transaction of whoever asks.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
+from typing import Any
+
+import apsw
+
+from tickwork.ports.store import RunFilter, RunRow
+from tickwork.stores import blocks
+from tickwork.stores.blocks import NUMBER_MAX, Block, Outline, Portion
+from tickwork.stores.sqlite import checksums
+from tickwork.stores.sqlite.statements import queries
+
+STRETCHES, STRETCHES_MAX = 2, 64  # that a list opens in one go
+
+
+class Shelf:
+    def __init__(self, connection: apsw.Connection) -> None:
+        self._connection = connection
+        self._sql = queries()
+
+    # ---- reading
+
+    def numbered(self, numbers: Iterable[int]) -> dict[int, RunRow]:
+        """Those that are there."""
+        wanted = set(numbers)
+        found = {one.first: one.places_of(wanted) for one in self._outlines(map(blocks.stretch_of, wanted))}
+        return {row.number: row for row in self._picked(found)}
+
+    def find(self, tenant: str, ids: Sequence[str], keys: Sequence[str]) -> list[RunRow]:
+        wanted, marks = set(ids), {blocks.mark_of(one) for one in ids}
+        stretches = [stretch for one in wanted for (stretch,) in self._rows("read_hint", blocks.hint_of(one))]
+        rows = self._picked({one.first: one.places_like(marks) for one in self._outlines(stretches)})
+        found = {row.number: row for row in rows if row.tenant == tenant and row.id in wanted}
+        return list((found | self._under(tenant, keys)).values())
+
+    def _under(self, tenant: str, keys: Sequence[str]) -> dict[int, RunRow]:
+        numbers = [number for key in keys for (number,) in self._rows("read_run_key", tenant, key)]
+        found = self.numbered(numbers) if numbers else {}
+        for number in numbers:
+            checksums.require(number in found, f"what leads to run {number}")
+        return found
+
+    def listed(self, wanted: RunFilter) -> list[RunRow]:
+        """Newest first."""
+        found: list[RunRow] = []
+        stretch, count = blocks.stretch_of((wanted.before or NUMBER_MAX) - 1), STRETCHES
+        while stretch >= 0 and len(found) < wanted.limit:
+            stretches = self._stretches(wanted, stretch, count)
+            for one in stretches:
+                rows = list(self.walk(*blocks.reach_of(one)))
+                found += [row for row in reversed(rows) if blocks.fits(row, wanted)]
+                if len(found) >= wanted.limit:
+                    break
+            if len(stretches) < count:
+                break
+            stretch, count = stretches[-1] - 1, min(count * 4, STRETCHES_MAX)
+        return found[: max(wanted.limit, 0)]
+
+    def _stretches(self, wanted: RunFilter, stretch: int, count: int) -> list[int]:
+        """Those from this one down that hold something that is wanted."""
+        fields: dict[str, str | int] = {"tenant": wanted.tenant, "stretch": stretch, "limit": count}
+        words: dict[str, str | int] = {"workflow": wanted.workflow, "schedule": wanted.schedule}
+        if wanted.states:
+            # SQLite would sort all of several states; merged here, each gives no more than is wanted.
+            each = [
+                self._named("list_stretches_by_state", fields | words | {"state": state})
+                for state in dict.fromkeys(wanted.states)
+            ]
+            return sorted(set(chain(*each)), reverse=True)[:count]
+        if wanted.schedule:
+            return self._named("list_stretches_by_schedule", fields | words)
+        if wanted.workflow:
+            return self._named("list_stretches_by_workflow", fields | {"workflow": wanted.workflow})
+        return self._named("list_stretches", fields)
+
+    def walk(self, first: int, last: int) -> Iterator[RunRow]:
+        """Runs with these numbers, in order."""
+        found = self._blocks(blocks.reach_of(blocks.stretch_of(first))[0], last)
+        return (row for row in blocks.in_order(found) if first <= row.number <= last)
+
+    def leads(self, rows: Sequence[RunRow]) -> bool:
+        """Whether the hints of these runs of one stretch are there."""
+        return all((stretch,) in self._rows("read_hint", hint) for hint, stretch in blocks.hints_of(rows))
+
+    # ---- writing
+
+    def put(self, runs: Sequence[RunRow]) -> None:
+        """Runs that end are nearly always new. After a crash some are there already: then they go first."""
+        portion = Portion(runs)
+        near = self._near(portion)
+        if not portion.is_new(near):
+            portion.refuse_mixed(self._picked({one.first: portion.suspects(one) for one in near}))
+            numbers = {row.number for row in portion.rows}
+            self.take_out(numbers, lambda row: row.number in numbers)
+            near = self._near(portion)
+        for firsts in portion.crowded(near):
+            self._merge(firsts)
+        self._add_blocks(portion.blocks)
+        self._many("add_hint", portion.hints)
+        self._many("add_group", portion.groups)
+        self._many("add_run_key", portion.keys)
+
+    def take_out(self, numbers: Iterable[int], leaves: Callable[[RunRow], bool]) -> list[RunRow]:
+        """Those that leave are the answer."""
+        stretches = sorted({blocks.stretch_of(number) for number in numbers})
+        leaving = blocks.leaving([one for some in stretches for one in self._blocks(*blocks.reach_of(some))], leaves)
+        self._many("drop_block", [(first,) for first in leaving.blocks])
+        self._many("drop_group", leaving.groups)
+        self._many("drop_hint", leaving.hints)
+        self._many("drop_run_key", [(row.tenant, row.key, row.number) for row in leaving.taken if row.key])
+        self._add_blocks(leaving.rest)
+        return leaving.taken
+
+    def _merge(self, firsts: Sequence[int]) -> None:
+        rows = [row for first in firsts for _, rows in self._blocks(first, first) for row in rows]
+        self._many("drop_block", [(first,) for first in firsts])
+        self._add_blocks(blocks.blocks_of(blocks.latest_of(rows)))
+
+    def _near(self, portion: Portion) -> list[Outline]:
+        """Where these runs or their ids could be already."""
+        stretches = portion.stretches
+        for hint in {hint for hint, _ in portion.hints}:
+            stretches.update(stretch for (stretch,) in self._rows("read_hint", hint))
+        return self._outlines(stretches)
+
+    def _add_blocks(self, packed: Iterable[Block]) -> None:
+        of = checksums.of_bytes
+        self._many(
+            "add_block",
+            [(*outline[:3], _of_outline(outline), data, of(outline.first, data)) for outline, data, *_ in packed],
+        )
+
+    # ---- statements
+
+    def _outlines(self, stretches: Iterable[int]) -> list[Outline]:
+        found = []
+        reaches = [blocks.reach_of(stretch) for stretch in set(stretches)]
+        for *row, checksum in (row for reach in reaches for row in self._rows("read_outlines", *reach)):
+            outline = Outline(*row)
+            checksums.require(checksum == _of_outline(outline), f"the outline of block {outline.first}")
+            found.append(outline)
+        return found
+
+    def _picked(self, places: dict[int, list[int]]) -> Iterator[RunRow]:
+        """Runs by their places in blocks."""
+        for first, wanted in places.items():
+            for _, data in self._read(first, first) if wanted else ():
+                yield from blocks.some_of(data, wanted)
+
+    def _blocks(self, first: int, last: int) -> Iterator[tuple[int, list[RunRow]]]:
+        return ((name, blocks.rows_of(data)) for name, data in self._read(first, last))
+
+    def _read(self, first: int, last: int) -> Iterator[tuple[int, bytes]]:
+        of = checksums.of_bytes
+        for name, data, checksum in self._connection.execute(self._sql["read_blocks"], (first, last)):
+            checksums.require(checksum == of(name, data), f"a row of runs (block {name})")
+            yield name, data
+
+    def _rows(self, name: str, *bindings: Any) -> list[Any]:
+        return self._connection.execute(self._sql[name], bindings).fetchall()
+
+    def _named(self, name: str, fields: dict[str, str | int]) -> list[int]:
+        found: list[Any] = self._connection.execute(self._sql[name], fields).fetchall()
+        return [stretch for (stretch,) in found]
+
+    def _many(self, name: str, bindings: Iterable[tuple[Any, ...]]) -> None:
+        self._connection.executemany(self._sql[name], bindings)
+
+
+def _of_outline(outline: Outline) -> int:
+    of = checksums.of_bytes
+    return of(of(outline.first, outline.held), outline.marks)

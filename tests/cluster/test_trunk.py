@@ -1,0 +1,137 @@
+"""The trunk between nodes: one connection for all workers, and what becomes of their calls when it ends."""
+
+import asyncio
+import time
+
+import pytest
+import pytest_asyncio
+
+from cluster.clusterhouse import TestCluster
+from tickwork.cluster.peers import HttpPeers
+from tickwork.cluster.trunk import NotSpoken, Trunk, TrunkEnd
+from tickwork.core.errors import Refused, Unavailable
+from tickwork.ports.exchange import Call, Profile
+
+WORKERS = 50
+
+
+@pytest_asyncio.fixture
+async def house():
+    cluster = TestCluster()
+    yield await cluster.add("n1", partitions=1)
+    await cluster.close()
+
+
+@pytest_asyncio.fixture
+async def peers():
+    made = HttpPeers()
+    yield made
+    await made.close()
+
+
+def first_call(number: int) -> Call:
+    return Call(f"w{number}", f"s@1.n{number}", 1, 1, held=(), profile=Profile(slots=1), via="n2~1")
+
+
+def waiting_call(number: int, *, seq: int = 2) -> Call:
+    return Call(f"w{number}", f"s@1.n{number}", seq, 1, wait_ms=30_000, via="n2~1")
+
+
+async def introduced(house, peers) -> str:
+    address = house.node.member.address
+    await asyncio.gather(*(peers.exchange(address, 0, first_call(number)) for number in range(WORKERS)))
+    return address
+
+
+async def until(condition) -> None:
+    deadline = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen in time"
+        await asyncio.sleep(0.01)
+
+
+async def test_one_connection_carries_the_calls_of_all_workers_in_few_frames(house, peers, monkeypatch):
+    frames = []
+    heard = TrunkEnd._heard
+    monkeypatch.setattr(TrunkEnd, "_heard", lambda end, whole: (frames.append(len(whole)), heard(end, whole)))
+    await introduced(house, peers)
+
+    assert len(house.node._trunks) == 1
+    assert len(house.node.engines[0].floor.seats) == WORKERS
+    assert len(frames) <= 5
+
+
+async def test_calls_that_wait_end_with_their_connection_and_are_asked_again(house, peers):
+    address = await introduced(house, peers)
+    waiting = [asyncio.create_task(peers.exchange(address, 0, waiting_call(number))) for number in range(WORKERS)]
+    floor = house.node.engines[0].floor
+    await until(lambda: all(seat.woken is not None for seat in floor.seats.values()))
+    for trunk in list(house.node._trunks):
+        trunk.close()
+    ended = await asyncio.gather(*waiting, return_exceptions=True)
+
+    assert {type(one) for one in ended} == {Unavailable}
+    again = await peers.exchange(address, 0, Call("w1", "s@1.n1", 3, 1, via="n2~1"))
+    assert again.seq == 3 and not again.resync
+
+
+async def test_a_node_that_is_gone_keeps_nobody_waiting(house, peers):
+    address = await introduced(house, peers)
+    waiting = asyncio.create_task(peers.exchange(address, 0, waiting_call(1)))
+    await until(lambda: house.node.engines[0].floor.seats["w1"].woken is not None)
+    peers.keep_only(["http://somebody.else"])
+
+    with pytest.raises(Unavailable):
+        await asyncio.wait_for(waiting, 5)
+
+
+async def test_a_call_that_nobody_waits_for_is_ended_at_the_owner(house, peers):
+    address = await introduced(house, peers)
+    (trunk,) = house.node._trunks
+    waiting = asyncio.create_task(peers.exchange(address, 0, waiting_call(1)))
+    await until(lambda: len(trunk._calls) == 1)
+    waiting.cancel()
+
+    await until(lambda: not trunk._calls)
+
+
+async def test_who_lives_is_said_in_one_message(house, peers):
+    address = await introduced(house, peers)
+    seats = house.node.engines[0].floor.seats
+    for seat in seats.values():
+        seat.heard_ms = 0
+    seats["w2"].via = "n3~1"
+    await peers.beat(address, "n2~1", ["w1", "w2", "unknown"])
+
+    assert seats["w1"].heard_ms > 0
+    assert seats["w2"].heard_ms == 0  # another node stands for it
+    assert seats["w3"].heard_ms == 0
+
+
+async def test_where_no_trunk_is_spoken_each_call_is_a_request(house, peers, monkeypatch):
+    tried = []
+
+    async def refuse(self, *_args, **_fields):
+        tried.append(self)
+        raise NotSpoken
+
+    monkeypatch.setattr(Trunk, "ask", refuse)
+    await introduced(house, peers)
+
+    assert len(house.node.engines[0].floor.seats) == WORKERS
+    assert not house.node._trunks
+    count = len(tried)
+    await peers.exchange(house.node.member.address, 0, Call("w1", "s@1.n1", 2, 1, via="n2~1"))
+    assert len(tried) == count  # not again for a while
+
+
+async def test_a_trunk_needs_the_token(house):
+    house.server._app.state.front._guard._token = b"secret"
+    peers = HttpPeers(token="wrong")
+    try:
+        with pytest.raises(Refused):
+            await peers.exchange(house.node.member.address, 0, first_call(1))
+        assert not house.node._trunks
+        assert peers._singly
+    finally:
+        await peers.close()
