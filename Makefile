@@ -5,7 +5,7 @@ UV := .tools/bin/uv --system-certs
 # Compiled modules are kept, also where the machine says otherwise: without them each process of a test compiles for a second.
 export PYTHONDONTWRITEBYTECODE :=
 PYTEST := .venv/bin/pytest -n 2 --dist worksteal
-.PHONY: setup lock check test long chaos failover demo bench requirements clean
+.PHONY: setup lock check test long chaos failover soak demo bench requirements clean
 
 setup: .venv/.ready
 
@@ -46,6 +46,9 @@ chaos: setup  ## 100,000 tasks on real nodes under every kind of fault; a quarte
 failover: setup  ## kill -9 of an owner 50 times under load, then 50 clean stops; twenty minutes
 	$(PY) tools/failover.py
 	$(PY) tools/failover.py --clean
+
+soak: setup  ## a million dispatches, half an hour beside old snapshots, two hours for memory; 2 h 40 min. SOAK="--row L12"
+	$(PY) tools/soak.py --check $(SOAK)
 
 demo: setup  ## schedules, a fan-out, retries, a wait and an approval, on a page; DEMO_SECONDS=15 ends by itself
 	$(PY) tools/demo.py

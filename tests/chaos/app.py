@@ -4,6 +4,7 @@ product. A line: dedupe key, attempt, process of the agent, own process, nanosec
 
 import asyncio
 import os
+import signal
 import time
 from pathlib import Path
 
@@ -12,8 +13,15 @@ import tickwork as tw
 _ledger = os.open(Path(__file__).with_name("ledger"), os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
 
 
+_bank_down = Path(__file__).with_name("bank-down")
+
+
 class NotYet(Exception):
     """Raised by the first attempt of what must be tried again."""
+
+
+class Down(Exception):
+    """Raised by everybody who needs the bank."""
 
 
 def began(ctx: tw.Context) -> None:
@@ -55,6 +63,21 @@ async def total(numbers: list[int], ctx: tw.Context) -> int:
     return sum(numbers)
 
 
+@tw.task(retries=30, retry_delay="50ms", dependency="bank")
+async def pay(ctx: tw.Context) -> int:
+    began(ctx)
+    if _bank_down.exists():
+        raise Down
+    return 1
+
+
+@tw.task(retries=2, retry_delay="50ms")
+async def kills(ctx: tw.Context) -> None:
+    """Takes the process with it that runs it."""
+    began(ctx)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
 @tw.task(retries=20, retry_delay="50ms", queue="carried")
 async def by_broker(ctx: tw.Context) -> int:
     began(ctx)
@@ -84,6 +107,16 @@ def fan(numbers: list[int] = [1, 2, 3, 4, 5]) -> int:  # noqa: B006 - it becomes
 @tw.workflow
 def long() -> int:
     return slow()
+
+
+@tw.workflow
+def stormy() -> int:
+    return pay()
+
+
+@tw.workflow
+def poison() -> None:
+    return kills()
 
 
 @tw.workflow

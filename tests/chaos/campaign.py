@@ -13,7 +13,7 @@ from chaos.faults import KINDS, OF_BROKER, SKEW_MS, Fault, plan, strike
 from chaos.load import MIX, WITH_BROKER, Load
 from chaos.stage import LEASE_TTL_S, Stage, staged
 from chaos.verdicts import Verdict
-from chaos.watch import Epochs, Starts
+from chaos.watch import Beliefs, Epochs, Starts
 
 BACK = 0.95
 DRAIN_S = 120.0
@@ -59,8 +59,10 @@ async def run(settings: Settings, folder: Path, tell: Tell) -> Outcome:
         )
         mix = WITH_BROKER if broker else MIX
         load = Load([node.url for node in stage.nodes], rate=settings.rate, seed=settings.seed, mix=mix)
+        stage.load = load
         starts, carried, epochs = Starts(stage), Starts(stage, of="by_broker"), Epochs(stage)
-        jobs = [asyncio.create_task(job.run()) for job in (starts, carried, epochs)]
+        beliefs = Beliefs(stage)
+        jobs = [asyncio.create_task(job.run()) for job in (starts, carried, epochs, beliefs)]
         try:
             await spread(stage, load)
             submitting = asyncio.create_task(load.run())
@@ -69,7 +71,7 @@ async def run(settings: Settings, folder: Path, tell: Tell) -> Outcome:
             load.stop()
             await submitting
             await drain(stage, load, tell)
-            verdicts = await _verdicts(stage, settings, load, epochs, faults)
+            verdicts = await _verdicts(stage, settings, load, (epochs, beliefs), faults)
             return Outcome(verdicts, faults, base, time.monotonic() - began, load.tasks, stage.words())
         finally:
             for job in jobs:
@@ -128,13 +130,18 @@ async def drain(stage: Stage, load: Load, tell: Tell) -> None:
         tell(f"not everything ended within {DRAIN_S:g} s")
 
 
-async def _verdicts(stage: Stage, settings: Settings, load: Load, epochs: Epochs, faults: list[Fault]) -> list[Verdict]:
+async def _verdicts(
+    stage: Stage, settings: Settings, load: Load, watched: tuple[Epochs, Beliefs], faults: list[Fault]
+) -> list[Verdict]:
+    epochs, beliefs = watched
     begun = checks.starts_of(stage)
     found = [
         checks.check_weight(load, faults, settings.kinds, tasks_min=settings.tasks_min),
         *await checks.check_runs(stage, load),
         *checks.check_starts(begun, faults, load),
         *await checks.check_journals(stage, epochs, load),
+        checks.check_beliefs(beliefs, faults),
+        *checks.check_promises(faults),
     ]
     if not any(fault.kind == "jump" for fault in faults):
         found.append(checks.check_waits(begun, load, allowed_ms=2 * SKEW_MS))

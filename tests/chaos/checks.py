@@ -9,21 +9,20 @@ from typing import NamedTuple
 
 import msgspec
 
-from chaos.faults import Fault
+from chaos.faults import KINDS, PAUSES_S, SKEW_MS, Fault
 from chaos.load import TASKS, Load
-from chaos.stage import Stage
+from chaos.stage import LEASE_TTL_S, Stage, ended_runs
 from chaos.verdicts import Verdict, some
-from chaos.watch import Epochs
+from chaos.watch import BELIEFS_S, Beliefs, Epochs
 from tickwork.core import events as ev
 from tickwork.core.machine import Machine
 from tickwork.core.model import Settings
 from tickwork.journal.record import GENESIS, Sealed, unseal
 from tickwork.journal.replay import replay
-from tickwork.ports.store import RunRow
-from tickwork.stores.blocks import rows_of
 from tickwork.zonedata import load_zones
 
-COMPLETED = 4
+COMPLETED, FAILED = 4, 5
+FAIL_AGAIN = ("/pay", "/kills")  # tasks that fail as often as they are tried while their fault lasts
 JOURNAL_PAGE = 2_000
 WAIT_MS = 1_000  # of the workflow `later`
 
@@ -47,14 +46,9 @@ def starts_of(stage: Stage) -> list[Start]:
 # ---- runs
 
 
-async def ended_runs(stage: Stage) -> list[RunRow]:
-    return [
-        row for (data,) in await stage.ask_database("select data from tickwork.run_blocks") for row in rows_of(data)
-    ]
-
-
 async def unfinished(stage: Stage, load: Load) -> int:
-    return len(load.accepted) - sum(row.state == COMPLETED for row in await ended_runs(stage))
+    ended = sum(row.state in (COMPLETED, FAILED) for row in await ended_runs(stage))
+    return len(load.accepted) + len(load.failing) - ended
 
 
 async def check_runs(stage: Stage, load: Load) -> list[Verdict]:
@@ -64,8 +58,10 @@ async def check_runs(stage: Stage, load: Load) -> list[Verdict]:
     keys = Counter(row.key for row in rows if row.key)
     lost = [f"{name} ({workflow})" for name, (run, workflow) in load.accepted.items() if states.get(run) != COMPLETED]
     twice = [key for key, count in keys.items() if count > 1]
-    known = {run for run, _ in load.accepted.values()}
-    unasked = [row.id for row in rows if row.id not in known and row.key not in load.accepted]
+    lost += [f"{name} (poison)" for name, run in load.failing.items() if states.get(run) != FAILED]
+    known = {run for run, _ in load.accepted.values()} | set(load.failing.values())
+    named = load.accepted.keys() | load.failing.keys()
+    unasked = [row.id for row in rows if row.id not in known and row.key not in named]
     many = f"{len(load.accepted)} runs, {load.tasks} tasks acknowledged; asked again {load.asked_again} times"
     return [
         Verdict("nothing acknowledged is lost", not lost, f"lost {len(lost)} of {many}. {some(lost)}", "I25 I12"),
@@ -89,7 +85,7 @@ def check_starts(starts: list[Start], faults: list[Fault], load: Load) -> list[V
     examples: list[str] = []
     for key, several in by_key.items():
         for before, after in pairwise(several):
-            if before.attempt == 1 and key.endswith("/flaky"):
+            if (before.attempt == 1 and key.endswith("/flaky")) or key.endswith(FAIL_AGAIN):
                 again += 1
             elif any(fault.workers and fault.touches(before.agent, before.at_ns, after.at_ns) for fault in faults):
                 by_worker += 1
@@ -98,7 +94,7 @@ def check_starts(starts: list[Start], faults: list[Fault], load: Load) -> list[V
             else:
                 untouched += 1
                 examples.append(f"{key} {before.attempt}->{after.attempt}")
-    missing = sum(TASKS[workflow] for _, workflow in load.accepted.values()) - len(by_key)
+    missing = sum(TASKS[workflow] for _, workflow in load.accepted.values()) + len(load.failing) - len(by_key)
     workers = sum(len(fault.workers) for fault in faults)
     return [
         Verdict("an attempt starts once", not doubled, f"{len(doubled)} twice. {some(doubled)}", "I5 I35"),
@@ -167,8 +163,10 @@ async def check_journals(stage: Stage, epochs: Epochs, load: Load) -> list[Verdi
                         lost += event.cause == "lost"
             seq = page[-1]["seq"]
         rows += seq
-        if epoch > heads[partition]["epoch"]:
-            fenced.append(f"partition {partition}: epoch {epoch} was written, {heads[partition]['epoch']} was claimed")
+        asked = "select epoch from tickwork.partitions where id = $1"
+        [[claimed]] = await stage.ask_database(asked, partition)  # it may have moved while its journal was read
+        if epoch > claimed:
+            fenced.append(f"partition {partition}: epoch {epoch} was written, {claimed} was claimed")
     doubled = [str(task) for task, count in succeeded.items() if count > 1]
     fenced += epochs.wrong
     carried = sum(workflow == "carried" for _, workflow in load.accepted.values())
@@ -233,7 +231,31 @@ def check_recovery(faults: list[Fault]) -> list[Verdict]:
         kept = len(times) == len(several)
         text = f"{len(several)}x; worst {times[-1]:.1f} s" if times else f"{len(several)}x"
         late = f", {len(several) - len(times)} not within {within:g} s" if not kept else f" (at most {within:g})"
-        found.append(
-            Verdict(f"rate back after {kind}", kept, f"{text}{late}; >= 95 % of {several[0].rate:.0f} tasks/s")
-        )
+        text = f"{text}{late}; >= 95 % of {several[0].rate:.0f} tasks/s"
+        found.append(Verdict(f"rate back after {kind}", kept, text, " ".join(KINDS[kind].proves)))
     return found
+
+
+# ---- what single kinds promise
+
+
+def check_promises(faults: list[Fault]) -> list[Verdict]:
+    """Of the kinds that look for something themselves."""
+    found = []
+    for kind, promise in ((name, KINDS[name].promise) for name in sorted(KINDS)):
+        several = [fault for fault in faults if fault.kind == kind]
+        if promise and several:
+            wrong = [text for fault in several for text in fault.wrong]
+            figures = "; ".join(fault.figures for fault in several[:3])
+            text = f"{len(several)}x {kind}; {figures}. {some(wrong)}"
+            found.append(Verdict(promise, not wrong, text, " ".join(KINDS[kind].proves)))
+    return found
+
+
+def check_beliefs(beliefs: Beliefs, faults: list[Fault]) -> Verdict:
+    """A lease, the skew of two clocks, a look, and what one of them stood still."""
+    still_s = max((PAUSES_S.get(fault.kind, 0.0) for fault in faults), default=0.0)
+    allowed_s = LEASE_TTL_S + 2 * SKEW_MS / 1000 + 2 * BELIEFS_S + still_s
+    text = f"{beliefs.shared} of {beliefs.looks} looks; longest {beliefs.longest_s:.1f} s (at most {allowed_s:.1f})"
+    kept = beliefs.longest_s <= allowed_s and beliefs.looks > 0
+    return Verdict("two nodes call a partition theirs no longer than a lease", kept, text, "I4")

@@ -10,8 +10,10 @@ import signal
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 
-from chaos.stage import LEASE_TTL_S, Stage
+from chaos.load import BATCH
+from chaos.stage import LEASE_TTL_S, Stage, ended_runs
 
 BEYOND_LEASE_S = LEASE_TTL_S + 2.0
 SKEW_MS = 100
@@ -19,6 +21,12 @@ HOUR_MS = 3_600_000
 LOST_AFTER_S = 25.0  # of silence; then a worker is given up
 ANSWERS = 5
 RESTART_S = 1.0
+SLOW_S = 0.1  # a hundred times what a statement takes
+POISON = 3
+STORM, STORM_S = 60, 6.0
+STORM_MIB = 64
+BURST, BURST_S = 600, 30.0
+RETRY_BURST, RETRIES_PER_S = 10, 1.0  # of a dependency, for each partition
 
 
 @dataclass(kw_only=True)
@@ -32,6 +40,8 @@ class Fault:
     rate: float = 0.0  # undisturbed, tasks a second of the kind that it concerns
     recovered_s: float | None = None
     within_s: float | None = None  # what is promised, where something is
+    wrong: list[str] = field(default_factory=list)  # what the kind itself found
+    figures: str = ""
 
     def touches(self, agent: int, from_ns: int, to_ns: int) -> bool:
         """Whether an attempt of that agent, begun at `from_ns` and begun elsewhere at `to_ns`, was concerned."""
@@ -49,7 +59,8 @@ class Kind:
     deed: Deed
     within_s: float | None = None
     weight: int = 1
-    proves: tuple[str, ...] = field(default=())
+    proves: tuple[str, ...] = ()
+    promise: str = ""  # what it looks for itself
 
 
 async def strike(stage: Stage, kind: str, rng: random.Random) -> Fault:
@@ -79,6 +90,16 @@ async def kill_node(stage: Stage, rng: random.Random, fault: Fault) -> None:
     await asyncio.sleep(RESTART_S)
     node.program.start()
     await node.program.until_ready()
+
+
+async def restart_node(stage: Stage, rng: random.Random, fault: Fault) -> None:
+    """As in a rolling upgrade: it hands over, ends, and joins again."""
+    node = rng.choice(stage.nodes)
+    fault.target = node.name
+    await node.program.stop()
+    node.program.start()
+    await node.program.until_ready()
+    fault.whole_at = time.monotonic()
 
 
 async def kill_worker(stage: Stage, rng: random.Random, fault: Fault) -> None:
@@ -179,6 +200,33 @@ async def silence_database(stage: Stage, rng: random.Random, fault: Fault) -> No
     node.database.mend()
 
 
+async def deafen_database(stage: Stage, rng: random.Random, fault: Fault) -> None:
+    """One way: what the node asks for happens, as far as its connections go, and it is told nothing."""
+    node = rng.choice(stage.nodes)
+    fault.target = node.name
+    node.database.deafen()
+    fault.whole_at = time.monotonic()
+    await asyncio.sleep(BEYOND_LEASE_S)
+    node.database.mend()
+
+
+async def slow_database(stage: Stage, rng: random.Random, fault: Fault) -> None:
+    """For longer than a lease lasts: it keeps what it owns, because renewing waits for nothing else."""
+    await stage.until_settled()
+    before = await stage.owners()
+    node = stage.node(rng.choice(sorted(set(before.values()))))
+    fault.target = node.name
+    node.database.slow(SLOW_S)
+    await asyncio.sleep(2 * BEYOND_LEASE_S)
+    after = await stage.owners()
+    node.database.mend()
+    fault.whole_at = time.monotonic()
+    mine = [partition for partition, owner in before.items() if owner == node.name]
+    lost = [partition for partition in mine if after.get(partition) != node.name]
+    fault.wrong = [f"{node.name} lost partition {one} to {after.get(one)}" for one in lost]
+    fault.figures = f"{len(mine)} partitions kept over {2 * BEYOND_LEASE_S:g} s"
+
+
 # ---- the broker
 
 
@@ -220,6 +268,90 @@ async def silence_peers(stage: Stage, rng: random.Random, fault: Fault) -> None:
     fault.whole_at = time.monotonic()
 
 
+async def deafen_peers(stage: Stage, rng: random.Random, fault: Fault) -> None:
+    """One way: it gets what the others send, and they hear nothing back."""
+    node = rng.choice(stage.nodes)
+    fault.target = node.name
+    node.peers.deafen()
+    await asyncio.sleep(BEYOND_LEASE_S)
+    node.peers.mend()
+    fault.whole_at = time.monotonic()
+
+
+# ---- work
+
+
+async def poison(stage: Stage, rng: random.Random, fault: Fault) -> None:
+    """Tasks that kill the process which runs them, and a definition that nobody can follow."""
+    assert stage.load is not None
+    fault.target = "tasks"
+    runs = await stage.load.submit(["poison"] * POISON, rng)
+    circle = {"name": "circle", "format": 1, "nodes": [{"kind": "task", "id": "a", "handler": "quick", "needs": ["a"]}]}
+    if not await stage.load.refused("PUT", "/v1/workflows", {"workflows": [circle]}, rng):
+        fault.wrong.append("a definition that goes in a circle was accepted")
+    failed_s = await _ended(stage, runs, state=5, within_s=60.0)
+    fault.whole_at = time.monotonic()
+    fault.figures = f"{POISON} failed after {failed_s:.1f} s" if failed_s is not None else "not all of them failed"
+    if failed_s is None:
+        fault.wrong.append(f"not all of {POISON} runs failed within 60 s")
+    fault.wrong += [f"{one.name} is dead" for one in stage.workers if not one.alive]
+    fault.wrong += [f"{node.name} is dead" for node in stage.nodes if not node.program.alive]
+
+
+async def retry_storm(stage: Stage, rng: random.Random, fault: Fault) -> None:
+    """Everybody needs what is down. How often it is tried is bounded, and nothing grows by it."""
+    assert stage.load is not None
+    fault.target = "bank"
+    before_mib, lines = _memory_mib(stage), _tries(stage)
+    stage.bank_down.touch()
+    for _ in range(STORM // BATCH):
+        await stage.load.submit(["stormy"] * BATCH, rng)
+    began = time.monotonic()
+    await asyncio.sleep(STORM_S)
+    tries, passed_s = _tries(stage) - lines, time.monotonic() - began
+    stage.bank_down.unlink()
+    fault.whole_at = time.monotonic()
+    allowed = STORM + stage.partitions * (RETRY_BURST + RETRIES_PER_S * (passed_s + 10))  # and while it was submitted
+    grown_mib = _memory_mib(stage) - before_mib
+    fault.figures = f"{tries} tries of {STORM} tasks (at most {allowed:.0f}), {grown_mib:+.0f} MiB"
+    if not 0 < tries <= allowed:
+        fault.wrong.append(f"{tries} tries, at most {allowed:.0f} are allowed")
+    if grown_mib > STORM_MIB:
+        fault.wrong.append(f"nodes grew by {grown_mib:.0f} MiB")
+
+
+async def burst(stage: Stage, rng: random.Random, fault: Fault) -> None:
+    """Hundreds of waits that end in the same moment."""
+    assert stage.load is not None
+    fault.target = "timers"
+    some = await asyncio.gather(*(stage.load.submit(["later"] * BATCH, rng) for _ in range(BURST // BATCH)))
+    fault.whole_at = time.monotonic()
+    took_s = await _ended(stage, [run for runs in some for run in runs], state=4, within_s=BURST_S)
+    fault.figures = f"{BURST} done after {took_s:.1f} s" if took_s is not None else "not all were done"
+    if took_s is None:
+        fault.wrong.append(f"not all of {BURST} were done within {BURST_S:g} s")
+
+
+async def _ended(stage: Stage, runs: list[str], *, state: int, within_s: float) -> float | None:
+    """How long it took until all of them were there in this state."""
+    began, wanted = time.monotonic(), set(runs)
+    while time.monotonic() < began + within_s:
+        if wanted <= {row.id for row in await ended_runs(stage) if row.state == state}:
+            return time.monotonic() - began
+        await asyncio.sleep(0.5)
+    return None
+
+
+def _tries(stage: Stage) -> int:
+    return stage.ledger.read_bytes().count(b"/pay ")
+
+
+def _memory_mib(stage: Stage) -> float:
+    """Of the nodes that live."""
+    pages = [Path(f"/proc/{node.program.pid}/statm").read_text().split()[1] for node in stage.nodes]
+    return sum(map(int, pages)) * 4096 / (1 << 20)
+
+
 # ---- clocks
 
 
@@ -244,22 +376,30 @@ async def jump(stage: Stage, rng: random.Random, fault: Fault) -> None:
 
 DATABASE_BACK_S, NODE_DEAD_S = 10.0, 30.0
 OF_BROKER = frozenset(["kill_broker", "lose_stream"])
+PAUSES_S = {"pause_node": BEYOND_LEASE_S}
 KINDS: dict[str, Kind] = {
-    "kill_node": Kind(kill_node, NODE_DEAD_S, 3),
-    "kill_worker": Kind(kill_worker, NODE_DEAD_S, 3),
-    "pause_node": Kind(pause_node, NODE_DEAD_S, 2),
-    "pause_worker": Kind(pause_worker, NODE_DEAD_S, 1),
-    "lose_worker": Kind(lose_worker, NODE_DEAD_S, 1),
-    "stop_database": Kind(stop_database, DATABASE_BACK_S, 2),
-    "crash_database": Kind(crash_database, DATABASE_BACK_S, 2),
-    "flap_database": Kind(flap_database, DATABASE_BACK_S, 1),
-    "lose_answers": Kind(lose_answers, DATABASE_BACK_S, 3),
-    "cut_database": Kind(cut_database, NODE_DEAD_S, 2),
-    "silence_database": Kind(silence_database, NODE_DEAD_S, 2),
-    "kill_broker": Kind(kill_broker, DATABASE_BACK_S, 2),
-    "lose_stream": Kind(lose_stream, DATABASE_BACK_S, 2),
+    "kill_node": Kind(kill_node, NODE_DEAD_S, 3, ("F1",)),
+    "kill_worker": Kind(kill_worker, NODE_DEAD_S, 3, ("F1",)),
+    "restart_node": Kind(restart_node, NODE_DEAD_S, 1, ("F25",)),
+    "pause_node": Kind(pause_node, NODE_DEAD_S, 2, ("F3",)),
+    "pause_worker": Kind(pause_worker, NODE_DEAD_S, 1, ("F2",)),
+    "lose_worker": Kind(lose_worker, NODE_DEAD_S, 1, ("F3",)),
+    "stop_database": Kind(stop_database, DATABASE_BACK_S, 2, ("F1",)),
+    "crash_database": Kind(crash_database, DATABASE_BACK_S, 2, ("F1",)),
+    "flap_database": Kind(flap_database, DATABASE_BACK_S, 1, ("F1", "F10")),
+    "lose_answers": Kind(lose_answers, DATABASE_BACK_S, 3, ("F9", "F10")),
+    "cut_database": Kind(cut_database, NODE_DEAD_S, 2, ("F4",)),
+    "silence_database": Kind(silence_database, NODE_DEAD_S, 2, ("F4",)),
+    "deafen_database": Kind(deafen_database, NODE_DEAD_S, 1, ("F5",)),
+    "slow_database": Kind(slow_database, DATABASE_BACK_S, 1, ("F8",), "a slow database takes no partition away"),
+    "kill_broker": Kind(kill_broker, DATABASE_BACK_S, 2, ("F19",)),
+    "lose_stream": Kind(lose_stream, DATABASE_BACK_S, 2, ("F20",)),
     "cut_peers": Kind(cut_peers, NODE_DEAD_S, 1),
     "silence_peers": Kind(silence_peers, NODE_DEAD_S, 1),
-    "skew": Kind(skew, DATABASE_BACK_S, 2),
-    "jump": Kind(jump, DATABASE_BACK_S, 1),
+    "deafen_peers": Kind(deafen_peers, NODE_DEAD_S, 1, ("F5",)),
+    "skew": Kind(skew, DATABASE_BACK_S, 2, ("F16",)),
+    "jump": Kind(jump, DATABASE_BACK_S, 1, ("F17",)),
+    "poison": Kind(poison, NODE_DEAD_S, 1, ("F28",), "poison fails alone"),
+    "retry_storm": Kind(retry_storm, DATABASE_BACK_S, 1, ("F27",), "a storm of retries is bounded"),
+    "burst": Kind(burst, NODE_DEAD_S, 1, ("F26",), "a burst is worked off"),
 }

@@ -11,7 +11,7 @@ import uuid
 
 import httpx2
 
-TASKS = {"one": 1, "chain": 3, "fan": 6, "long": 1, "again": 1, "later": 2, "carried": 1}
+TASKS = {"one": 1, "chain": 3, "fan": 6, "long": 1, "again": 1, "later": 2, "carried": 1, "stormy": 1, "poison": 1}
 MIX = ("one",) * 8 + ("chain",) * 4 + ("fan",) * 3 + ("again",) * 2 + ("long", "later")
 WITH_BROKER = MIX + ("carried",) * 10
 BATCH = 20
@@ -24,6 +24,7 @@ class Load:
     ) -> None:
         """`rate`: tasks a second, over all clients."""
         self.accepted: dict[str, tuple[str, str]] = {}  # by name: id, workflow
+        self.failing: dict[str, str] = {}  # by name: id, of what can only fail
         self.accepted_at: list[float] = []  # one per batch, monotonic
         self.tasks = 0  # of what was accepted
         self.asked_again = 0
@@ -59,9 +60,10 @@ class Load:
                 continue
             workflows = [rng.choice(self._mix) for _ in range(rng.choice((1, BATCH, BATCH)))]
             self._owed -= sum(TASKS[one] for one in workflows)
-            await self._submit(workflows, rng)
+            await self.submit(workflows, rng)
 
-    async def _submit(self, workflows: list[str], rng: random.Random) -> None:
+    async def submit(self, workflows: list[str], rng: random.Random) -> list[str]:
+        """Their ids, when all of them are accepted."""
         names = [str(uuid.UUID(int=rng.getrandbits(128))) for _ in workflows]
         field = rng.choice(("key", "id"))
         body = {"runs": [{"workflow": one, field: name} for one, name in zip(workflows, names, strict=True)]}
@@ -72,9 +74,23 @@ class Load:
                 self.wrong.append(f"{name} was refused: {run}")
             elif field == "id" and run["id"] != name:
                 self.wrong.append(f"{name} was accepted as {run['id']}")
+            elif workflow == "poison":
+                self.failing[name] = run["id"]
             else:
                 self.accepted[name] = (run["id"], workflow)
                 self.tasks += TASKS[workflow]
+        return [run.get("id", "") for run in told]
+
+    async def refused(self, method: str, path: str, body: object, rng: random.Random) -> bool:
+        """Whether this is told to be wrong, by whoever answers."""
+        while True:
+            try:
+                answer = await self._http.request(method, rng.choice(self._urls) + path, json=body)
+            except httpx2.TransportError:
+                continue
+            if answer.status_code not in ASK_AGAIN:
+                return 400 <= answer.status_code < 500
+            await asyncio.sleep(0.05)
 
     async def ask(self, method: str, path: str, body: object, rng: random.Random) -> dict:
         """Any node, until one answers."""

@@ -15,10 +15,13 @@ from pathlib import Path
 import asyncpg
 import nats
 
+from chaos.load import Load
 from chaos.programs import Program
 from chaos.wire import Wire
 from servers import PostgresServer, free_port
 from servers_brokers import Nats
+from tickwork.ports.store import RunRow
+from tickwork.stores.blocks import rows_of
 
 LEASE_TTL_S = 3.0
 PARTITIONS = 6
@@ -40,6 +43,8 @@ class Stage:
         self.ledger = folder / "ledger"
         self.postgres = PostgresServer(fsync=True, place=database_at)
         self.broker: Nats | None = None
+        self.load: Load | None = None  # of whoever disturbs it, for faults that are made of work
+        self.bank_down = folder / "bank-down"
         self.partitions = 0
         self.nodes: list[Node] = []
         self.workers: list[Program] = []
@@ -164,6 +169,11 @@ class Stage:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 await self.stop_database(signal.SIGQUIT)
         self.postgres.remove()
+
+
+async def ended_runs(stage: Stage) -> list[RunRow]:
+    blocks = await stage.ask_database("select data from tickwork.run_blocks")
+    return [row for (data,) in blocks for row in rows_of(data)]
 
 
 @contextlib.asynccontextmanager

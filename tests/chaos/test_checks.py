@@ -8,10 +8,10 @@ import time
 import pytest
 
 from chaos import checks
-from chaos.checks import Start, check_recovery, check_starts, check_waits, check_weight
+from chaos.checks import Start, check_beliefs, check_promises, check_recovery, check_starts, check_waits, check_weight
 from chaos.faults import KINDS, Fault, plan
 from chaos.verdicts import Verdict, table
-from chaos.watch import Epochs, Starts
+from chaos.watch import Beliefs, Epochs, Starts
 from chaos.wire import COMMIT, Wire
 from tickwork.ports.store import RunRow
 from tickwork.stores.blocks import blocks_of
@@ -26,7 +26,7 @@ class Told:
     def __init__(self, **workflows: str) -> None:
         self.accepted = {run: (run, workflow) for run, workflow in workflows.items()}
         self.tasks = len(workflows)
-        self.asked_again, self.wrong = 0, []
+        self.asked_again, self.wrong, self.failing = 0, [], {}
 
 
 def broken(verdicts: list[Verdict]) -> set[str]:
@@ -117,10 +117,12 @@ def run_row(id: str, *, key: str = "", state: int = checks.COMPLETED) -> RunRow:
     ],
 )
 async def test_lost_doubled_and_unasked_runs_are_found(rows, live, wrong):
-    packed = [(block.data,) for block in blocks_of(rows)]
-    found = await checks.check_runs(Database(packed, [[live]]), Told(r1="one", r2="one"))
+    assert broken(await found_of(rows, Told(r1="one", r2="one"), live=live)) == wrong
 
-    assert broken(found) == wrong
+
+async def found_of(rows: list[RunRow], load: Told, *, live: int = 0) -> list[Verdict]:
+    packed = [(block.data,) for block in blocks_of(rows)]
+    return await checks.check_runs(Database(packed, [[live]]), load)
 
 
 async def test_an_epoch_that_comes_back_or_has_two_owners_is_found():
@@ -131,6 +133,44 @@ async def test_an_epoch_that_comes_back_or_has_two_owners_is_found():
     job.cancel()
 
     assert epochs.wrong == ["partition 0: epoch 3 after 4", "partition 0: epoch 4 of n3 and another"]
+
+
+async def test_poison_that_does_not_fail_is_lost():
+    load = Told(r1="one")
+    load.failing = {"p2": "p2"}
+    failed, completed = run_row("p2", state=checks.FAILED), run_row("p2")
+
+    assert broken(await found_of([run_row("r1"), failed], load)) == set()
+    assert broken(await found_of([run_row("r1"), completed], load)) == {"nothing acknowledged is lost"}
+
+
+@pytest.mark.parametrize(
+    ("looks", "faults", "kept"),
+    [
+        ([{"n1": [0, 1], "n2": [2]}], [], True),
+        ([{"n1": [0, 1], "n2": [2]}, {"n1": [0], "n2": [0]}, {"n1": [], "n2": [0]}], [], True),
+        ([{"n1": [0], "n2": [0]}] * 10, [], False),  # nine times five seconds
+        ([{"n1": [0], "n2": [0]}, {"n1": [], "n2": [0]}] * 10, [], True),  # each time anew
+        ([{"n1": [0], "n2": [0]}] * 2, [], False),
+        ([{"n1": [0], "n2": [0]}] * 2, [fault(kind="pause_node")], True),  # one of them stood still
+        ([], [], False),
+    ],
+)
+def test_two_that_call_a_partition_theirs_for_too_long_are_found(looks, faults, kept):
+    beliefs = Beliefs(type("Stage", (), {"nodes": ()}))
+    for place, owned in enumerate(looks):
+        beliefs.note(owned, 5.0 * place)
+
+    assert check_beliefs(beliefs, faults).kept is kept
+
+
+def test_what_a_kind_found_itself_breaks_its_promise():
+    good, bad = fault(kind="burst"), fault(kind="burst", wrong=["not all were done"])
+
+    assert broken(check_promises([good])) == set()
+    assert broken(check_promises([good, bad])) == {"a burst is worked off"}
+    assert [one.proves for one in check_promises([good])] == ["F26"]
+    assert check_promises([fault()]) == []
 
 
 def test_a_seed_is_one_plan_and_every_kind_is_in_it():
@@ -195,3 +235,28 @@ async def test_a_wire_loses_the_answer_to_a_commit_and_not_the_commit():
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(talk(b"five"), 0.1)
         assert b"five" not in Echo.heard
+
+
+async def test_a_wire_that_works_one_way_and_one_that_is_slow():
+    Echo.heard = []
+    server = await asyncio.get_running_loop().create_server(Echo, "127.0.0.1", 0)
+    async with server, Wire(server.sockets[0].getsockname()[1]) as wire:
+        reader, writer = await asyncio.open_connection("127.0.0.1", wire.port)
+        wire.slow(0.1)
+        began = time.monotonic()
+        writer.write(b"late")
+        assert await reader.read(1000) == b"done late" and time.monotonic() - began >= 0.1
+        writer.write(b"first")
+        await asyncio.sleep(0.02)
+        wire.mend()
+        writer.write(b"second")
+        assert await reader.readexactly(21) == b"done firstdone second"  # none overtakes another
+
+        wire.deafen()
+        writer.write(b"unheard")
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(reader.read(1000), 0.1)
+        assert Echo.heard[-1] == b"unheard"
+        wire.mend()
+        assert await reader.read(1000) == b""  # what was swallowed is gone, and the connection with it
+        writer.transport.abort()

@@ -1,14 +1,19 @@
-"""Two witnesses beside the product: how many starts there were by when, and who was called owner of what."""
+"""Three witnesses: how many starts there were by when, whom the database called owner of what, and who said so."""
 
 import asyncio
+import re
 import time
 from bisect import bisect_left
+
+import httpx2
 
 from chaos.stage import Stage
 
 LOOK_S = 0.1
 EPOCHS_S = 0.25
 WINDOW_S = 2.0
+BELIEFS_S = 0.5
+OWNED = re.compile(r'^tickwork_epoch\{partition="(\d+)"\}', re.MULTILINE)
 
 
 class Starts:
@@ -81,3 +86,39 @@ class Epochs:
     def changes(self) -> int:
         """Take-overs beside the first."""
         return sum(epoch for epoch in self._last.values()) - len(self._last)
+
+
+class Beliefs:
+    """What each node says of itself, all at the same moment. One that does not answer says nothing."""
+
+    def __init__(self, stage: Stage) -> None:
+        self.looks = 0
+        self.longest_s = 0.0  # that two of them said the same of a partition
+        self.shared = 0  # looks at which they did
+        self._nodes = {node.name: node.url for node in stage.nodes}
+        self._since: dict[tuple[int, tuple[str, ...]], float] = {}
+
+    async def run(self) -> None:
+        async with httpx2.AsyncClient(timeout=BELIEFS_S, trust_env=False) as http:
+            while True:
+                asked = time.monotonic()
+                owned = await asyncio.gather(*(self._ask(http, url) for url in self._nodes.values()))
+                self.note(dict(zip(self._nodes, owned, strict=True)), asked)
+                await asyncio.sleep(BELIEFS_S)
+
+    async def _ask(self, http: httpx2.AsyncClient, url: str) -> list[int]:
+        try:
+            return [int(one) for one in OWNED.findall((await http.get(f"{url}/metrics")).text)]
+        except httpx2.HTTPError:
+            return []
+
+    def note(self, owned: dict[str, list[int]], now: float) -> None:
+        self.looks += 1
+        shared = {}
+        for partition in sorted({one for several in owned.values() for one in several}):
+            names = tuple(name for name, several in owned.items() if partition in several)
+            if len(names) > 1:
+                shared[partition, names] = self._since.get((partition, names), now)
+                self.longest_s = max(self.longest_s, now - shared[partition, names])
+        self._since = shared
+        self.shared += bool(shared)

@@ -1,4 +1,4 @@
-"""A TCP proxy for faults between two programs: whole connections, no connections, silence, or a lost answer.
+"""A TCP proxy for faults between two programs: whole connections, no connections, silence, answers lost or late.
 
 `lose_answer` waits for the next commit that passes: the server gets it and answers, and then, instead of the
 answer, the client gets the end of its connection. So it happened, and nobody was told.
@@ -16,7 +16,8 @@ class Wire:
         self.answers_lost = 0
         self._target = port
         self._answers_to_lose = 0
-        self._cut = self._silent = False
+        self._cut = self._silent = self._deaf = False
+        self._late_s = 0.0
         self._links: set[_Link] = set()
         self._server: asyncio.Server | None = None
 
@@ -46,11 +47,20 @@ class Wire:
         """Nothing passes any more, in neither direction, and nobody is told, until `mend`."""
         self._silent = True
 
+    def deafen(self) -> None:
+        """What is asked arrives, and no answer comes back, until `mend`."""
+        self._deaf = True
+
+    def slow(self, seconds: float) -> None:
+        """So much later comes every answer, until `mend`; they keep their order."""
+        self._late_s = seconds
+
     def mend(self) -> None:
-        """What silence swallowed is gone, so its connections go too."""
-        if self._silent:
+        """What was swallowed is gone, so its connections go too."""
+        if self._silent or self._deaf:
             self.drop()
-        self._cut = self._silent = False
+        self._cut = self._silent = self._deaf = False
+        self._late_s = 0.0
 
     def lose_answer(self) -> None:
         self._answers_to_lose += 1
@@ -66,6 +76,7 @@ class _Link(asyncio.Protocol):
         self._early: list[bytes] = []
         self._commits = False
         self.asked = False  # a commit passed, and its answer has not
+        self._late_until = 0.0  # what came back before is told at this time
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
@@ -105,7 +116,7 @@ class _Link(asyncio.Protocol):
 
     def back(self, data: bytes) -> None:
         wire = self._wire
-        if wire._silent:
+        if wire._silent or wire._deaf:
             return
         if self.asked and wire._answers_to_lose:
             wire._answers_to_lose -= 1
@@ -113,7 +124,15 @@ class _Link(asyncio.Protocol):
             self.end()
             return
         self.asked = False
-        if self._transport is not None:
+        loop = asyncio.get_running_loop()
+        if wire._late_s or self._late_until > loop.time():
+            self._late_until = max(self._late_until, loop.time() + wire._late_s)
+            loop.call_at(self._late_until, self._tell, data)
+        else:
+            self._tell(data)
+
+    def _tell(self, data: bytes) -> None:
+        if self._transport is not None and not self._transport.is_closing():
             self._transport.write(data)
 
     def connection_lost(self, error: Exception | None) -> None:

@@ -260,6 +260,7 @@ async def test_a_node_without_an_engine_owns_nothing(hall):
     await settled(hall, names="a")
 
 
+@pytest.mark.proves("F24")
 @virtually
 async def test_two_starts_under_one_name_are_two_nodes(hall):
     first = await hall.add("a")

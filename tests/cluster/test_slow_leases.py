@@ -1,6 +1,7 @@
 """A node and its leases, when these answer slowly or not at all. Nobody waits: the loop's time is virtual."""
 
 import asyncio
+import contextlib
 
 import pytest
 
@@ -48,11 +49,20 @@ class SlowLeases(MemoryLeases):
 
 
 class Owner:
-    def __init__(self, loop) -> None:
+    def __init__(self, loop, leases=SlowLeases) -> None:
         self.clock = LoopClock(loop)
-        self.leases = SlowLeases(self.clock)
+        self.leases = leases(self.clock)
         self.dropped: dict[int, int] = {}
-        duties = Duties(self._nothing, self._nothing, self._drop, self._nothing, lambda *_: None)
+        self.alarms: list[tuple[str, str]] = []
+        duties = Duties(
+            own=self._nothing,
+            announce=self._nothing,
+            finish=self._nothing,
+            drop=self._drop,
+            give=self._nothing,
+            moved=lambda _: None,
+            alarm=lambda *told: self.alarms.append(told),
+        )
         member = Member("s1", "n1", "http://n1")
         self.ownership = Ownership(
             leases=self.leases, member=member, partitions=3, clock=self.clock, duties=duties, ttl_ms=TTL_MS
@@ -100,3 +110,93 @@ def test_everything_is_dropped_before_the_lease_ends_though_nobody_answers(loop,
 
     assert sorted(dropped) == [0, 1, 2]
     assert max(dropped.values()) < TTL_MS
+
+
+class OneLine(MemoryLeases):
+    """One thing at a time, as over one connection, and each takes its time. Whoever gives up breaks the connection."""
+
+    def __init__(self, clock, *, takes_s: float) -> None:
+        super().__init__(clock.mono_ms)
+        self.takes_s, self.broken = takes_s, 0
+        self._turn = asyncio.Lock()
+
+    async def _take_time(self):
+        async with self._turn:
+            try:
+                await asyncio.sleep(self.takes_s)
+            except asyncio.CancelledError:
+                self.broken += 1
+                raise
+
+    async def beat(self, member, *, ttl_ms):
+        await self._take_time()
+        await super().beat(member, ttl_ms=ttl_ms)
+
+    async def renew(self, partitions, session, *, ttl_ms):
+        await self._take_time()
+        return await super().renew(partitions, session, ttl_ms=ttl_ms)
+
+    async def members(self):
+        await self._take_time()
+        return await super().members()
+
+    async def holdings(self):
+        await self._take_time()
+        return await super().holdings()
+
+
+@pytest.mark.proves("F8")
+def test_renewing_does_not_stand_behind_those_who_ask_who_owns_what(loop):
+    """Workers and clients whose partition has no owner ask all the time, and many of them do not wait for the end."""
+    owner = Owner(loop, lambda clock: OneLine(clock, takes_s=0.1))
+
+    async def ask():
+        while True:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(0.15):
+                    await owner.ownership.look_again()
+            await asyncio.sleep(0.02)
+
+    async def live():
+        await owner.ownership.start()
+        asking = [asyncio.create_task(ask()) for _ in range(50)]
+        await asyncio.sleep(30)
+        held, broken = sorted(owner.ownership.held), owner.leases.broken
+        for one in asking:
+            one.cancel()
+        await asyncio.gather(*asking, return_exceptions=True)
+        await owner.ownership.stop()
+        return held, broken
+
+    assert loop.run_until_complete(live()) == ([0, 1, 2], 0)
+    assert owner.dropped == {} and owner.alarms == []
+
+
+@pytest.mark.proves("I4", "I6")
+def test_what_took_so_long_to_take_up_that_its_lease_ended_is_not_kept(loop):
+    owner = Owner(loop)
+    own, owned = asyncio.Event(), []
+
+    async def slowly(partition):
+        await own.wait()
+        owned.append(partition)
+
+    owner.ownership._duties.own = slowly
+
+    async def live():
+        starting = asyncio.create_task(owner.ownership.start())
+        await asyncio.sleep(0.1)
+        assert sorted(owner.ownership.held) == [0, 1, 2]
+        for partition in range(3):
+            await owner.ownership.lost(partition, "another has it")  # as the guard says when the proof runs out
+        owner.leases.away = True
+        owner.dropped.clear()
+        own.set()
+        await starting
+        owner.leases.away = False
+        await owner.ownership.stop()
+
+    loop.run_until_complete(live())
+
+    assert sorted(owned) == [0, 1, 2]
+    assert set(owner.dropped) == {0, 1, 2}, "each is dropped after it was taken up"

@@ -145,6 +145,17 @@ class StoreSuite:
         assert await store.read_head(P) == Head(2)
         assert await store.read_payloads(["d"]) == {}
 
+    @pytest.mark.proves("F24", "I2", "I3")
+    async def test_of_two_writers_of_one_name_only_the_last_one_writes(self, store):
+        """A node started twice, or a machine that was copied: who they say they are changes nothing."""
+        first, second = await claimed(store), await claimed(store)
+
+        assert second > first
+        with pytest.raises(Fenced):
+            await store.commit(P, J[0], [], epoch=first)
+        await store.commit(P, J[0], [], epoch=second)
+        assert (await store.read_head(P)).seq == 1
+
     @pytest.mark.proves("I2")
     async def test_a_replaced_writer_cannot_write_rows(self, store):
         old = await claimed(store)

@@ -159,7 +159,7 @@ def under(driver, zones):
     return driver
 
 
-@pytest.mark.proves("I21")
+@pytest.mark.proves("F18", "I21")
 def test_new_zone_data_changes_only_times_that_are_still_to_come():
     driver = flow(zones=load_zones())
     driver.expect(put(cron="0 12 * * *", zone="Europe/Berlin"), put("utc", cron="0 12 * * *"))
@@ -177,7 +177,7 @@ def hours(since):
     return {(ORIGIN // MINUTE + minute) // 60 % 24 for minute in since}
 
 
-@pytest.mark.proves("I21")
+@pytest.mark.proves("F18", "I21")
 @pytest.mark.parametrize("catch_up", ["none", "last", "all", "coalesce", "window", "spread"])
 @pytest.mark.parametrize("paused", [False, True])
 def test_what_was_due_by_the_old_data_during_a_stop_has_its_fate_under_the_new(catch_up, paused):
@@ -197,7 +197,7 @@ def test_what_was_due_by_the_old_data_during_a_stop_has_its_fate_under_the_new(c
     assert hours(minutes(driver)[-1:]) == {17}
 
 
-@pytest.mark.proves("I21", "S004-62")
+@pytest.mark.proves("F18", "I21", "S004-62")
 def test_a_zone_that_goes_stops_its_schedule_with_an_alarm_and_no_other_and_it_goes_on_when_the_zone_is_back():
     good = load_zones()
     without = Zones("2099z", sorted(good._names - {"Europe/Berlin"}), good._read)

@@ -334,7 +334,7 @@ def test_its_priority_counts():
 # ---- zones
 
 
-@pytest.mark.proves("S004-81", "S004-82", "I21")
+@pytest.mark.proves("F18", "S004-81", "S004-82", "I21")
 def test_its_times_follow_the_clock_of_its_zone_and_runs_are_told_the_local_time():
     driver = Driver(zones=load_zones())
     driver.define("flow", task("a"), inputs={"scheduled_time": {"type": "datetime"}, "context": {"type": "object"}})

@@ -56,7 +56,7 @@ def test_a_when_travels_as_few_words():
         msgspec.json.decode(b'{"cron":"0 9 * * *","gap":"guess"}', type=When)
 
 
-@pytest.mark.proves("I21", "B10", "S004-81")
+@pytest.mark.proves("F18", "I21", "B10", "S004-81")
 @pytest.mark.parametrize(
     ("fields", "start", "expected"),
     [

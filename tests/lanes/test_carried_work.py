@@ -11,6 +11,7 @@ from conformance.lane_suite import until
 from lanes.line import Line
 from runtime.house import Hand, task
 from servers_brokers import nats_server  # noqa: F401
+from tickwork.core.errors import Unavailable
 from tickwork.lanes.memory import MemoryBroker, MemoryLane
 from tickwork.lanes.nats import NatsLane
 from tickwork.ports.exchange import Profile, Taken
@@ -290,6 +291,49 @@ async def test_a_stream_that_somebody_deletes_loses_nothing(on_nats, nats_server
         await line.completed([*runs, *more])
 
         assert len({task for task, _ in executor.seen}) == 10
+
+
+@pytest.mark.proves("P13", "F20")
+@pytest.mark.parametrize("lost", ["consumer", "connection"])
+async def test_a_stream_that_goes_while_a_worker_asks_for_work_does_not_end_the_worker(on_nats, lost):
+    lane = on_nats()
+    look = lane._look
+
+    async def gone_by_now(wanted, limit):
+        if lost == "consumer":
+            lane._consumers.clear()  # as when the broker says so between two steps of one call
+        else:
+            await lane._drop()  # as when another call of the same process has found the stream gone
+        await look(wanted, limit)
+
+    await lane.open()
+    try:
+        lane._look = gone_by_now
+        with pytest.raises(Unavailable):
+            await lane.receive(["default"], {}, limit=1, wait_ms=10)
+        lane._look = look
+        assert await lane.receive(["default"], {}, limit=1, wait_ms=10) == []
+    finally:
+        await lane.close()
+
+
+@pytest.mark.proves("P13", "F20")
+async def test_publishing_goes_on_after_somebody_else_found_the_stream_gone(on_nats):
+    async with Line(on_nats) as line:
+        ask, times = line.lane._ask, 0
+
+        async def dropped_by_now(messages):
+            nonlocal times
+            times += 1
+            if times == 1:
+                await line.lane._drop()
+            return await ask(messages)
+
+        line.lane._ask = dropped_by_now
+        executor, *_ = await line.worker()
+        await line.completed(await line.submit(3))
+
+        assert times > 1 and len(executor.seen) == 3
 
 
 @pytest.mark.proves("P13")

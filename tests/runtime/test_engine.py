@@ -292,6 +292,7 @@ async def test_a_server_that_does_not_know_a_session_asks_for_everything(house):
     assert (await hand.call()).resync
 
 
+@pytest.mark.proves("F24")
 async def test_a_second_worker_of_the_same_name_is_refused_while_the_first_is_there(house):
     await Hand(house).sit_down()
 

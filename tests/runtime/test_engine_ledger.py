@@ -158,7 +158,7 @@ def altered():
     return Zones("2099z", sorted(good._names), lambda name: good._read("Asia/Tokyo" if "Berlin" in name else name))
 
 
-@pytest.mark.proves("I21")
+@pytest.mark.proves("F18", "I21")
 @pytest.mark.parametrize("crash", [True, False])
 async def test_an_owner_with_other_zone_data_tells_next_times_anew(crash):
     house, engine = await furnished(timezone="Europe/Berlin")

@@ -67,6 +67,7 @@ class Ownership:
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._guard: asyncio.Task[None] | None = None
+        self._asking: asyncio.Task[None] | None = None
         self._leaving = False
 
     # ---- life
@@ -91,6 +92,8 @@ class Ownership:
             self._task.cancel()
             self._guard.cancel()
             await asyncio.gather(self._task, self._guard, *self._moving.values(), return_exceptions=True)
+        if self._asking is not None:
+            self._asking.cancel()
         for partition in list(self.held):
             await self._let_go(partition, "the node ends")
         with contextlib.suppress(TickworkError, TimeoutError):
@@ -107,7 +110,15 @@ class Ownership:
             await asyncio.wait([self._moving[partition]])
 
     async def look_again(self) -> None:
-        """Who owns what, as it is now: whoever was thought to own something did not answer."""
+        """Who owns what, as it is now: whoever was thought to own something did not answer.
+
+        One look for all who ask, and to its end whoever gives up meanwhile: renewals go the same way, and a question
+        that is broken off may break it."""
+        if self._asking is None or self._asking.done():
+            self._asking = asyncio.get_running_loop().create_task(self._ask())
+        await asyncio.shield(self._asking)
+
+    async def _ask(self) -> None:
         with contextlib.suppress(Unavailable):
             self._heard(await self._leases.members(), await self._leases.holdings())
 
@@ -230,6 +241,9 @@ class Ownership:
                 self._wake.set()
             self._duties.alarm("cannot_own", f"partition {partition}: {error}")
             await self._let_go(partition, str(error))
+            return
+        if partition not in self.held:  # it took so long that the lease was given up meanwhile
+            await self._duties.drop(partition, "its lease ended before it was taken up")
 
     async def _hand_over(self, partition: int, to: Member | None) -> None:
         async with self._hands:

@@ -163,6 +163,12 @@ class NatsLane:
         self._client = client
         return client
 
+    def _connected(self) -> "Client":
+        """Between two steps of one call another may have found the stream gone, and dropped the connection for all."""
+        if self._client is None:
+            raise Unavailable("NATS is connected to anew; ask again", retry_after_ms=100)
+        return self._client
+
     async def _drop(self) -> None:
         client, self._client = self._client, None
         self._consumers, self._pulls, self._arrived = {}, {}, []
@@ -217,8 +223,7 @@ class NatsLane:
 
     async def _ask(self, messages: "Sequence[_Message]") -> "list[Msg]":
         """All of them at once, and the answer to each."""
-        client = self._client
-        assert client is not None
+        client = self._connected()
         waiting: dict[str, asyncio.Future[Msg]] = {}
         try:
             async with asyncio.timeout(TIMEOUT_S):
@@ -309,15 +314,17 @@ class NatsLane:
                         return
 
     async def _pull(self, place: Place, *, batch: int, no_wait: bool, expires_s: float = TIMEOUT_S) -> _Pull:
-        assert self._client is not None
+        client = self._connected()
+        name = next((name for name, known in self._consumers.items() if known == place), "")
+        if not name:  # somebody deleted it since it was made: the next call makes it anew
+            raise Unavailable("NATS lost where messages are fetched from; ask again", retry_after_ms=100)
         loop = asyncio.get_running_loop()
         self._numbers += 1
         reply = f"{self._inbox}.{self._numbers}"
         pull = self._pulls[place] = _Pull(reply, batch, loop.time() + expires_s + 0.5, loop.create_future())
         asked = {"batch": batch, "no_wait": True} if no_wait else {"batch": batch, "expires": int(expires_s * 1e9)}
-        name = next(name for name, known in self._consumers.items() if known == place)
         subject = f"$JS.API.CONSUMER.MSG.NEXT.{self._work}.{name}"
-        await self._client.publish(subject, json.dumps(asked).encode(), reply=reply)
+        await client.publish(subject, json.dumps(asked).encode(), reply=reply)
         return pull
 
     async def _on_message(self, message: "Msg") -> None:

@@ -5,7 +5,7 @@ what is wrong. The lives of runs and tasks are followed here by the published ta
 machine, one to compare it, the other for the reasons it states.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,7 +22,7 @@ from tickwork.core.timetext import instant_text
 from tickwork.journal.record import GENESIS, Row, Sealed, unseal
 from tickwork.journal.replay import fold
 from tickwork.sim.executor import EffectLedger, Write
-from tickwork.sim.journals import Commit, Grant, Journals
+from tickwork.sim.journals import Belief, Commit, Grant, Journals
 from tickwork.sim.report import Violation
 
 Found = Iterator[Violation]
@@ -77,6 +77,27 @@ def fenced(journals: Journals) -> Found:
             text = f"partition {item.partition}: epoch {item.epoch} was granted to {item.owner}, and it was in use"
             yield Violation("I2", text, item.at)
         newest[item.partition] = max(latest, item.epoch)
+
+
+def one_believes(
+    beliefs: Sequence[Belief], pauses: Mapping[str, Sequence[tuple[int, int]]], *, allowed_ns: int, now_ns: int
+) -> Found:
+    """I4: two nodes believe that a partition is theirs for no longer than a lease and the skew, and what the first of
+    them stood still meanwhile. That only the second one commits then is I2: it claimed before it began to believe."""
+    for place, one in enumerate(beliefs):
+        for other in beliefs[place + 1 :]:
+            if other.partition != one.partition or other.owner == one.owner:
+                continue
+            first, second = sorted((one, other), key=lambda belief: belief.begin_ns)
+            begin, end = second.begin_ns, min(_end_of(first, now_ns), _end_of(second, now_ns))
+            still_ns = sum(max(0, min(to, end) - max(since, begin)) for since, to in pauses.get(first.owner, ()))
+            if end - begin > allowed_ns + still_ns:
+                both = f"partition {one.partition} was {first.owner}'s and {second.owner}'s"
+                yield Violation("I4", f"{both} for {(end - begin) / 1e9:.3f} s, {still_ns / 1e9:.3f} of them still")
+
+
+def _end_of(belief: Belief, now_ns: int) -> int:
+    return now_ns if belief.end_ns is None else belief.end_ns
 
 
 def folds_to(settings: Settings, rows: Sequence[Sealed], live: State) -> Found:

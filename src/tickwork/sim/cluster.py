@@ -16,6 +16,7 @@ from typing import Any, Self
 
 from msgspec.structs import replace as replace_settings
 
+from tickwork.cluster.ownership import TTL_MS
 from tickwork.cluster.placement import home_of
 from tickwork.core.errors import TickworkError
 from tickwork.core.lifecycle import Phase
@@ -44,7 +45,11 @@ LOOK_S = 5.0  # how often the liveness phase looks whether all has ended
 BACK_S = 2.0  # after which a supervisor starts a process that ended by itself
 ACCEPTED_MIN = 0.5
 BUSY = (Phase.READY, Phase.RUNNING, Phase.BACKOFF, Phase.CHECKING)
-EVENTS = ("node_crashes", "worker_crashes", "pauses", "partitions", "store_outages", "disk_full", "clock_steps")
+EVENTS = (
+    *("node_crashes", "worker_crashes", "pauses", "partitions", "store_outages", "disk_full", "clock_steps"),
+    "store_cuts",
+)
+BELIEF_NS = TTL_MS * MS + 200 * MS  # a lease, and the skew between two clocks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -183,6 +188,7 @@ class Cluster:
             self.disk.routes[TENANT] = Route(TENANT, home_of(TENANT, self.options.partitions), spread)
         self.troubles = StoreTroubles(self.world)
         self.journals = Journals()
+        self.world.on_crash(self._crashed)
         self.ledger = EffectLedger()
         self.artifacts = MemoryArtifacts()
         self.submitted = 0
@@ -305,6 +311,9 @@ class Cluster:
     def _final_checks(self) -> None:
         kept, settings = self.kept(), self.programs.settings
         found = [*checkers.one_journal(self.journals, kept), *checkers.fenced(self.journals)]
+        pauses = {host.name: host.pauses for host in self.nodes}
+        now_ns = self.world.loop.now_ns
+        found += checkers.one_believes(self.journals.beliefs, pauses, allowed_ns=BELIEF_NS, now_ns=now_ns)
         found += checkers.nothing_acknowledged_is_gone(self.journals, kept)
         workers = any(host.up for host in self.workers)
         for number, rows in kept.items():
@@ -336,6 +345,12 @@ class Cluster:
         if happened < self.planned // 2:
             found.append(Violation("VACUOUS", f"{happened} of {self.planned} fault events happened"))
         return found
+
+    def _crashed(self, host: Host, _: bool) -> None:
+        """Who is dead believes nothing."""
+        for belief in self.journals.beliefs:
+            if belief.owner == host.name and belief.end_ns is None:
+                belief.end_ns = self.world.loop.now_ns
 
     # ---- processes
 
@@ -374,6 +389,7 @@ class Chaos:
         self.cluster = cluster
         self.world = cluster.world
         self.chance = cluster.world.chance.stream("chaos")
+        self.cuts = cluster.world.chance.stream("store_cuts")
 
     def plan(self) -> None:
         safety_s = self.cluster.options.safety_s
@@ -381,8 +397,10 @@ class Chaos:
             per_hour = getattr(self.world.faults, name)
             count = max(1, per_hour * safety_s // 3600) if per_hour else 0
             self.cluster.planned += count
+            # What came later has draws of its own, so that a seed's other faults are those that it had before.
+            chance = self.cuts if name == "store_cuts" else self.chance
             for _ in range(count):
-                self.world.later(self.chance.below(safety_s * 900) / 1000, getattr(self, f"_{name}"))
+                self.world.later(chance.below(safety_s * 900) / 1000, getattr(self, f"_{name}"))
 
     def _node_crashes(self) -> None:
         self._crash(self.cluster.nodes, "node_crashes")
@@ -425,6 +443,10 @@ class Chaos:
         ms = self.chance.pick([-3_600_000, -1_000, 1_000, 3_600_000])
         self.world.fault(host.name, "clock_steps", f"{ms} ms")
         host.clock.step(ms)
+
+    def _store_cuts(self) -> None:
+        victim, seconds = self.cuts.pick(self.cluster.nodes).name, self.cuts.between(100, 60_000) / 1000
+        self.cluster.troubles.cut(victim, seconds, answers_only=self.cuts.happens(0.5))
 
     def _seconds(self, most: int) -> float:
         return self.chance.between(100, most * 1000) / 1000

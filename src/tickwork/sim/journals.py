@@ -1,4 +1,5 @@
-"""What the stores of a run accepted, in the order in which they did: written down beside them, for the checkers.
+"""What the stores of a run accepted, in the order in which they did, and which node believed to own what: written down
+beside them, for the checkers.
 
 A store that lies about its own journal is found by comparing the two.
 """
@@ -35,9 +36,20 @@ class RowsWritten:
 
 
 @dataclass(slots=True)
+class Belief:
+    """A partition ticks at a node, from when it was taken up until it is let go, in true time."""
+
+    partition: int
+    owner: str
+    begin_ns: int
+    end_ns: int | None = None  # None: it still does
+
+
+@dataclass(slots=True)
 class Journals:
     written: list[Grant | Commit | RowsWritten] = field(default_factory=list)
     acknowledged: list[Commit] = field(default_factory=list)  # the owner was told so
+    beliefs: list[Belief] = field(default_factory=list)
 
     def commits(self, partition: int) -> list[Commit]:
         return [item for item in self.written if isinstance(item, Commit) and item.partition == partition]

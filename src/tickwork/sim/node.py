@@ -23,6 +23,7 @@ from tickwork.runtime.ground import Alarm
 from tickwork.runtime.recovery import recover
 from tickwork.sim.asgi import PORT, HttpService, Request
 from tickwork.sim.cluster import Alive, Cluster, NodeSeat
+from tickwork.sim.journals import Belief
 from tickwork.sim.peers import MSGPACK, SimCarrier, SimLeases, SimPeers, address_of
 from tickwork.sim.report import Violation
 from tickwork.sim.store import at_once
@@ -122,6 +123,7 @@ class Node:
             make_engine=make_engine,
             cluster="sim",
             partitions=self._seat.cluster.options.partitions,
+            attend=lambda engine: Witness(self._seat.cluster, host.name, engine.number),
         )
         node.on_alarm = self._hear_alarm
         return node
@@ -192,6 +194,21 @@ class Node:
             if answer.status != 200:
                 raise Unavailable(str(answer.json()), retry_after_ms=100)
         return catalog.version
+
+
+class Witness:
+    """Goes with an engine while it ticks: from when to when this node believes that the partition is its own."""
+
+    def __init__(self, cluster: Cluster, owner: str, partition: int) -> None:
+        self._cluster = cluster
+        self._belief = Belief(partition, owner, 0)
+
+    def start(self) -> None:
+        self._belief.begin_ns = self._cluster.world.loop.now_ns
+        self._cluster.journals.beliefs.append(self._belief)
+
+    async def close(self) -> None:
+        self._belief.end_ns = self._cluster.world.loop.now_ns
 
 
 def recovers_as_it_lives(cluster: Cluster) -> list[Violation]:

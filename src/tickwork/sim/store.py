@@ -46,12 +46,15 @@ RETRY_AFTER_MS = 100
 
 
 class StoreTroubles:
-    """Outages and full disks, shared by everybody who uses the same disk. Windows end by themselves."""
+    """Outages and full disks, shared by everybody who uses the same disk, and cuts of one host's way to it. Windows end
+    by themselves."""
 
     def __init__(self, world: World) -> None:
         self.world = world
         self.down_until_ns = 0
         self.full_until_ns = 0
+        self._cut_until_ns: dict[str, int] = {}  # by host: nothing gets through
+        self._deaf_until_ns: dict[str, int] = {}  # by host: what it asks for happens, and no answer comes back
 
     def go_down(self, seconds: float) -> None:
         self.world.fault("store", "store_outages", f"{seconds:.3f} s")
@@ -61,8 +64,21 @@ class StoreTroubles:
         self.world.fault("store", "disk_full", f"{seconds:.3f} s")
         self.full_until_ns = max(self.full_until_ns, self.world.loop.now_ns + round(seconds * NS))
 
+    def cut(self, host: str, seconds: float, *, answers_only: bool) -> None:
+        self.world.fault(host, "store_cuts", f"{seconds:.3f} s{', answers only' if answers_only else ''}")
+        windows = self._deaf_until_ns if answers_only else self._cut_until_ns
+        windows[host] = max(windows.get(host, 0), self.world.loop.now_ns + round(seconds * NS))
+
     def heal(self) -> None:
         self.down_until_ns = self.full_until_ns = 0
+        self._cut_until_ns.clear()
+        self._deaf_until_ns.clear()
+
+    def is_cut(self, host: str) -> bool:
+        return self.world.loop.now_ns < self._cut_until_ns.get(host, 0)
+
+    def is_deaf(self, host: str) -> bool:
+        return self.world.loop.now_ns < self._deaf_until_ns.get(host, 0)
 
     @property
     def down(self) -> bool:
@@ -254,7 +270,11 @@ class SimStore:
 
     async def _read(self, name: str, deed: Callable[[], Awaitable[T]]) -> T:
         await self._may_fail(name)
-        return await self._happen(deed, lambda _: None, self._latency_ns(name))
+        answer = await self._happen(deed, lambda _: None, self._latency_ns(name))
+        if self.troubles.is_deaf(self.host.name):
+            await asyncio.sleep(TIMEOUT_NS / NS)
+            raise Unavailable(f"{name} got no answer in time; try again", retry_after_ms=RETRY_AFTER_MS)
+        return answer
 
     async def _write(
         self, name: str, deed: Callable[[], Awaitable[T]], done: Callable[[T], None], *, late: bool = False
@@ -267,6 +287,9 @@ class SimStore:
             await asyncio.sleep(TIMEOUT_NS / NS)
             raise OutcomeUnknown(f"{name} got no answer in time: read the head", retry_after_ms=RETRY_AFTER_MS)
         answer = await self._happen(deed, done, self._latency_ns(name))
+        if self.troubles.is_deaf(self.host.name):
+            await asyncio.sleep(TIMEOUT_NS / NS)
+            raise OutcomeUnknown(f"{name} got no answer in time: read the head", retry_after_ms=RETRY_AFTER_MS)
         if self._strikes("store_answer_lost"):
             raise OutcomeUnknown(f"the answer to {name} was lost: read the head", retry_after_ms=RETRY_AFTER_MS)
         return answer
@@ -279,6 +302,9 @@ class SimStore:
         return await self._write(name, deed, lambda _: None)
 
     async def _may_fail(self, name: str) -> None:
+        if self.troubles.is_cut(self.host.name):
+            await asyncio.sleep(TIMEOUT_NS / NS)
+            raise Unavailable(f"{name}: the store does not answer; try again", retry_after_ms=RETRY_AFTER_MS)
         if self.troubles.down or self._strikes("store_fails"):
             await asyncio.sleep(self.chance.delay_ns(LATENCY_NS) / NS)
             raise Unavailable(f"{name}: the store cannot be reached; try again", retry_after_ms=RETRY_AFTER_MS)

@@ -88,6 +88,7 @@ class Host:
         self.clock = HostClock(world.loop)
         self.ids = HostIds(self.chance.stream("ids"), self.clock)
         self.starts = 0
+        self.pauses: list[tuple[int, int]] = []  # from, to, in true time
         self.process = Process(name)
         self.process.dead = True  # until it is started
 
@@ -135,7 +136,8 @@ class Host:
         """It stands still, with its connections open, and goes on as if nothing had been."""
         if self.up and not self.stopped:
             self.world.note(self.name, "stands still", f"{seconds:.3f} s")
-            process = self.process
+            process, now_ns = self.process, self.world.loop.now_ns
+            self.pauses.append((now_ns, now_ns + round(seconds * NS)))
             self.world.loop.hold(process)
             self.world.later(seconds, self._go_on, process)
 
