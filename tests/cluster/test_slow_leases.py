@@ -54,8 +54,15 @@ class Owner:
         self.leases = leases(self.clock)
         self.dropped: dict[int, int] = {}
         self.alarms: list[tuple[str, str]] = []
-        duties = Duties(self._nothing, self._nothing, self._drop, self._nothing, lambda *_: None)
-        duties.alarm = lambda *told: self.alarms.append(told)
+        duties = Duties(
+            own=self._nothing,
+            announce=self._nothing,
+            finish=self._nothing,
+            drop=self._drop,
+            give=self._nothing,
+            moved=lambda _: None,
+            alarm=lambda *told: self.alarms.append(told),
+        )
         member = Member("s1", "n1", "http://n1")
         self.ownership = Ownership(
             leases=self.leases, member=member, partitions=3, clock=self.clock, duties=duties, ttl_ms=TTL_MS
