@@ -123,7 +123,9 @@ def _serve(turn: Turn, lane: Lane, line: list[Candidate], still: list[Lane]) -> 
             if len(events) >= changes_max:
                 still.append(lane)
                 return
-            task = lane.head()
+            task = lane.tasks[0]
+            if not task.queued or task.order != lane.orders[0]:
+                task = lane.head()  # some that left the line stand before it
             if task.fan is None:
                 number, attempt = task.number, task.attempt + 1
                 event = TaskDispatched(number, worker.number)

@@ -20,6 +20,7 @@ from tickwork.journal.upcast import FORMAT, upcast
 HASH_BYTES = 32
 GENESIS = bytes(HASH_BYTES)
 SMALL_BYTES_MAX = 2_048
+WINDOW, SMALL_WINDOW = (13, 6), (10, 2)  # as zlib counts them: bits of the window, level of memory
 ROW_BYTES_MAX = 256 * 1024 * 1024  # unpacked; a tick has a few megabytes, so more than this is damage or an attack
 
 
@@ -60,10 +61,9 @@ def seal(row: Row, before: bytes) -> Sealed:
 
 
 def _packed(body: bytes) -> bytes:
-    """A small row in a small window: room for a large one would cost more to make than all the rest of sealing."""
-    if len(body) > SMALL_BYTES_MAX:
-        return zlib.compress(body, 1)
-    packer = zlib.compressobj(1, zlib.DEFLATED, 10, 2)
+    """In a window of 8 KiB: room for a larger one is fetched from the system each time, and that would cost more than
+    the rest of sealing a small row, for nothing."""
+    packer = zlib.compressobj(1, zlib.DEFLATED, *(SMALL_WINDOW if len(body) <= SMALL_BYTES_MAX else WINDOW))
     return packer.compress(body) + packer.flush()
 
 

@@ -30,6 +30,7 @@ SMALL_BYTES = 4 * 1024  # as it is stored
 SMALL_MAX = 8  # such blocks in a stretch: where runs end one by one, they are put together now and then
 HINT_BITS = 4  # of the milliseconds in an id that a hint leaves out
 NUMBER_MAX = 2**63 - 1
+WINDOW = (13, 6)  # as zlib counts them; a larger one would be fetched from the system for each block
 
 Group = tuple[str, int, int, str, str]  # tenant, stretch, state, workflow and schedule: what lists ask for
 Hint = tuple[int, int]  # and its stretch
@@ -110,8 +111,13 @@ def _packed(rows: Sequence[RunRow]) -> list[Block]:
     if len(data) > BLOCK_BYTES and len(rows) > 1:
         half = len(rows) // 2
         return _packed(rows[:half]) + _packed(rows[half:])
-    packed = zlib.compress(data, 1)
+    packed = _squeezed(data)
     return [Block(_outline(rows, len(packed)), packed, hints_of(rows), groups_of(rows))]
+
+
+def _squeezed(data: bytes) -> bytes:
+    packer = zlib.compressobj(1, zlib.DEFLATED, *WINDOW)
+    return packer.compress(data) + packer.flush()
 
 
 def _outline(rows: Sequence[RunRow], size: int) -> Outline:
