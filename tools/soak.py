@@ -27,7 +27,7 @@ MIB = 1 << 20
 # These keep what has been and grow with it; everything else holds only what lives.
 KEPT = frozenset(
     {"journal", "attempts", "children", "payloads", "cache", "log_chunks", "fates", "archived"}
-    | {"run_blocks", "run_hints", "run_keys", "run_groups"}
+    | {"run_blocks", "run_clues", "run_keys", "run_groups"}
 )
 GATES: dict[str, tuple[str, float]] = {
     "never_begun": ("<=", 0),

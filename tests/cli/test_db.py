@@ -172,8 +172,8 @@ async def test_a_backup_is_made_while_the_server_writes(tmp_path):
     ("sql", "words"),
     [
         ("update run_blocks set data = x'00'", "a row of runs"),
-        ("update run_hints set stretch = stretch + 1", "leads to run"),
-        ("insert into run_hints values (1, 1)", "leads to runs"),
+        ("update run_clues set stretch = stretch + 1", "leads to run"),
+        ("insert into run_clues values (1, 1)", "leads to runs"),
         ("update machines set header = x'00', header_checksum = 0", "header"),
         ("update journal set data = substr(data, 1, length(data) - 4) where seq = 3", "seq 3"),
         ("delete from journal where seq = 4", "gap"),

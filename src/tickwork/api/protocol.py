@@ -7,7 +7,7 @@ uvicorn's way; all of them keep one order on a connection, because each is the c
 """
 
 import asyncio
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 from starlette.types import Scope
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
@@ -49,158 +49,160 @@ class Short:
 
 
 def protocol_of(engine: Engine | Node, front: Front) -> type[asyncio.Protocol]:
-    door = Door()
+    """uvicorn makes one for each connection, and tells it nothing of ours."""
+    return type("Connection", (ServerConnection,), {"engine": engine, "front": front, "door": Door()})
 
-    class Protocol(HttpToolsProtocol):
-        # ---- how long it may take
 
-        def connection_made(self, transport: Any) -> None:
-            super().connection_made(transport)
-            self._head_bytes = 0
-            self._feeding = self._inside = False
-            self._known: dict[bytes, Scope] = {}
-            self._begun: list[tuple[RequestResponseCycle, Any]] = []  # at most one, whose body is on its way
-            self._head_since = self.loop.time()  # 0: no head is on its way
-            self._looking = self.loop.call_later(HEADERS_S, self._look)
-            door.turns_away(transport, inside=len(self.connections), now_s=self.loop.time())
+class ServerConnection(HttpToolsProtocol):
+    engine: ClassVar[Engine | Node]
+    front: ClassVar[Front]
+    door: ClassVar[Door]
 
-        def connection_lost(self, exc: Exception | None) -> None:
-            self._looking.cancel()
-            super().connection_lost(exc)
-            if self.client is not None:
-                engine.connection_closed(f"{self.client[0]}:{self.client[1]}")
+    # ---- how long it may take
 
-        def _look(self) -> None:
-            """One timer for all heads of a connection: setting one for each would cost more than reading it."""
-            passed = self.loop.time() - self._head_since if self._head_since else 0.0
-            if passed >= HEADERS_S:
-                self.transport.close()
-            else:
-                self._looking = self.loop.call_later(HEADERS_S - passed, self._look)
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        self._head_bytes = 0
+        self._feeding = self._inside = False
+        self._known: dict[bytes, Scope] = {}
+        self._begun: list[tuple[RequestResponseCycle, Any]] = []  # at most one, whose body is on its way
+        self._head_since = self.loop.time()  # 0: no head is on its way
+        self._looking = self.loop.call_later(HEADERS_S, self._look)
+        self.door.turns_away(transport, inside=len(self.connections), now_s=self.loop.time())
 
-        # ---- the head
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._looking.cancel()
+        super().connection_lost(exc)
+        if self.client is not None:
+            self.engine.connection_closed(f"{self.client[0]}:{self.client[1]}")
 
-        def on_message_begin(self) -> None:
-            self._inside = True
-            self._head_bytes = 0
-            self._head_since = self.loop.time()
-            super().on_message_begin()
-
-        def on_url(self, url: bytes) -> None:
-            self._count(len(url))
-            super().on_url(url)
-
-        def on_header(self, name: bytes, value: bytes) -> None:
-            self._count(len(name) + len(value) + 4)
-            super().on_header(name, value)
-
-        def on_headers_complete(self) -> None:
-            self._head_since = 0.0
-            super().on_headers_complete()
-
-        def _count(self, size: int) -> None:
-            self._head_bytes += size
-            if self._head_bytes > HEADER_BYTES_MAX:
-                raise ValueError(_TOO_LARGE)  # the parser hands it on as an error of its own
-
-        def send_400_response(self, msg: str) -> None:
-            if self._head_bytes <= HEADER_BYTES_MAX:
-                super().send_400_response(msg)
-                return
-            head = b"connection: close\r\ncontent-length: 0\r\n\r\n"
-            self.transport.write(STATUS_LINE[431] + head)
+    def _look(self) -> None:
+        """One timer for all heads of a connection: setting one for each would cost more than reading it."""
+        passed = self.loop.time() - self._head_since if self._head_since else 0.0
+        if passed >= HEADERS_S:
             self.transport.close()
+        else:
+            self._looking = self.loop.call_later(HEADERS_S - passed, self._look)
 
-        # ---- another node, for many workers
+    # ---- the head
 
-        def _should_upgrade(self) -> bool:
-            return isinstance(engine, Node) and self._get_upgrade() == _TRUNK and self.url == _TRUNK_PATH
+    def on_message_begin(self) -> None:
+        self._inside = True
+        self._head_bytes = 0
+        self._head_since = self.loop.time()
+        super().on_message_begin()
 
-        def handle_websocket_upgrade(self) -> None:
-            assert isinstance(engine, Node)
-            refused = front.refusal({**self.scope, "path": trunk.PATH})
-            if refused is not None:
-                head = front.head_of(refused, self.server_state.default_headers)
-                self.transport.write(b"".join((STATUS_LINE[refused.status], head, b"\r\n", refused.body)))
-                self.transport.close()
+    def on_url(self, url: bytes) -> None:
+        self._count(len(url))
+        super().on_url(url)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._count(len(name) + len(value) + 4)
+        super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        self._head_since = 0.0
+        super().on_headers_complete()
+
+    def _count(self, size: int) -> None:
+        self._head_bytes += size
+        if self._head_bytes > HEADER_BYTES_MAX:
+            raise ValueError(_TOO_LARGE)  # the parser hands it on as an error of its own
+
+    def send_400_response(self, msg: str) -> None:
+        if self._head_bytes <= HEADER_BYTES_MAX:
+            super().send_400_response(msg)
+            return
+        head = b"connection: close\r\ncontent-length: 0\r\n\r\n"
+        self.transport.write(STATUS_LINE[431] + head)
+        self.transport.close()
+
+    # ---- another node, for many workers
+
+    def _should_upgrade(self) -> bool:
+        return isinstance(self.engine, Node) and self._get_upgrade() == _TRUNK and self.url == _TRUNK_PATH
+
+    def handle_websocket_upgrade(self) -> None:
+        assert isinstance(self.engine, Node)
+        refused = self.front.refusal({**self.scope, "path": trunk.PATH})
+        if refused is not None:
+            head = self.front.head_of(refused, self.server_state.default_headers)
+            self.transport.write(b"".join((STATUS_LINE[refused.status], head, b"\r\n", refused.body)))
+            self.transport.close()
+            return
+        self._looking.cancel()
+        self.connections.discard(self)
+        self.transport.write(b"HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: %b\r\n\r\n" % _TRUNK)
+        end = self.engine.new_trunk()
+        end.connection_made(self.transport)
+        self.transport.set_protocol(end)
+
+    # ---- the short way
+
+    def data_received(self, data: bytes) -> None:
+        mark = -1 if self._inside or self._answering() else data.find(_LENGTH)
+        if mark > 0 and (scope := self._known.get(data[:mark])) is not None:
+            body = _body_after(data, mark + len(_LENGTH))
+            if body is not None:
+                self._unset_keepalive_if_required()
+                short = Short(scope, body)
+                self.cycle = cast("RequestResponseCycle", short)
+                self._answer_soon(short)
                 return
-            self._looking.cancel()
-            self.connections.discard(self)
-            self.transport.write(
-                b"HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: %b\r\n\r\n" % _TRUNK
-            )
-            end = engine.new_trunk()
-            end.connection_made(self.transport)
-            self.transport.set_protocol(end)
+        self._feeding = True
+        super().data_received(data)
+        self._feeding = False
+        while self._begun:  # the rest of its body comes later, if it comes
+            super()._start_asgi_task(*self._begun.pop())
+        if mark > 0 and _body_after(data, mark + len(_LENGTH)) is not None:
+            self._get_to_know(data[:mark])
 
-        # ---- the short way
+    def _answering(self) -> bool:
+        return self.cycle is not None and not self.cycle.response_complete
 
-        def data_received(self, data: bytes) -> None:
-            mark = -1 if self._inside or self._answering() else data.find(_LENGTH)
-            if mark > 0 and (scope := self._known.get(data[:mark])) is not None:
-                body = _body_after(data, mark + len(_LENGTH))
-                if body is not None:
-                    self._unset_keepalive_if_required()
-                    short = Short(scope, body)
-                    self.cycle = cast("RequestResponseCycle", short)
-                    self._answer_soon(short)
-                    return
-            self._feeding = True
-            super().data_received(data)
-            self._feeding = False
-            while self._begun:  # the rest of its body comes later, if it comes
-                super()._start_asgi_task(*self._begun.pop())
-            if mark > 0 and _body_after(data, mark + len(_LENGTH)) is not None:
-                self._get_to_know(data[:mark])
+    def _get_to_know(self, head: bytes) -> None:
+        """The head of the request that just came, up to the length of its body, which is the last thing in it."""
+        cycle = self.cycle
+        if isinstance(cycle, RequestResponseCycle) and _is_short(cycle) and cycle.keep_alive and not self._inside:
+            scope = cast("Scope", cycle.scope)
+            if self.front.knows(scope) and len(self._known) < KNOWN_MAX:
+                self._known[head] = scope
 
-        def _answering(self) -> bool:
-            return self.cycle is not None and not self.cycle.response_complete
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        if not _is_short(cycle) or not self.front.answers(cast("Scope", cycle.scope)):
+            super()._start_asgi_task(cycle, app)
+        elif not cycle.more_body:
+            self._answer_soon(cycle)
+        elif self._feeding:
+            self._begun.append((cycle, app))
+        else:
+            super()._start_asgi_task(cycle, app)
 
-        def _get_to_know(self, head: bytes) -> None:
-            """The head of the request that just came, up to the length of its body, which is the last thing in it."""
-            cycle = self.cycle
-            if isinstance(cycle, RequestResponseCycle) and _is_short(cycle) and cycle.keep_alive and not self._inside:
-                scope = cast("Scope", cycle.scope)
-                if front.knows(scope) and len(self._known) < KNOWN_MAX:
-                    self._known[head] = scope
+    def on_message_complete(self) -> None:
+        self._inside = False
+        super().on_message_complete()
+        while self._begun:
+            self._answer_soon(self._begun.pop()[0])
 
-        def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
-            if not _is_short(cycle) or not front.answers(cast("Scope", cycle.scope)):
-                super()._start_asgi_task(cycle, app)
-            elif not cycle.more_body:
-                self._answer_soon(cycle)
-            elif self._feeding:
-                self._begun.append((cycle, app))
-            else:
-                super()._start_asgi_task(cycle, app)
+    def _answer_soon(self, cycle: RequestResponseCycle | Short) -> None:
+        task = self.loop.create_task(self._answer(cycle))
+        self.tasks.add(task)
+        task.add_done_callback(self.tasks.discard)
 
-        def on_message_complete(self) -> None:
-            self._inside = False
-            super().on_message_complete()
-            while self._begun:
-                self._answer_soon(self._begun.pop()[0])
-
-        def _answer_soon(self, cycle: RequestResponseCycle | Short) -> None:
-            task = self.loop.create_task(self._answer(cycle))
-            self.tasks.add(task)
-            task.add_done_callback(self.tasks.discard)
-
-        async def _answer(self, cycle: RequestResponseCycle | Short) -> None:
-            answer = await front.answer(cast("Scope", cycle.scope), bytes(cycle.body))
-            if self.flow.write_paused:
-                await self.flow.drain()
-            if cycle.disconnected or self.transport.is_closing():
-                return
-            head = front.head_of(answer, self.server_state.default_headers)
-            last = not cycle.keep_alive or (b"connection", b"close") in answer.headers
-            close = b"connection: close\r\n\r\n" if not cycle.keep_alive else b"\r\n"
-            self.transport.write(b"".join((STATUS_LINE[answer.status], head, close, answer.body)))
-            cycle.response_complete = True
-            if last:
-                self.transport.close()
-            self.on_response_complete()
-
-    return Protocol
+    async def _answer(self, cycle: RequestResponseCycle | Short) -> None:
+        answer = await self.front.answer(cast("Scope", cycle.scope), bytes(cycle.body))
+        if self.flow.write_paused:
+            await self.flow.drain()
+        if cycle.disconnected or self.transport.is_closing():
+            return
+        head = self.front.head_of(answer, self.server_state.default_headers)
+        last = not cycle.keep_alive or (b"connection", b"close") in answer.headers
+        close = b"connection: close\r\n\r\n" if not cycle.keep_alive else b"\r\n"
+        self.transport.write(b"".join((STATUS_LINE[answer.status], head, close, answer.body)))
+        cycle.response_complete = True
+        if last:
+            self.transport.close()
+        self.on_response_complete()
 
 
 def _is_short(cycle: RequestResponseCycle) -> bool:

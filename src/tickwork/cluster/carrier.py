@@ -122,21 +122,10 @@ class _Asker(Poster):
         lines += [b"%b: %b\r\n" % pair for pair in headers]
         if body or method not in ("GET", "DELETE"):
             lines.append(b"content-length: %d\r\n" % len(body))
-        connection = self._kept() or await self._connected()
+        connection, (status, data) = await self._ask(b"".join((*lines, b"\r\n", body)), ANSWER_S)
         assert isinstance(connection, _Streaming)
-        self._busy.add(connection)
-        alarm = asyncio.get_running_loop().call_later(ANSWER_S, connection.give_up)
-        try:
-            status, data = await connection.ask(b"".join((*lines, b"\r\n", body)))
-        except BaseException:
-            self._busy.discard(connection)
-            connection.close()
-            raise
-        finally:
-            alarm.cancel()
         if connection.pieces is not None:
             return Carried(status, connection.headers, pieces=self._pieces(connection))
-        self._busy.discard(connection)
         self._keep(connection)
         return Carried(status, connection.headers, data)
 
@@ -145,8 +134,7 @@ class _Asker(Poster):
             while piece := await connection.next_piece():
                 yield piece
         except BaseException:
+            self._busy.discard(connection)
             connection.close()  # nobody reads the rest
             raise
-        finally:
-            self._busy.discard(connection)
         self._keep(connection)

@@ -57,14 +57,14 @@ def seal(row: Row, before: bytes) -> Sealed:
     """The stored form of a row that follows the hash `before`."""
     body = _encoder.encode(row)
     assert len(body) <= ROW_BYTES_MAX, "nobody could read this row again"
-    return Sealed(row.seq, row.tick, chain(before, FORMAT_BYTE, body), FORMAT_BYTE + _packed(body))
+    return Sealed(row.seq, row.tick, chain(before, FORMAT_BYTE, body), FORMAT_BYTE + packed(body))
 
 
-def _packed(body: bytes) -> bytes:
+def packed(data: bytes) -> bytes:
     """In a window of 8 KiB: room for a larger one is fetched from the system each time, and that would cost more than
     the rest of sealing a small row, for nothing."""
-    packer = zlib.compressobj(1, zlib.DEFLATED, *(SMALL_WINDOW if len(body) <= SMALL_BYTES_MAX else WINDOW))
-    return packer.compress(body) + packer.flush()
+    packer = zlib.compressobj(1, zlib.DEFLATED, *(SMALL_WINDOW if len(data) <= SMALL_BYTES_MAX else WINDOW))
+    return packer.compress(data) + packer.flush()
 
 
 def hash_of(row: Row, before: bytes) -> bytes:

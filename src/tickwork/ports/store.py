@@ -161,6 +161,19 @@ class RunFilter(msgspec.Struct, frozen=True):
     before: int = 0  # number; 0: from the newest
     limit: int = 50
 
+    def fits(self, row: RunRow) -> bool:
+        wants = self.wants(row.tenant, row.workflow, row.state, row.schedule)
+        return wants and not (self.before and row.number >= self.before)
+
+    def wants(self, tenant: str, workflow: str, state: int, schedule: str) -> bool:
+        """Whether a run like this is wanted, whatever its number."""
+        return (
+            self.tenant == tenant
+            and (not self.workflow or self.workflow == workflow)
+            and (not self.states or state in self.states)
+            and (not self.schedule or self.schedule == schedule)
+        )
+
 
 class LogChunk(msgspec.Struct, frozen=True, gc=False):
     """Where a piece of an attempt's log lies. `first` is the number of its first line."""

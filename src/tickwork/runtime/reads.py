@@ -209,16 +209,8 @@ def live_runs(state: State, wanted: RunFilter) -> Iterator[Run]:
         for number, run in sorted(blocks[place].items(), key=lambda pair: -pair[0]):
             if wanted.before and number >= wanted.before:
                 continue
-            if run.tenant.id == wanted.tenant and fits(wanted, run.plan.name, run.state, run.schedule):
+            if wanted.wants(run.tenant.id, run.plan.name, run.state, run.schedule):
                 yield run
-
-
-def fits(wanted: RunFilter, workflow: str, state: int, schedule: str) -> bool:
-    return (
-        (not wanted.workflow or wanted.workflow == workflow)
-        and (not wanted.states or state in wanted.states)
-        and (not wanted.schedule or wanted.schedule == schedule)
-    )
 
 
 def page(
@@ -229,13 +221,7 @@ def page(
     clock = state.settings.clock
     live = ((run.number, summary(run, clock)) for run in live_runs(state, wanted))
     left = sorted(
-        (
-            (row.number, row_summary(row))
-            for row in [*books.recently_left(), *left_before]
-            if row.tenant == wanted.tenant
-            and fits(wanted, row.workflow, row.state, row.schedule)
-            and not (wanted.before and row.number >= wanted.before)
-        ),
+        ((row.number, row_summary(row)) for row in [*books.recently_left(), *left_before] if wanted.fits(row)),
         key=lambda pair: -pair[0],
     )
     rows = ((row.number, row_summary(row)) for row in stored)

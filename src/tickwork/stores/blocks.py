@@ -6,7 +6,7 @@ run, so that the blocks of a stretch are neighbours, and whoever has a number kn
 block takes it away and puts what is left of it in its place.
 
 What leads to a run is kept for each stretch, not for each run. Groups tell what runs there are, so that a list opens
-only those that have something for it. Hints tell where an id may be: ids of version 7 that were made within 16 ms share
+only those that have something for it. Clues tell where an id may be: ids of version 7 that were made within 16 ms share
 one, any other has its own. Of the blocks there, marks tell which to open.
 """
 
@@ -21,19 +21,19 @@ from typing import NamedTuple
 import msgspec
 
 from tickwork.core.errors import Corrupt
-from tickwork.ports.store import RunFilter, RunRow
+from tickwork.journal.record import packed
+from tickwork.ports.store import RunRow
 
 STRETCH_BITS = 8
 STRETCH = 1 << STRETCH_BITS
 BLOCK_BYTES = 256 * 1024  # before it is compressed: one run of a block is never far from the others
 SMALL_BYTES = 4 * 1024  # as it is stored
 SMALL_MAX = 8  # such blocks in a stretch: where runs end one by one, they are put together now and then
-HINT_BITS = 4  # of the milliseconds in an id that a hint leaves out
+CLUE_BITS = 4  # of the milliseconds in an id that a clue leaves out
 NUMBER_MAX = 2**63 - 1
-WINDOW = (13, 6)  # as zlib counts them; a larger one would be fetched from the system for each block
 
 Group = tuple[str, int, int, str, str]  # tenant, stretch, state, workflow and schedule: what lists ask for
-Hint = tuple[int, int]  # and its stretch
+Clue = tuple[int, int]  # and its stretch
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(list[RunRow]).decode
@@ -65,7 +65,7 @@ class Outline(NamedTuple):
 class Block(NamedTuple):
     outline: Outline
     data: bytes
-    hints: set[Hint]
+    clues: set[Clue]
     groups: set[Group]
 
 
@@ -111,13 +111,8 @@ def _packed(rows: Sequence[RunRow]) -> list[Block]:
     if len(data) > BLOCK_BYTES and len(rows) > 1:
         half = len(rows) // 2
         return _packed(rows[:half]) + _packed(rows[half:])
-    packed = _squeezed(data)
-    return [Block(_outline(rows, len(packed)), packed, hints_of(rows), groups_of(rows))]
-
-
-def _squeezed(data: bytes) -> bytes:
-    packer = zlib.compressobj(1, zlib.DEFLATED, *WINDOW)
-    return packer.compress(data) + packer.flush()
+    small = packed(data)
+    return [Block(_outline(rows, len(small)), small, clues_of(rows), groups_of(rows))]
 
 
 def _outline(rows: Sequence[RunRow], size: int) -> Outline:
@@ -135,19 +130,19 @@ def groups_of(runs: Sequence[RunRow]) -> set[Group]:
     return {(tenant, stretch, state, workflow, schedule) for tenant, state, workflow, schedule in kinds}
 
 
-def hints_of(runs: Sequence[RunRow]) -> set[Hint]:
+def clues_of(runs: Sequence[RunRow]) -> set[Clue]:
     """Of runs of one stretch."""
     stretch = stretch_of(runs[0].number) if runs else 0
     beginnings = {run.id[:15] for run in runs}
     if all(map(_is_seven, beginnings)):
-        return {(hint_of(beginning), stretch) for beginning in beginnings}
-    return {(hint_of(run.id), stretch) for run in runs}
+        return {(clue_of(beginning), stretch) for beginning in beginnings}
+    return {(clue_of(run.id), stretch) for run in runs}
 
 
-def hint_of(run_id: str) -> int:
+def clue_of(run_id: str) -> int:
     """Of an id of version 7, its beginning is enough."""
     if _is_seven(run_id):
-        return int(run_id[:8] + run_id[9:13], 16) >> HINT_BITS
+        return int(run_id[:8] + run_id[9:13], 16) >> CLUE_BITS
     return -1 - mark_of(run_id)
 
 
@@ -168,7 +163,7 @@ class Portion:
     def __init__(self, runs: Sequence[RunRow]) -> None:
         self.rows = latest_of(runs)
         self.blocks = blocks_of(self.rows)
-        self.hints = {hint for block in self.blocks for hint in block.hints}
+        self.clues = {clue for block in self.blocks for clue in block.clues}
         self.groups = {group for block in self.blocks for group in block.groups}
         self.keys = [(row.tenant, row.key, row.number) for row in self.rows if row.key]
         self._marks = {mark for block in self.blocks for mark in marks_of(block.outline.marks)}
@@ -240,16 +235,6 @@ def in_order(found: Iterable[tuple[int, Sequence[RunRow]]]) -> Iterator[RunRow]:
         yield from sorted((row for _, rows in some for row in rows), key=_number)
 
 
-def fits(run: RunRow, wanted: RunFilter) -> bool:
-    return (
-        run.tenant == wanted.tenant
-        and (not wanted.before or run.number < wanted.before)
-        and (not wanted.states or run.state in wanted.states)
-        and (not wanted.workflow or run.workflow == wanted.workflow)
-        and (not wanted.schedule or run.schedule == wanted.schedule)
-    )
-
-
 # ---- what leaves
 
 
@@ -259,7 +244,7 @@ class Leaving(NamedTuple):
     taken: list[RunRow]
     blocks: list[int]
     groups: set[Group]
-    hints: set[Hint]
+    clues: set[Clue]
     rest: list[Block]  # in place of those blocks
 
 
@@ -279,5 +264,5 @@ def leaving(found: Iterable[tuple[int, Sequence[RunRow]]], leaves: Callable[[Run
             left += rest
         leaving.taken.extend(taken)
         leaving.groups.update(groups_of(taken) - groups_of(left))
-        leaving.hints.update(hints_of(taken) - hints_of(left))
+        leaving.clues.update(clues_of(taken) - clues_of(left))
     return leaving

@@ -307,7 +307,5 @@ def _wanted(disk: MemoryDisk, wanted: RunFilter) -> Iterator[RunRow]:
     end = bisect_left(numbers, wanted.before) if wanted.before else len(numbers)
     for at in range(end - 1, -1, -1):
         row = disk.runs[numbers[at]]
-        if wanted.states and row.state not in wanted.states:
-            continue
-        if wanted.workflow in ("", row.workflow) and wanted.schedule in ("", row.schedule):
+        if wanted.fits(row):
             yield row

@@ -99,21 +99,26 @@ class Poster:
 
     async def post(self, path: str, body: bytes, *, timeout_s: float) -> tuple[int, bytes]:
         head = f"POST {self._prefix}{path} HTTP/1.1\r\n{self._head}content-length: {len(body)}\r\n\r\n"
+        connection, answer = await self._ask(head.encode("latin-1") + body, timeout_s)
+        self._keep(connection)
+        return answer
+
+    async def _ask(self, request: bytes, timeout_s: float) -> tuple[Connection, tuple[int, bytes]]:
+        """The connection stays busy until it is kept."""
         connection = self._kept() or await self._connected()
         self._busy.add(connection)
         alarm = asyncio.get_running_loop().call_later(timeout_s, connection.give_up)
         try:
-            answer = await connection.ask(head.encode("latin-1") + body)
+            return connection, await connection.ask(request)
         except BaseException:
+            self._busy.discard(connection)
             connection.close()  # an answer that comes later must not be taken for another's
             raise
         finally:
             alarm.cancel()
-            self._busy.discard(connection)
-        self._keep(connection)
-        return answer
 
     def _keep(self, connection: Connection) -> None:
+        self._busy.discard(connection)
         if connection.reusable and len(self._idle) < IDLE_MAX:
             self._idle.append(connection)
         else:

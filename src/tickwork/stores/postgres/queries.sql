@@ -147,7 +147,7 @@ select digest, data from payloads where digest = any($1::text[]);
 -- name: find_blocks
 -- Those of stretches to which ids may lead, and of others that are named, unopened.
 select b.first, b.held, b.marks, octet_length(b.data)
-  from (select stretch from run_hints where hint = any($1::bigint[])
+  from (select stretch from run_clues where clue = any($1::bigint[])
         union
         select unnest($2::bigint[])) as near
   join run_blocks b on b.first >= near.stretch << 8 and b.first < (near.stretch + 1) << 8;
@@ -184,10 +184,10 @@ delete from run_groups g
  where g.tenant = gone.tenant and g.stretch = gone.stretch and g.state = gone.state and g.workflow = gone.workflow
    and g.schedule = gone.schedule;
 
--- name: drop_hints
+-- name: drop_clues
 -- No id of a stretch has these any more.
-delete from run_hints h using unnest($1::bigint[], $2::bigint[]) as gone (hint, stretch)
- where h.hint = gone.hint and h.stretch = gone.stretch;
+delete from run_clues h using unnest($1::bigint[], $2::bigint[]) as gone (clue, stretch)
+ where h.clue = gone.clue and h.stretch = gone.stretch;
 
 -- name: drop_run_keys
 -- These runs are in no block.

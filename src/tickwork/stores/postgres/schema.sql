@@ -105,10 +105,10 @@ alter table run_blocks alter column held set storage plain;
 alter table run_blocks alter column marks set storage external;
 alter table run_blocks alter column data set storage external;
 
-create table run_hints (  -- in which stretches an id may be
-    hint bigint not null,
+create table run_clues (  -- in which stretches an id may be
+    clue bigint not null,
     stretch bigint not null,
-    primary key (hint, stretch)
+    primary key (clue, stretch)
 );
 
 create table run_keys (
@@ -287,7 +287,7 @@ $body$;
 -- Ended runs; called in the same statement, or where some of them were taken away first.
 create function put_runs(
     block_first bigint[], block_held bytea[], block_marks bytea[], block_data bytea[],
-    hint bigint[], hint_stretch bigint[],
+    clue bigint[], clue_stretch bigint[],
     group_tenant text[], group_stretch bigint[], group_state integer[], group_workflow text[], group_schedule text[],
     key_tenant text[], key_key text[], key_number bigint[]
 ) returns boolean language plpgsql as $body$
@@ -295,7 +295,7 @@ create function put_runs(
 begin
     insert into run_blocks (first, held, marks, data)
     select * from unnest(block_first, block_held, block_marks, block_data);
-    insert into run_hints (hint, stretch) select * from unnest(hint, hint_stretch) on conflict do nothing;
+    insert into run_clues (clue, stretch) select * from unnest(clue, clue_stretch) on conflict do nothing;
     insert into run_groups (tenant, stretch, state, workflow, schedule)
     select * from unnest(group_tenant, group_stretch, group_state, group_workflow, group_schedule)
     on conflict do nothing;

@@ -34,7 +34,7 @@ async def numbered(fetch: Fetch, numbers: Iterable[int]) -> list[RunRow]:
 async def find(fetch: Fetch, tenant: str, ids: Sequence[str], keys: Sequence[str]) -> list[RunRow]:
     wanted, marks, found = set(ids), {blocks.mark_of(one) for one in ids}, list[RunRow]()
     if wanted:
-        outlines = await _outlines(fetch, {blocks.hint_of(one) for one in wanted}, [])
+        outlines = await _outlines(fetch, {blocks.clue_of(one) for one in wanted}, [])
         rows = await _picked(fetch, {one.first: one.places_like(marks) for one in outlines})
         found = [row for row in rows if row.tenant == tenant and row.id in wanted]
     if keys and (numbers := [number for (number,) in await fetch("find_keys", tenant, list(keys))]):
@@ -52,7 +52,7 @@ async def listed(fetch: Fetch, wanted: RunFilter) -> list[RunRow]:
         if not stretches:
             break
         rows = list(blocks.in_order(_unpacked(await fetch("open_stretches", stretches))))
-        found += [row for row in reversed(rows) if blocks.fits(row, wanted)]
+        found += [row for row in reversed(rows) if wanted.fits(row)]
         if len(stretches) < count:
             break
         stretch, count = stretches[-1] - 1, min(count * 4, STRETCHES_MAX)
@@ -90,7 +90,7 @@ async def walk(fetch: Fetch, first: int, last: int) -> AsyncIterator[RunRow]:
 
 async def near(fetch: Fetch, portion: Portion) -> list[Outline]:
     """Where these runs or their ids could be already."""
-    return await _outlines(fetch, {hint for hint, _ in portion.hints}, portion.stretches)
+    return await _outlines(fetch, {clue for clue, _ in portion.clues}, portion.stretches)
 
 
 async def put(talk: Talk, portion: Portion) -> None:
@@ -119,7 +119,7 @@ async def take_out(talk: Talk, numbers: Iterable[int], leaves: Callable[[RunRow]
     if leaving.taken:
         await talk.fetch("drop_blocks", leaving.blocks)
         await talk.fetch("drop_groups", *columns(leaving.groups, 5))
-        await talk.fetch("drop_hints", *columns(leaving.hints, 2))
+        await talk.fetch("drop_clues", *columns(leaving.clues, 2))
         keys = [(row.tenant, row.key, row.number) for row in leaving.taken if row.key]
         await talk.fetch("drop_run_keys", *columns(keys, 3))
         await talk.fetch("add_blocks", *_columns_of(leaving.rest))
@@ -130,7 +130,7 @@ def arguments(portion: Portion) -> list[Any]:
     """Of the function `put_runs`."""
     return [
         *_columns_of(portion.blocks),
-        *columns(portion.hints, 2),
+        *columns(portion.clues, 2),
         *columns(portion.groups, 5),
         *columns(portion.keys, 3),
     ]
@@ -144,8 +144,8 @@ def columns(rows: Iterable[tuple[Any, ...]], width: int) -> Sequence[Sequence[An
     return list(zip(*rows, strict=True)) or [()] * width
 
 
-async def _outlines(fetch: Fetch, hints: Iterable[int], stretches: Iterable[int]) -> list[Outline]:
-    return [Outline(*row) for row in await fetch("find_blocks", list(hints), list(stretches))]
+async def _outlines(fetch: Fetch, clues: Iterable[int], stretches: Iterable[int]) -> list[Outline]:
+    return [Outline(*row) for row in await fetch("find_blocks", list(clues), list(stretches))]
 
 
 async def _picked(fetch: Fetch, places: dict[int, list[int]]) -> list[RunRow]:

@@ -19,7 +19,7 @@ from tickwork.journal.record import GENESIS
 from tickwork.ports.places import private_file
 from tickwork.ports.store import CacheRow, DefinitionRow, InboxRow, RunRow, StoreUnusable
 from tickwork.ports.upkeep import COLUMNS, Archive, Batch, NotEmpty
-from tickwork.stores.blocks import NUMBER_MAX, hints_of, stretch_of
+from tickwork.stores.blocks import NUMBER_MAX, clues_of, stretch_of
 from tickwork.stores.sqlite import checksums, opening
 from tickwork.stores.sqlite.shelf import Shelf
 from tickwork.stores.sqlite.writing import explained
@@ -113,10 +113,10 @@ class Dump:
         for _, some in groupby(self._shelf.walk(0, NUMBER_MAX), key=lambda row: stretch_of(row.number)):
             rows = list(some)
             checksums.require(self._shelf.leads(rows), f"what leads to run {rows[0].id} and its neighbours")
-            count += len(hints_of(rows))
+            count += len(clues_of(rows))
             yield from map(astuple, rows)
-        [(hints,)] = self._connection.execute("select count(*) from run_hints").fetchall()
-        checksums.require(count == hints, "what leads to runs")
+        [(clues,)] = self._connection.execute("select count(*) from run_clues").fetchall()
+        checksums.require(count == clues, "what leads to runs")
 
     def _cut(self, partition: int) -> Row:
         """The last row that is only in the archive."""

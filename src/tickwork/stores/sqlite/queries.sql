@@ -134,17 +134,17 @@ select first, data, checksum from run_blocks where first between ? and ? order b
 -- The same, unopened.
 select first, held, marks, length(data), outline_checksum from run_blocks where first between ? and ?;
 
--- name: add_hint
+-- name: add_clue
 -- Most are there already.
-insert into run_hints (hint, stretch) values (?, ?) on conflict do nothing;
+insert into run_clues (clue, stretch) values (?, ?) on conflict do nothing;
 
--- name: read_hint
+-- name: read_clue
 -- Where an id may be.
-select stretch from run_hints where hint = ?;
+select stretch from run_clues where clue = ?;
 
--- name: drop_hint
+-- name: drop_clue
 -- No id of a stretch has it any more.
-delete from run_hints where hint = ? and stretch = ?;
+delete from run_clues where clue = ? and stretch = ?;
 
 -- name: add_run_key
 -- All runs that have it.

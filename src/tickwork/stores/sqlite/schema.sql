@@ -91,10 +91,10 @@ create table run_blocks (  -- those of a stretch of 256 numbers are neighbours
     checksum integer not null
 ) strict;
 
-create table run_hints (  -- in which stretches an id may be; with a rowid, so that a check compares the two trees
-    hint integer not null,
+create table run_clues (  -- in which stretches an id may be; with a rowid, so that a check compares the two trees
+    clue integer not null,
     stretch integer not null,
-    primary key (hint, stretch)
+    primary key (clue, stretch)
 ) strict;
 
 create table run_keys (  -- with a rowid for the same reason

@@ -1,6 +1,6 @@
 """Ended runs on one connection: blocks, and what leads to them.
 
-Hints, keys and groups change with their blocks, in the transaction of whoever asks.
+Clues, keys and groups change with their blocks, in the transaction of whoever asks.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -33,7 +33,7 @@ class Shelf:
 
     def find(self, tenant: str, ids: Sequence[str], keys: Sequence[str]) -> list[RunRow]:
         wanted, marks = set(ids), {blocks.mark_of(one) for one in ids}
-        stretches = [stretch for one in wanted for (stretch,) in self._rows("read_hint", blocks.hint_of(one))]
+        stretches = [stretch for one in wanted for (stretch,) in self._rows("read_clue", blocks.clue_of(one))]
         rows = self._picked({one.first: one.places_like(marks) for one in self._outlines(stretches)})
         found = {row.number: row for row in rows if row.tenant == tenant and row.id in wanted}
         return list((found | self._under(tenant, keys)).values())
@@ -53,7 +53,7 @@ class Shelf:
             stretches = self._stretches(wanted, stretch, count)
             for one in stretches:
                 rows = list(self.walk(*blocks.reach_of(one)))
-                found += [row for row in reversed(rows) if blocks.fits(row, wanted)]
+                found += [row for row in reversed(rows) if wanted.fits(row)]
                 if len(found) >= wanted.limit:
                     break
             if len(stretches) < count:
@@ -84,8 +84,8 @@ class Shelf:
         return (row for row in blocks.in_order(found) if first <= row.number <= last)
 
     def leads(self, rows: Sequence[RunRow]) -> bool:
-        """Whether the hints of these runs of one stretch are there."""
-        return all((stretch,) in self._rows("read_hint", hint) for hint, stretch in blocks.hints_of(rows))
+        """Whether the clues of these runs of one stretch are there."""
+        return all((stretch,) in self._rows("read_clue", clue) for clue, stretch in blocks.clues_of(rows))
 
     # ---- writing
 
@@ -101,7 +101,7 @@ class Shelf:
         for firsts in portion.crowded(near):
             self._merge(firsts)
         self._add_blocks(portion.blocks)
-        self._many("add_hint", portion.hints)
+        self._many("add_clue", portion.clues)
         self._many("add_group", portion.groups)
         self._many("add_run_key", portion.keys)
 
@@ -111,7 +111,7 @@ class Shelf:
         leaving = blocks.leaving([one for some in stretches for one in self._blocks(*blocks.reach_of(some))], leaves)
         self._many("drop_block", [(first,) for first in leaving.blocks])
         self._many("drop_group", leaving.groups)
-        self._many("drop_hint", leaving.hints)
+        self._many("drop_clue", leaving.clues)
         self._many("drop_run_key", [(row.tenant, row.key, row.number) for row in leaving.taken if row.key])
         self._add_blocks(leaving.rest)
         return leaving.taken
@@ -124,8 +124,8 @@ class Shelf:
     def _near(self, portion: Portion) -> list[Outline]:
         """Where these runs or their ids could be already."""
         stretches = portion.stretches
-        for hint in {hint for hint, _ in portion.hints}:
-            stretches.update(stretch for (stretch,) in self._rows("read_hint", hint))
+        for clue in {clue for clue, _ in portion.clues}:
+            stretches.update(stretch for (stretch,) in self._rows("read_clue", clue))
         return self._outlines(stretches)
 
     def _add_blocks(self, packed: Iterable[Block]) -> None:
