@@ -155,7 +155,7 @@ async def test_a_stopped_attempt_ends_and_is_not_spoken_of_again():
         executor.end(2, 1)
         await server.until(lambda: (2, 1) in server.ends)
 
-    assert (1, 1) not in server.ends and agent.held == ()
+    assert (1, 1) not in server.ends and not agent.holds
 
 
 @pytest.mark.proves("I35")

@@ -80,7 +80,7 @@ class Guest:
 
     def line_heard(self, line: Line) -> None:
         """Dealt anew where it helps, and not too often: each change is a decision that the journal keeps."""
-        starving = line.wanted > 0 and len(line.held) >= line.share
+        starving = line.wanted > 0 and line.holds >= line.share
         if self._dealing is None and not self.gone and (starving or self._unmet):
             wait_s = 0.0 if self._unmet or not line.share else DEAL_S
             self._dealing = asyncio.get_running_loop().call_later(wait_s, self._deal_again)
@@ -96,7 +96,7 @@ class Guest:
     def deal(self) -> None:
         """What is taken from one partition goes to another only when the first has heard it."""
         lines = self.lines
-        target = deal(self.credit, [len(line.held) for line in lines], [line.wanted for line in lines])
+        target = deal(self.credit, [line.holds for line in lines], [line.wanted for line in lines])
         for line, share in zip(lines, target, strict=True):
             if share < line.share:
                 line.set_share(share)
@@ -143,7 +143,7 @@ class Switchboard:
     def freshness(self) -> Freshness:
         now_ms, guests = self._clock.mono_ms(), self.guests.values()
         silent = [guest for guest in guests if now_ms - guest.heard_ms > SILENT_MS]
-        orphaned = sum(len(line.held) for guest in silent for line in guest.lines)
+        orphaned = sum(line.holds for guest in silent for line in guest.lines)
         return Freshness([(now_ms - guest.heard_ms) / 1000 for guest in guests], orphaned)
 
     def start(self) -> None:

@@ -53,8 +53,9 @@ class Caller(Generic[H]):
         self.reached = asyncio.Event()  # the server has answered at least once
 
     @property
-    def held(self) -> tuple[Key, ...]:
-        return tuple(self._held)
+    def holds(self) -> int:
+        """How many attempts."""
+        return len(self._held)
 
     # ---- of those who inherit
 
