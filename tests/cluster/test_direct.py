@@ -200,6 +200,19 @@ async def test_it_goes_from_one_way_to_the_other_with_what_it_holds(cluster, hou
     assert set(doing.begun.values()) == {1}
 
 
+async def test_a_cluster_that_forms_after_its_worker_came_is_found(cluster):
+    first = await cluster.add(partitions=2)
+    doing = Doing()
+    await cluster.work(first, "w1", doing, reach=HttpReach(), beat_ms=200)
+    assert not link_of(cluster).direct
+
+    await cluster.add(partitions=2)
+
+    await cluster.until(lambda: link_of(cluster).direct)
+    await cluster.ended(first, await cluster.submit(first, 10))
+    assert set(doing.begun.values()) == {1}
+
+
 async def test_a_node_that_does_not_know_the_way_is_not_asked_twice(cluster, houses, monkeypatch):
     async def not_spoken(self, address):
         raise NotSpoken

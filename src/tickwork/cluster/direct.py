@@ -22,7 +22,7 @@ from tickwork.worker.link import MSGPACK
 
 PARTITIONS_MAX = 32  # a call waits at each: of more, the node that stands for a worker makes fewer
 FIRST_S = 1.0  # so long the first call waits for a way to the owners
-LOOK_S = 30.0  # how often is looked whether there is one
+SOON_S, LOOK_S = 0.5, 30.0  # after which is looked again whether there is one: soon, while a cluster forms, then seldom
 AGAIN_S = 0.05  # how often at most is asked who owns what, because somebody did not answer
 FALL_BACK_S = 30.0  # an owner that cannot be reached for so long is not dead, or another would own its partitions
 ANSWER_S = 10.0  # beyond what the owner may wait for work
@@ -103,7 +103,7 @@ class DirectLink:
         self._found: Switchboard | None = None  # the same, from the next call on
         self._owners: tuple[str, ...] = ()  # addresses, by partition
         self._unreached: dict[str, float] = {}  # since when
-        self._look_at = 0.0
+        self._look_at, self._pause_s = 0.0, SOON_S
         self._looking: asyncio.Task[None] | None = None
         self._closing: set[asyncio.Task[None]] = set()
 
@@ -145,7 +145,8 @@ class DirectLink:
         loop = asyncio.get_running_loop()
         first = self._look_at == 0.0
         if self._looking is None and loop.time() >= self._look_at:
-            self._look_at = loop.time() + LOOK_S
+            self._look_at = loop.time() + self._pause_s
+            self._pause_s = min(2 * self._pause_s, LOOK_S)
             self._look_by(self._find_ways())
         if first and self._looking is not None:
             await asyncio.wait([self._looking], timeout=FIRST_S)
@@ -185,6 +186,7 @@ class DirectLink:
         board, self._board, self._found = self._board, None, None
         if board is None:
             return
+        self._pause_s = LOOK_S
         self._look_at = asyncio.get_running_loop().time() + LOOK_S
         self._unreached.clear()
         closing = asyncio.get_running_loop().create_task(self._close_board(board))
