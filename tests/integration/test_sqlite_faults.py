@@ -14,6 +14,7 @@ import apsw
 import pytest
 
 from conformance.store_suite import GENESIS, J, committed, run
+from integration.sqlite_writer import payload
 from tickwork.core.errors import Corrupt, TickworkError, Unavailable
 from tickwork.journal.record import Row, Sealed, seal, unseal
 from tickwork.ports.store import (
@@ -119,10 +120,11 @@ async def test_a_forked_child_that_lives_on_does_not_keep_the_lock(tmp_path):
 
 
 @pytest.mark.proves("I1", "I3", "I12", "P10")
-async def test_every_acknowledged_commit_survives_kills_of_its_writer(tmp_path):
+@pytest.mark.parametrize("place", ["thread", "apart"])
+async def test_every_acknowledged_commit_survives_kills_of_its_writer(tmp_path, place):
     acknowledged = epoch = 0
     for time in range(6):
-        with process("write", tmp_path / "s.db", "", 0) as writer:
+        with process("write", tmp_path / "s.db", place, "", 0) as writer:
             said = [writer.stdout.readline() for _ in range(20 + 30 * time)]
             writer.kill()
             said += writer.stdout.readlines()
@@ -140,11 +142,21 @@ async def test_every_acknowledged_commit_survives_kills_of_its_writer(tmp_path):
 )  # fmt: skip
 async def test_a_process_that_ends_at_any_step_loses_nothing_that_it_acknowledged(tmp_path, failpoint):
     rare = failpoint in ("claim", "before_checkpoint", "after_checkpoint")
-    with process("write", tmp_path / "s.db", failpoint, 1 if rare else 7) as writer:
+    with process("write", tmp_path / "s.db", "thread", failpoint, 1 if rare else 7) as writer:
         said = writer.stdout.readlines()
         assert writer.wait(timeout=60) == 137
 
     await verified(tmp_path / "s.db", said)
+
+
+@pytest.mark.proves("I1", "I12")
+@pytest.mark.parametrize("failpoint", ["before_commit", "after_head", "after_journal", "before_commit_statement"])
+async def test_a_process_that_ends_while_it_commits_a_small_tick_itself_loses_nothing(tmp_path, failpoint):
+    with process("write", tmp_path / "s.db", "apart", failpoint, 7) as writer:
+        said = writer.stdout.readlines()
+        assert writer.wait(timeout=60) == 137
+
+    assert await verified(tmp_path / "s.db", said) == 12, "seven small ones, the last not committed"
 
 
 async def verified(path, said: list[str], *, acknowledged: int = 0, epoch: int = 0) -> int:
@@ -166,7 +178,7 @@ async def verified(path, said: list[str], *, acknowledged: int = 0, epoch: int =
         assert unseal(row, before).seq == seq
         before = row.hash
     assert (len(journal), before) == (head.seq, head.hash)
-    assert payloads == {f"d{seq}": b"%d" % seq * 700 for seq in range(1, head.seq + 1)}
+    assert payloads == {f"d{seq}": payload(seq) for seq in range(1, head.seq + 1)}
     assert max(rows, default=0) <= head.watermark <= head.seq
     assert loaded.header == (b"header at %d" % head.watermark if head.watermark else b"")
     return head.seq

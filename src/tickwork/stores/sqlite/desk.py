@@ -32,6 +32,7 @@ from tickwork.stores.sqlite.jobs import (
     framed,
 )
 from tickwork.stores.sqlite.pen import Pen
+from tickwork.stores.sqlite.writing import Failpoints
 
 SCRIBE = (sys.executable, "-m", "tickwork.stores.sqlite.scribe")
 SOURCE = str(Path(__file__).resolve().parents[3])
@@ -39,10 +40,10 @@ STOP_S = 60.0  # to finish what it was asked
 
 
 class Desk(asyncio.Protocol):
-    def __init__(self, path: Path, *, synchronous: str) -> None:
+    def __init__(self, path: Path, *, synchronous: str, failpoints: Failpoints) -> None:
         self._path = path
         self._synchronous = synchronous
-        self._pen = Pen(path, synchronous)
+        self._pen = Pen(path, synchronous, failpoints)
         self._process: subprocess.Popen[bytes] | None = None
         self._transport: asyncio.Transport | None = None
         self._asked: deque[asyncio.Future[Any]] = deque()

@@ -14,7 +14,7 @@ import apsw
 from tickwork.journal.record import Sealed
 from tickwork.ports.store import Payload
 from tickwork.stores.sqlite import opening
-from tickwork.stores.sqlite.writing import Writer, explained
+from tickwork.stores.sqlite.writing import Failpoints, Writer, explained
 
 SMALL_BYTES = 2_048  # of a row and its payloads
 SLOW_S = 0.005  # a commit that takes longer
@@ -23,9 +23,10 @@ CACHE_KIB = 1_024  # the end of the journal, and the head
 
 
 class Pen:
-    def __init__(self, path: Path, synchronous: str) -> None:
+    def __init__(self, path: Path, synchronous: str, failpoints: Failpoints) -> None:
         self._path = path
         self._synchronous = synchronous
+        self._failpoints = failpoints
         self._writer: Writer | None = None
         self._resting = 0
 
@@ -35,7 +36,7 @@ class Pen:
             connection = opening.connect(self._path, self._synchronous, cache_kib=CACHE_KIB)
         except apsw.Error as error:
             raise explained(error) from error
-        self._writer = Writer(connection, {}, synchronous=self._synchronous)
+        self._writer = Writer(connection, self._failpoints, synchronous=self._synchronous)
 
     def put_down(self) -> None:
         writer, self._writer = self._writer, None
