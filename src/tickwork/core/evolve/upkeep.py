@@ -68,6 +68,11 @@ def clear_timer(state: State, kind: Timer, number: int, tick: int) -> None:
     state.wheel.cancel(tick, number << 5 | kind)
 
 
+def move_timer(state: State, kind: Timer, number: int, tick: int, later: int) -> int:
+    state.wheel.move(tick, later, number << 5 | kind)
+    return later
+
+
 def set_due(state: State, task: Task, tick: int) -> None:
     """The timer of a task's phase; call it after the phase is set."""
     task.due = set_timer(state, DUE_KIND[Phase(task.phase)], task.number, tick)
