@@ -58,26 +58,37 @@ def _start_later(state: State, run: Run, tick: int) -> None:
     run.start_at = set_timer(state, Timer.RUN_START, run.number, tick)
 
 
-def on_submitted(state: State, event: ev.RunSubmitted) -> None:
+def _on_submitted(state: State, event: ev.RunSubmitted) -> None:
     asked: Any = state.inputs[event.input]
     tenant = state.tenants[asked.tenant]
     terms = asked.terms
-    plan = state.plans[terms.definition] if terms and terms.definition else tenant.plans[asked.workflow]
+    if terms is None:
+        submitted(state, event.run, asked, tenant, tenant.plans[asked.workflow])
+        return
+    plan = state.plans[terms.definition] if terms.definition else tenant.plans[asked.workflow]
     run = _new_run(state, event.run, asked.run_id, tenant, plan, asked.inputs, asked.by, "submit")
-    if terms is not None:
-        run.key, run.body, run.debounce, run.pin = terms.key, terms.body, terms.debounce, terms.version
-        if terms.priority is not None:
-            run.priority = terms.priority
-        if terms.debounce:
-            tenant.debounced[plan.name, terms.debounce] = run
+    run.key, run.body, run.debounce, run.pin = terms.key, terms.body, terms.debounce, terms.version
+    if terms.priority is not None:
+        run.priority = terms.priority
+    if terms.debounce:
+        tenant.debounced[plan.name, terms.debounce] = run
+    if event.start_at:
+        add_run(state, run)
+        if plan.sla_points:
+            arm_sla(state, run)
+        _start_later(state, run, event.start_at)
+    else:
+        _arrive(state, run)
+
+
+def submitted(state: State, number: int, asked: Submit, tenant: Tenant, plan: Plan) -> None:
+    """A run on no terms: it starts now."""
+    run = _new_run(state, number, asked.run_id, tenant, plan, asked.inputs, asked.by, "submit")
     add_run(state, run)
     if plan.sla_points:
         arm_sla(state, run)
-    if event.start_at:
-        _start_later(state, run, event.start_at)
-    else:
-        run.wanted = state.stamp
-        state.fresh.append(run)
+    run.wanted = state.stamp
+    state.fresh.append(run)
 
 
 def _on_run_due(state: State, event: ev.RunDue) -> None:
@@ -286,7 +297,7 @@ def _gate(run: Run, key: str) -> Gate:
 
 
 ARRIVAL_HANDLERS: dict[type[Any], Callable[[State, Any], None]] = {
-    ev.RunSubmitted: on_submitted,
+    ev.RunSubmitted: _on_submitted,
     ev.RunDebounced: _on_debounced,
     ev.RunDue: _on_run_due,
     ev.RunScheduled: on_scheduled,
