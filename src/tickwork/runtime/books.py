@@ -136,11 +136,12 @@ class Books:
     def _open(self, number: int) -> None:
         state, touched = self.state, self._touched
         task = state.tasks.blocks[number >> BLOCK_BITS][number]
-        worker, run = task.worker, task.run
+        worker, run, index = task.worker, task.run, task.step.index
         assert worker is not None
-        dispatched_ms = state.settings.clock.ms_of(task.dispatched)
-        row = Attempt(number, task.step.index, task.child, task.attempt, worker.id, dispatched_ms)
-        of_map = task.child >= 0 and run.plan.steps[task.step.index].kind is Kind.MAP
+        new = task.dispatched == state.tick
+        dispatched_ms = state.now_ms if new else state.settings.clock.ms_of(task.dispatched)
+        row = Attempt(number, index, task.child, task.attempt, worker.id, dispatched_ms)
+        of_map = task.child >= 0 and run.plan.steps[index].kind is Kind.MAP
         self.open[number] = Open(run.number, row, task.started, of_map)
         if task.parent:
             self._fans.setdefault(run.number, {})[number] = None
