@@ -140,9 +140,9 @@ class Books:
     def _open(self, number: int) -> None:
         state, touched = self.state, self._touched
         task = state.tasks.blocks[number >> BLOCK_BITS][number]
-        worker, run = task.worker, task.run
+        worker, run, index = task.worker, task.run, task.step.index
         assert worker is not None
-        at, child, index = task.dispatched, task.child, task.step.index
+        at, child = task.dispatched, task.child
         dispatched_ms = state.now_ms if at == state.tick else state.settings.clock.ms_of(at)
         row = Attempt(number, index, child, task.attempt, worker.id, dispatched_ms)
         of_map = child >= 0 and run.plan.steps[index].kind is Kind.MAP
