@@ -11,6 +11,7 @@ import msgspec
 
 from tickwork.api.app import make_app
 from tickwork.api.server import HttpServer, listen
+from tickwork.cluster.direct import DirectLink, Reach
 from tickwork.cluster.node import Node, member_of
 from tickwork.cluster.peers import HttpPeers
 from tickwork.core.errors import Unavailable
@@ -154,6 +155,16 @@ class House:
         await node._peers.close()
 
 
+class Direct(DirectLink):
+    def __init__(self, given: HttpLink, reach: Reach) -> None:
+        super().__init__(given, reach, clock=SystemClock())
+        self.given = given
+
+    async def close(self) -> None:
+        await super().close()
+        await self.given.close()
+
+
 class TestCluster:
     __test__ = False
 
@@ -176,8 +187,10 @@ class TestCluster:
         self.houses.append(house)
         return await house.start()
 
-    async def work(self, house: House, name: str, executor, **options) -> Agent:
-        link = HttpLink(house.server.address)
+    async def work(self, house: House, name: str, executor, *, reach: Reach | None = None, **options) -> Agent:
+        """With `reach`, it speaks to every owner by itself."""
+        given = HttpLink(house.server.address)
+        link = given if reach is None else Direct(given, reach)
         agent = Agent(link, [executor], clock=SystemClock(), ids=SystemIds(), name=name, **options)
         task = asyncio.get_running_loop().create_task(agent.run())
         self.agents.append((agent, task, link))

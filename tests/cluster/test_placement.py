@@ -1,13 +1,14 @@
 """Where partitions, tenants and runs belong, and how credit is dealt out: pure functions, by property."""
 
 from collections import Counter
+from uuid import UUID
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tickwork.cluster.dealing import deal
-from tickwork.cluster.placement import home_of, lives_in, partition_of_run, partitions_of, place
+from tickwork.cluster.placement import fitted_to, home_of, partition_of_run, partitions_of, place
 from tickwork.ports.store import Route
 
 names = st.lists(st.text("abcdef", min_size=1, max_size=4), min_size=1, max_size=9, unique=True)
@@ -52,8 +53,18 @@ def test_a_run_lives_in_a_partition_of_its_tenant_for_life(tenant, partitions, s
     places = partitions_of(route, partitions)
 
     assert places[0] == route.home and len(set(places)) == len(places) == min(spread, partitions)
-    lives = partition_of_run(route, run_id, partitions)
-    assert [place for place in places if lives_in(route, place, partitions)(run_id)] == [lives]
+    assert partition_of_run(route, run_id, partitions) in places
+
+
+@given(st.text(max_size=20), counts, st.integers(1, 80), st.lists(st.uuids(), min_size=1, max_size=9, unique=True))
+def test_an_id_is_fitted_to_where_its_run_shall_live(tenant, partitions, spread, drawn):
+    route = Route(tenant, home_of(tenant, partitions), spread)
+    for where in partitions_of(route, partitions):
+        fitted = [fitted_to(route, where, partitions)(str(one)) for one in drawn]
+
+        assert {partition_of_run(route, one, partitions) for one in fitted if one} <= {where}
+        assert all(UUID(one).int >> 8 == known.int >> 8 for one, known in zip(fitted, drawn, strict=True) if one)
+        assert all(fitted) or spread > 16, "with few partitions there is always one that fits"
 
 
 def test_homes_and_runs_are_known_for_good():

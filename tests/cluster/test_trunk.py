@@ -135,3 +135,15 @@ async def test_a_trunk_needs_the_token(house):
         assert peers._singly
     finally:
         await peers.close()
+
+
+async def test_one_that_comes_back_while_it_is_said_to_be_lost_keeps_its_seat(house):
+    floor = house.node.engines[0].floor
+    await floor.exchange(first_call(1))
+    lost = asyncio.create_task(floor.exchange(Call("w1", "s@1.n1", 2, via="n2~1", lost=True)))
+    await asyncio.sleep(0)
+    back = Call("w1", "s@2.n1", 1, 1, held=(), profile=Profile(slots=1), via="n2~1")
+    await asyncio.gather(lost, floor.exchange(back))
+
+    assert floor.seats["w1"].session == "s@2.n1"
+    assert "w1" in house.node.engines[0].state.worker_numbers

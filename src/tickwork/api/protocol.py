@@ -23,7 +23,7 @@ KEEP_ALIVE_S = 75
 HEADERS_S = 30  # a connection that sends no whole head of a request for so long is closed
 SHORT_BYTES_MAX = 64 * 1024  # above that uvicorn stops reading until somebody asks for the body
 KNOWN_MAX = 4  # heads that a connection remembers
-_TRUNK, _TRUNK_PATH = trunk.PROTOCOL.encode(), trunk.PATH.encode()
+_TRUNK, _TRUNK_PATHS = trunk.PROTOCOL.encode(), (trunk.PATH.encode(), trunk.WORKER_PATH.encode())
 _TOO_LARGE = "The head of the request is too large."
 _LENGTH, _END = b"\r\ncontent-length: ", b"\r\n\r\n"
 
@@ -117,10 +117,10 @@ class ServerConnection(HttpToolsProtocol):
         self.transport.write(STATUS_LINE[431] + head)
         self.transport.close()
 
-    # ---- another node, for many workers
+    # ---- another node, for many workers, or a worker for itself
 
     def _should_upgrade(self) -> bool:
-        return isinstance(self.engine, Node) and self._get_upgrade() == _TRUNK and self.url == _TRUNK_PATH
+        return isinstance(self.engine, Node) and self._get_upgrade() == _TRUNK and self.url in _TRUNK_PATHS
 
     def handle_websocket_upgrade(self) -> None:
         assert isinstance(self.engine, Node)
@@ -133,7 +133,8 @@ class ServerConnection(HttpToolsProtocol):
         self._looking.cancel()
         self.connections.discard(self)
         self.transport.write(b"HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: %b\r\n\r\n" % _TRUNK)
-        end = self.engine.new_trunk()
+        peer = f"{self.client[0]}:{self.client[1]}" if self.client is not None else ""
+        end = self.engine.new_trunk(peer if self.url == trunk.WORKER_PATH.encode() else "")
         end.connection_made(self.transport)
         self.transport.set_protocol(end)
 

@@ -1,4 +1,4 @@
-"""A line: this node stands at the owner of one partition for one worker, and calls as a worker does.
+"""A line: the way of one worker to the owner of one partition, kept by the node that stands for it or by itself.
 
 What the owner sends goes on to the worker; what the worker reports for this partition goes to the owner, and the
 worker is told when it is durable there. The owner may be this node itself, or move: the line finds it again and says
@@ -12,7 +12,7 @@ from typing import Protocol
 from tickwork.core.errors import TickworkError
 from tickwork.ports.exchange import Broke, Call, Done, Profile, Reply, Report, Returned, Spec, Taken, Work
 from tickwork.runtime.floor import VIA_WAIT_MS_MAX
-from tickwork.worker.caller import Caller, Key
+from tickwork.worker.caller import BEAT_MS, Caller, Key
 
 FAREWELL_S = 5.0
 Way = Callable[[int, Call], Awaitable[Reply]]
@@ -55,7 +55,9 @@ class Line(Caller[None]):
     def __init__(
         self, worker: Worker, partition: int, *, way: Way, name: str, session: str, profile: Profile, via: str
     ) -> None:
-        super().__init__(name=name, session=session, profile=profile, via=via, beat_ms=VIA_WAIT_MS_MAX)
+        """`via` is the node that stands for the worker, and beats for it; "": the worker does so itself."""
+        beat_ms = VIA_WAIT_MS_MAX if via else BEAT_MS
+        super().__init__(name=name, session=session, profile=profile, via=via, share=not via, beat_ms=beat_ms)
         self.partition = partition
         self.share = 0  # of the worker's credit
         self.told = 0  # the most of it that the owner may still believe in

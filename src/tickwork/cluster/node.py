@@ -12,7 +12,7 @@ from typing import Protocol
 import msgspec
 
 from tickwork.cluster.ownership import RETRY_MS, TTL_MS, Duties, Ownership
-from tickwork.cluster.placement import home_of, lives_in, partition_of_run, partitions_of
+from tickwork.cluster.placement import fitted_to, home_of, partition_of_run, partitions_of
 from tickwork.cluster.switchboard import Switchboard
 from tickwork.cluster.trunk import TrunkEnd
 from tickwork.core.errors import Conflict, Refused, TickworkError, Unavailable
@@ -107,7 +107,7 @@ class Node:
         self._looked_s = 0.0
         self._attend = attend
         self._attendants: dict[int, Attendant] = {}
-        self._trunks: set[TrunkEnd] = set()  # of nodes that call here
+        self._trunks: set[TrunkEnd] = set()  # of nodes and workers that call here
         self._ahead: dict[int, Engine] = {}  # read ahead, for partitions that are about to be ours
 
     # ---- life
@@ -333,10 +333,10 @@ class Node:
 
     def new_id_in(self, tenant: str, partition: int) -> Callable[[], str]:
         """Ids of runs that live in this partition."""
-        new, is_here = self.desk.new_id, lives_in(self.route(tenant), partition, self.partitions)
+        new, fitted = self.desk.new_id, fitted_to(self.route(tenant), partition, self.partitions)
 
         def draw() -> str:
-            while not is_here(one := new()):
+            while not (one := fitted(new())):
                 pass
             return one
 
@@ -374,12 +374,12 @@ class Node:
             return await only.exchange(call, peer)
         return await self.board.exchange(call, peer)
 
-    async def exchange_at(self, partition: int, call: Call) -> Reply:
-        """Of a node that stands for a worker."""
+    async def exchange_at(self, partition: int, call: Call, peer: str = "") -> Reply:
+        """Of a node that stands for a worker, or of a worker that speaks to every owner: then its connection counts."""
         engine = self.engines.get(partition)
         if engine is None:
             raise Unavailable(f"partition {partition} is not here; look again who owns it", retry_after_ms=50)
-        return await engine.exchange(call, "")
+        return await engine.exchange(call, "" if call.via else peer)
 
     def hear(self, beats: Beats) -> None:
         """Of a node that stands for workers."""
@@ -409,9 +409,15 @@ class Node:
                 raise
             raise Unavailable(f"partition {partition} moved; ask again", retry_after_ms=50) from None
 
-    def new_trunk(self) -> TrunkEnd:
-        """Of a node that calls for many workers."""
-        end = TrunkEnd(self.exchange_at, self._trunks.discard)
+    def new_trunk(self, peer: str = "") -> TrunkEnd:
+        """Of a node that calls for many workers, or from `peer`, where a worker does so for itself."""
+
+        def ended(end: TrunkEnd) -> None:
+            self._trunks.discard(end)
+            if peer:
+                self.connection_closed(peer)
+
+        end = TrunkEnd(lambda partition, call: self.exchange_at(partition, call, peer), ended)
         self._trunks.add(end)
         return end
 

@@ -15,6 +15,7 @@ from tickwork.ports.store import Route
 
 Node = tuple[str, str]
 """Its lasting name, by which it ranks, and its session: two that claim one name are still two."""
+_ENDS = tuple((end, end.encode()) for end in (f"{number:02x}" for number in range(256)))
 
 
 def place(
@@ -53,8 +54,20 @@ def partition_of_run(route: Route, run_id: str, partitions: int) -> int:
     return (route.home + step) % partitions
 
 
-def lives_in(route: Route, partition: int, partitions: int) -> Callable[[str], bool]:
-    """The same, the other way round and for many: whether a run of this id lives there."""
+def fitted_to(route: Route, partition: int, partitions: int) -> Callable[[str], str]:
+    """The same, the other way round and for many: an id made of a UUID, whose last digits are changed where its run
+    would live elsewhere; "" where none fit. Two that differ before those digits still differ."""
     begun = crc32(f"{route.tenant}\0".encode("utf-8", "surrogatepass"))
     count, step = min(max(route.spread, 1), partitions), (partition - route.home) % partitions
-    return lambda run_id: crc32(run_id.encode("utf-8", "surrogatepass"), begun) % count == step
+
+    def fitted(drawn: str) -> str:
+        if crc32(drawn.encode(), begun) % count == step:
+            return drawn
+        head = drawn[:-2]
+        known = crc32(head.encode(), begun)
+        for end, data in _ENDS:
+            if crc32(data, known) % count == step:
+                return head + end
+        return ""
+
+    return fitted

@@ -46,16 +46,16 @@ class Guest:
         self._board = board
         self._unmet = False  # something is promised that another partition has yet to give up
         self._dealing: asyncio.Handle | None = None
-        via = f"{call.session}@{call.seq}.{board.session}"
+        session = f"{call.session}@{call.seq}.{board.session}"
         self.lines = [
             Line(
                 self,
                 partition,
                 way=board.way,
                 name=call.worker,
-                session=via,
+                session=session,
                 profile=self.profile,
-                via=board.session,
+                via=board.via,
             )
             for partition in range(board.partitions)
         ]
@@ -116,7 +116,7 @@ class Guest:
 
 class Switchboard:
     """`way` brings a call to the owner of a partition, `beat` tells all owners who lives; `session` is this start of
-    the node."""
+    the node. `own`: there is no node, a worker speaks for itself."""
 
     def __init__(
         self,
@@ -128,8 +128,10 @@ class Switchboard:
         clock: Clock,
         on_alarm: Callable[[str, str], None],
         lost_after_ms: int = LOST_AFTER_MS,
+        own: bool = False,
     ) -> None:
         self.way, self.session, self.partitions = way, session, partitions
+        self.via = "" if own else session
         self.guests: dict[str, Guest] = {}
         self._beat = beat
         self._clock = clock

@@ -1,7 +1,8 @@
-"""One connection between two nodes that carries the exchanges of many workers, several in a frame.
+"""One connection to a node that carries many exchanges, several in a frame.
 
-A node stands for its workers at every owner. With a request for each of them the beats alone would cost more than the
-work, so calls that come in one turn of the loop leave in one frame, and so do the replies that are ready. A frame is
+A node stands for its workers at every owner, and a worker that can reach the owners speaks to each for itself. With a
+request for each call the beats alone would cost more than the work, so calls that come in one turn of the loop leave
+in one frame, and so do the replies that are ready. A frame is
 its length and MessagePack; the connection begins as HTTP and is upgraded. When it ends, every call on it ends with
 it, as if each had lost a connection of its own: whoever called asks again.
 """
@@ -19,6 +20,7 @@ from tickwork.ports.exchange import Call, Reply
 from tickwork.worker.http1 import CONNECT_S, Poster
 
 PATH, PROTOCOL = "/v1/cluster/trunk", "tickwork-trunk"
+WORKER_PATH = "/v1/workers/trunk"  # of a worker: when the connection ends, it may be gone
 FRAME_BYTES_MAX = 256 * 1024 * 1024
 RETRY_MS = 50
 log = logging.getLogger("tickwork.cluster")
@@ -242,8 +244,9 @@ class Trunk(Poster):
     """To one node: opened when it is needed, and again after it ended. Raises what a `Poster` raises, and `NotSpoken`
     where the other side, or something between, does not know this."""
 
-    def __init__(self, server: str, *, headers: dict[str, str]) -> None:
+    def __init__(self, server: str, *, headers: dict[str, str], path: str = PATH) -> None:
         super().__init__(server, headers=headers)
+        self._path = path
         self._line: _Line | None = None
         self._opening: asyncio.Future[_Line] | None = None
 
@@ -252,6 +255,11 @@ class Trunk(Poster):
         if line is None or line.ended:
             line = await self._open_once()
         return await line.ask(partition, call, timeout_s=timeout_s)
+
+    async def open(self) -> None:
+        """Whether it can be reached at all."""
+        if self._line is None or self._line.ended:
+            await self._open_once()
 
     async def _open_once(self) -> _Line:
         """However many want it."""
@@ -269,9 +277,8 @@ class Trunk(Poster):
         loop = asyncio.get_running_loop()
         async with asyncio.timeout(CONNECT_S):
             _, line = await loop.create_connection(_Line, self._host, self._port, ssl=self._tls)
-            words = (
-                f"GET {self._prefix}{PATH} HTTP/1.1\r\n{self._head}connection: upgrade\r\nupgrade: {PROTOCOL}\r\n\r\n"
-            )
+            asked = f"GET {self._prefix}{self._path} HTTP/1.1\r\n{self._head}"
+            words = f"{asked}connection: upgrade\r\nupgrade: {PROTOCOL}\r\n\r\n"
             try:
                 line.begin(words.encode("latin-1"))
                 if await line.upgraded:

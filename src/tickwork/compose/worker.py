@@ -6,6 +6,7 @@ import socket
 from collections.abc import Callable
 from pathlib import Path
 
+from tickwork.cluster.direct import DirectLink, HttpReach
 from tickwork.compose.lanes import exchange_queues, receiver_of
 from tickwork.compose.settings import BadSettings, Settings, names, pairs, ports
 from tickwork.core.errors import Refused
@@ -64,11 +65,14 @@ def http_executor_of(settings: Settings) -> HttpExecutor:
 
 async def work(settings: Settings, app: str, *, ready: Callable[[Agent], None]) -> None:
     """Until SIGTERM or SIGINT; a second one ends it at once."""
-    link = HttpLink(settings.address, token=settings.token, latest=settings.app_latest)
+    given = HttpLink(settings.address, token=settings.token, latest=settings.app_latest)
+    clock = SystemClock()
+    secure = settings.address.startswith("https:")
+    link = DirectLink(given, HttpReach(token=settings.token, secure=secure), clock=clock)
     agent = Agent(
         link,
         executors_of(settings, app),
-        clock=SystemClock(),
+        clock=clock,
         ids=SystemIds(),
         name=settings.worker or f"{socket.gethostname()}-{os.getpid()}",
         profile=profile_of(settings),
@@ -86,6 +90,7 @@ async def work(settings: Settings, app: str, *, ready: Callable[[Agent], None]) 
         await run
     finally:
         await link.close()
+        await given.close()
 
 
 async def _serve(agent: Agent, receiver: Receiver | None, *, grace_s: float) -> None:

@@ -128,6 +128,7 @@ class Call(msgspec.Struct, frozen=True, array_like=True):
     goodbye: bool = False  # it ends; nothing is held any more
     via: str = ""  # the node that stands for it, where it is not the worker itself who calls
     lost: bool = False  # of such a node: the worker is gone without a word
+    share: bool = False  # of a worker that speaks to every owner by itself: its credit is what this one may have of it
 
 
 class Beats(msgspec.Struct, frozen=True, array_like=True):
@@ -187,7 +188,7 @@ class Reply(msgspec.Struct, frozen=True, array_like=True):
     resync: bool = False  # the server does not know this session: send profile and everything held
     refused: str = ""  # why this worker is not served: a name in use, an old protocol; it must end
     later: tuple[tuple[int, int], ...] = ()  # reports whose owner cannot be reached now: to be sent again
-    wanted: int = 0  # to a node that stands for a worker: how much more could be dispatched to it
+    wanted: int = 0  # to whoever deals a worker's credit out: how much more could be dispatched to it
 
 
 class Timetable(msgspec.Struct, frozen=True):

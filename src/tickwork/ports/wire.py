@@ -749,3 +749,10 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
     nodes: tuple[ClusterNode, ...] = ()
     partitions: tuple[ClusterPartition, ...] = ()
     routes: tuple[ClusterRoute, ...] = ()
+
+
+class Owners(msgspec.Struct, frozen=True, kw_only=True):
+    """Where workers find the owner of each partition."""
+
+    partitions: tuple[str, ...]  # addresses; "": nobody owns it now
+    nodes: int  # how many there are

@@ -209,7 +209,7 @@ class Engine(Commands):
         self.floor.deliver(decided.orders)
         if decided.orders:
             self.figures.dispatched(self.state, decided.orders, self._live.keeper.reading_ms())
-        if self.floor.has_nodes:
+        if self.floor.deals:
             self.floor.look_for_room()
         for effect in decided.effects:
             match effect:

@@ -96,6 +96,7 @@ class Seat:
         self.waiting: asyncio.Future[Reply] | None = None  # the reply to the call that waits for mail
         self.reporting = 0  # calls whose reports are not durable yet
         self.via = ""  # the node that stands for it
+        self.deals = False  # its credit is dealt out to partitions, by that node or by itself
         self.start, self.introduced = "", 0  # which start of the worker it is, and how late that introduced itself
         self.told_wanted = 0
         self.replaces = False  # another start of this worker, which is over: what that held is lost
@@ -132,7 +133,7 @@ class Floor:
         self._loading: set[Pair] = set()  # attempts whose arguments are being loaded
         self._closing = False
         self.fenced = 0  # reports that came too late
-        self.has_nodes = False  # that stand for workers
+        self.deals = False  # there is somebody who deals credit out
 
     @property
     def _books(self) -> Books:
@@ -231,8 +232,9 @@ class Floor:
             seat.wake()
         seat = self.seats[call.worker] = Seat(call.worker, call.session, self._clock.mono_ms())
         seat.via, seat.start, seat.introduced, seat.replaces = call.via, start, count, replaces
+        seat.deals = call.share or bool(call.via)
         self._forget_told(call.worker)
-        self.has_nodes = self.has_nodes or bool(call.via)
+        self.deals = self.deals or seat.deals
         return seat
 
     async def _answer(self, seat: Seat, call: Call, before: "asyncio.Future[Reply] | None") -> Reply:
@@ -256,7 +258,8 @@ class Floor:
             fenced = tuple((report.task, report.attempt) for report in late)
             self._note_taken(call)
         if call.goodbye or call.lost:
-            self.seats.pop(seat.worker, None)
+            if self.seats.get(seat.worker) is seat:  # it may have come back meanwhile, and sits in another
+                del self.seats[seat.worker]
             if call.lost:
                 self._on_alarm("worker_lost", f"{seat.worker}: as {seat.via or 'it'} says")
             return Reply(call.seq, fenced=fenced)
@@ -314,7 +317,7 @@ class Floor:
                 held.told = seq
         fresh = {spec.id: spec for _, spec in mail if spec.id not in seat.specs}
         seat.specs.update(dict.fromkeys(fresh))
-        seat.told_wanted = self._wanted(seat) if seat.via else 0
+        seat.told_wanted = self._wanted(seat) if seat.deals else 0
         return Reply(
             call.seq,
             tuple([work for work, _ in mail]),
@@ -332,15 +335,15 @@ class Floor:
             if seat is not None and seat.via == via:
                 seat.heard_ms = now_ms
 
-    # ---- what a node that stands for workers wants to know
+    # ---- what whoever deals credit out wants to know
 
     def look_for_room(self) -> None:
-        """A tick is durable. Where work waits for credit, nodes that stand for workers hear it: they deal a worker's
-        credit out to partitions, and this one may need more of it."""
+        """A tick is durable. Where work waits for credit, those hear it who deal a worker's credit out to partitions:
+        this one may need more of it."""
         if not any(station.parked for station in self._state.stations.values()):
             return  # nearly always, and nothing here may grow with the number of workers
         for seat in self.seats.values():
-            if seat.via and seat.woken is not None and not seat.told_wanted and self._wanted(seat):
+            if seat.deals and seat.woken is not None and not seat.told_wanted and self._wanted(seat):
                 seat.wake()
 
     def _wanted(self, seat: Seat) -> int:
@@ -569,10 +572,10 @@ def _offer(seat: Seat, credit: int) -> Offer:
 
 
 def _introduced(call: Call) -> tuple[str, int]:
-    """Which start of a worker it is, and how far that was when it introduced itself, here or at the node that stands
-    for it: where it introduced itself last, it is."""
+    """Which start of a worker it is, and how far that was when it introduced itself, here or to whoever deals its
+    credit out: where it introduced itself last, it is."""
     start, _, more = call.session.partition("@")
-    if not call.via:
+    if not call.via and not call.share:
         return start, call.seq
     count = more.partition(".")[0]
     return start, int(count) if count.isascii() and count.isdigit() and len(count) < 18 else 0

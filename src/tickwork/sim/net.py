@@ -5,23 +5,30 @@ ones are used again, and giving up on a request closes its connection, which the
 """
 
 import asyncio
+from collections.abc import Container
 from typing import Protocol
 
 import msgspec
 
+from tickwork.cluster.direct import Unreached
 from tickwork.core.errors import Corrupt, Refused, TickworkError, Unavailable
 from tickwork.ports.artifacts import digest_of
 from tickwork.ports.exchange import Call, Catalog, Reply, call_decoder, encoder, reply_decoder
+from tickwork.ports.wire import Owners
 from tickwork.sim.network import Connection, Net
 from tickwork.sim.world import Host
 
+SCHEME = "http://"
 PATIENCE_S = 15.0  # beyond what a call allows the server to wait
 
 
 class Server(Protocol):
     """What a node offers to workers; the object behind its HTTP routes."""
 
-    async def exchange(self, call: Call, peer: str) -> Reply: ...
+    async def exchange(self, call: Call, peer: str, partition: int) -> Reply:
+        """`partition`: of a worker that speaks to owners by itself; else -1."""
+
+    async def owners(self) -> Owners: ...
 
     def connection_closed(self, peer: str) -> None: ...
 
@@ -51,6 +58,7 @@ class _Answer(msgspec.Struct, array_like=True):
 _requests = msgspec.msgpack.Decoder(_Request)
 _answers = msgspec.msgpack.Decoder(_Answer)
 _catalogs = msgspec.msgpack.Decoder(Catalog)
+_owners = msgspec.msgpack.Decoder(Owners)
 
 
 class ServerService:
@@ -75,7 +83,10 @@ class ServerService:
     async def _route(self, asked: _Request, peer: str) -> bytes:
         match asked.route:
             case "exchange":
-                return encoder.encode(await self.server.exchange(call_decoder.decode(asked.body), peer))
+                partition = asked.numbers[0] if asked.numbers else -1
+                return encoder.encode(await self.server.exchange(call_decoder.decode(asked.body), peer, partition))
+            case "owners":
+                return encoder.encode(await self.server.owners())
             case "fetch":
                 return await self.server.fetch(asked.body.decode())
             case "store":
@@ -104,6 +115,15 @@ class SimLink:
         answer = await self._ask(_Request("exchange", body), patience_s=PATIENCE_S + call.wait_ms / 1000)
         return reply_decoder.decode(answer)
 
+    async def owners(self, address: str = "") -> Owners:
+        if not address:
+            return _owners.decode(await self._ask(_Request("owners")))
+        other = SimLink(self.net, self.host, (address.removeprefix(SCHEME),))
+        try:
+            return await other.owners()
+        finally:
+            other.close()
+
     async def fetch(self, digest: str) -> bytes:
         return await self._ask(_Request("fetch", digest.encode()))
 
@@ -123,23 +143,23 @@ class SimLink:
 
     async def _ask(self, request: _Request, *, patience_s: float = PATIENCE_S) -> bytes:
         try:
-            async with asyncio.timeout(patience_s):
-                answer = _answers.decode(await self._send(encoder.encode(request)))
-        except TimeoutError:
-            self._next_server()
-            raise Unavailable("the server does not answer: try again", retry_after_ms=1_000) from None
+            return _understood(await self._answer(request, patience_s))
         except Unavailable:
             self._next_server()
             raise
-        match answer.problem:
-            case "":
-                return answer.body
-            case "unavailable":
-                self._next_server()
-                raise Unavailable(answer.message, retry_after_ms=answer.retry_after_ms)
-            case "corrupt":
-                raise Corrupt(answer.message)
-        raise Refused(answer.code, answer.message)
+
+    async def _answer(self, request: _Request, patience_s: float) -> _Answer:
+        try:
+            async with asyncio.timeout(patience_s):
+                return _answers.decode(await self._send(encoder.encode(request)))
+        except TimeoutError:
+            raise Unreached("the server does not answer: try again", retry_after_ms=1_000) from None
+        except Unavailable as error:
+            raise Unreached(str(error), retry_after_ms=error.retry_after_ms) from None
+
+    async def exchange_at(self, partition: int, call: Call) -> Reply:
+        request = _Request("exchange", encoder.encode(call), (partition,))
+        return reply_decoder.decode(_understood(await self._answer(request, PATIENCE_S + call.wait_ms / 1000)))
 
     async def _send(self, data: bytes) -> bytes:
         connection = await self._connection()
@@ -160,6 +180,43 @@ class SimLink:
     def _next_server(self) -> None:
         self.close()
         self.server = (self.server + 1) % len(self.servers)
+
+
+def _understood(answer: _Answer) -> bytes:
+    match answer.problem:
+        case "":
+            return answer.body
+        case "unavailable":
+            raise Unavailable(answer.message, retry_after_ms=answer.retry_after_ms)
+        case "corrupt":
+            raise Corrupt(answer.message)
+    raise Refused(answer.code, answer.message)
+
+
+class SimReach:
+    """`cluster.direct.Reach`: connections to each owner, as to a server."""
+
+    def __init__(self, net: Net, host: Host) -> None:
+        self._net, self._host = net, host
+        self._links: dict[str, SimLink] = {}
+
+    async def open(self, address: str) -> None:
+        await self._link(address).owners()
+
+    async def exchange(self, address: str, partition: int, call: Call) -> Reply:
+        return await self._link(address).exchange_at(partition, call)
+
+    def _link(self, address: str) -> SimLink:
+        if address not in self._links:
+            self._links[address] = SimLink(self._net, self._host, (address.removeprefix(SCHEME),))
+        return self._links[address]
+
+    def keep_only(self, addresses: Container[str]) -> None:
+        for address in [one for one in self._links if one not in addresses]:
+            self._links.pop(address).close()
+
+    def close(self) -> None:
+        self.keep_only(())
 
 
 class MemoryArtifacts:

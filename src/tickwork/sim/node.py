@@ -155,10 +155,11 @@ class Node:
             raise Unavailable("this node serves nobody now: ask another one", retry_after_ms=100)
         return self._node.desk
 
-    async def exchange(self, call: Call, peer: str) -> Reply:
+    async def exchange(self, call: Call, peer: str, partition: int) -> Reply:
         """Through the route that real workers use."""
         self._desk()
-        request = Request("POST", f"/v1/workers/{call.worker}/exchange", encoder.encode(call), MSGPACK)
+        path = f"/v1/workers/{call.worker}/exchange{'' if partition < 0 else f'?partition={partition}'}"
+        request = Request("POST", path, encoder.encode(call), MSGPACK)
         answer = await self._http.answer(request, peer)
         if answer.status == 200:
             return reply_decoder.decode(answer.body)
@@ -167,6 +168,13 @@ class Node:
             raise Unavailable(said["detail"], retry_after_ms=100)
         self._violated("ANSWER", f"an exchange is answered with {said}")
         raise Refused(said["code"], said["detail"])
+
+    async def owners(self) -> wire.Owners:
+        self._desk()
+        answer = await self._http.answer(Request("GET", "/v1/cluster/owners"), self._host.name)
+        if answer.status != 200:
+            raise Unavailable(str(answer.json()), retry_after_ms=100)
+        return msgspec.json.decode(answer.body, type=wire.Owners)
 
     def connection_closed(self, peer: str) -> None:
         self._http.closed(peer)

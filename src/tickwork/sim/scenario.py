@@ -7,10 +7,12 @@ loop, clocks, network, disk, and the code that the workers run.
 import asyncio
 from collections.abc import Mapping
 
+from tickwork.cluster.direct import DirectLink
 from tickwork.ports.exchange import Catalog, Profile
 from tickwork.sim.chance import Chance
 from tickwork.sim.cluster import Cluster, Options, Programs, WorkerSeat
 from tickwork.sim.executor import SimExecutor
+from tickwork.sim.net import SimReach
 from tickwork.sim.node import SETTINGS, Node, recovers_as_it_lives
 from tickwork.sim.report import Report
 from tickwork.sim.workload import HANDLERS, Client
@@ -24,15 +26,17 @@ async def worker(seat: WorkerSeat) -> None:
     """A process with an agent; some are drained after a while, as in a rolling deployment."""
     host, chance = seat.host, seat.host.chance.stream(f"worker/{seat.host.starts}")
     executor = SimExecutor(host, HANDLERS, seat.ledger, slots=SLOTS, catalog=Catalog())
-    agent = Agent(
-        seat.link, [executor], clock=host.clock, ids=host.ids, name=host.name, profile=Profile(host=host.name)
-    )
+    direct = DirectLink(seat.link, SimReach(seat.link.net, host), clock=host.clock)
+    # Some reach nothing but the server that they were given.
+    link = direct if host.chance.stream("direct").happens(0.7) else seat.link
+    agent = Agent(link, [executor], clock=host.clock, ids=host.ids, name=host.name, profile=Profile(host=host.name))
     drains = (
         asyncio.get_running_loop().create_task(_drain(agent, chance.between(10, 600))) if chance.happens(0.2) else None
     )
     try:
         await agent.run()
     finally:
+        await direct.close()
         seat.link.close()
     if drains is not None:
         await drains

@@ -26,9 +26,11 @@ H = TypeVar("H")
 class Caller(Generic[H]):
     """`_held` has what was taken on, by task and attempt. Those who inherit say what happens with it."""
 
-    def __init__(self, *, name: str, session: str, profile: Profile, beat_ms: int = BEAT_MS, via: str = "") -> None:
+    def __init__(
+        self, *, name: str, session: str, profile: Profile, beat_ms: int = BEAT_MS, via: str = "", share: bool = False
+    ) -> None:
         self.name, self.session = name, session
-        self._via = via
+        self._via, self._share = via, share
         self._profile = profile
         self._beat_ms = beat_ms
         self._seq = 0
@@ -134,6 +136,7 @@ class Caller(Generic[H]):
             self._profile if self._introduce else None,
             goodbye,
             self._via,
+            share=self._share,
         )
 
     async def _deliver(self, call: Call) -> None:

@@ -13,7 +13,7 @@ import msgspec
 from tickwork.core.errors import Conflict, Refused, TickworkError, Unavailable
 from tickwork.ports.artifacts import digest_of
 from tickwork.ports.exchange import Call, Catalog, Reply, encoder, reply_decoder, shown
-from tickwork.ports.wire import Problem, Publication
+from tickwork.ports.wire import Owners, Problem, Publication
 from tickwork.worker.http1 import Poster
 
 MSGPACK = {"content-type": "application/msgpack", "accept": "application/msgpack"}
@@ -22,6 +22,7 @@ LINES = {"content-type": "application/x-ndjson"}
 BYTES = {"content-type": "application/octet-stream"}
 ANSWER_S = 15.0  # beyond what the server may wait for work
 MOVE_S = 300.0  # for a large value
+OWNERS_S = 3.0  # for who owns what: somebody waits for it
 
 
 class HttpLink:
@@ -101,6 +102,11 @@ class HttpLink:
         with shown(catalog.schedules):
             answer = await self._ask("PUT", "/v1/workflows", content=data, headers=JSON)
         return msgspec.json.decode(answer.content, type=Published).latest_version if answer.content else ""
+
+    async def owners(self, address: str = "") -> Owners:
+        """Of the partitions of a cluster, as the node at `address` knows them. `Refused`: the server is alone."""
+        answer = await self._ask("GET", f"{address}/v1/cluster/owners", timeout=OWNERS_S)
+        return msgspec.json.decode(answer.content, type=Owners)
 
     async def close(self) -> None:
         for poster in self._posters:

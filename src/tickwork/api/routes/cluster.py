@@ -56,6 +56,16 @@ async def show(asked: Asked) -> Answer:
     return as_json(wire.Cluster(cluster=node.cluster, nodes=tuple(nodes), partitions=tuple(partitions), routes=routes))
 
 
+async def owners(asked: Asked) -> Answer:
+    node = asked.node
+    if node is None:
+        raise Refused("no_cluster", "this server is alone: it has a store of its own", path="")
+    await node.look_again()
+    holdings = node.ownership.holdings
+    found = tuple(holdings[number].address if number in holdings else "" for number in range(node.partitions))
+    return as_json(wire.Owners(partitions=found, nodes=len(node.ownership.members)))
+
+
 async def announce(asked: Asked) -> Answer:
     """A node is about to hand this partition over to this one."""
     assert asked.by, "whoever calls itself by no name is refused"
@@ -114,6 +124,16 @@ ROUTES = (
         says="Nodes, partitions, owners, and how far rows are behind.",
         tag="cluster",
         gives={200: Gives(wire.Cluster)},
+        refusals=(404,),
+    ),
+    Route(
+        method="GET",
+        path="/v1/cluster/owners",
+        lives="here",
+        does=owners,
+        says="The address of the owner of each partition, for workers that speak to every owner by themselves.",
+        tag="cluster",
+        gives={200: Gives(wire.Owners)},
         refusals=(404,),
     ),
     Route(

@@ -28,7 +28,7 @@ async def _reply(asked: Asked, call: Call) -> Reply:
         if node is None:
             return await asked.engine.exchange(call, asked.peer)
         if asked.query["partition"] >= 0:
-            return await node.exchange_at(asked.query["partition"], call)
+            return await node.exchange_at(asked.query["partition"], call, asked.peer)
         return await node.exchange(call, asked.peer)
     except asyncio.CancelledError:
         task = asyncio.current_task()

@@ -1,0 +1,267 @@
+"""A worker that speaks to every owner by itself, where it can reach them.
+
+It begins at the server that it was given, which stands for it. Where there are several nodes it asks who owns what and
+tries to reach every owner. If it can, it deals its credit out itself, as a node would for it, and each call goes
+straight to its owner; if it cannot, because only the given address leads anywhere, all stays as it was. Owners see a
+change only as an introduction, and the latest one counts: nothing is held twice, and what was reported on the way
+that ended is reported again.
+"""
+
+import asyncio
+import math
+from collections.abc import Container, Coroutine
+from typing import Any, Protocol
+
+from tickwork.cluster.switchboard import Switchboard
+from tickwork.cluster.trunk import WORKER_PATH, NotSpoken, Trunk
+from tickwork.core.errors import Refused, TickworkError, Unavailable
+from tickwork.ports.clock import Clock
+from tickwork.ports.exchange import Call, Catalog, Link, Reply
+from tickwork.ports.wire import Owners
+from tickwork.worker.link import MSGPACK
+
+PARTITIONS_MAX = 32  # a call waits at each: of more, the node that stands for a worker makes fewer
+FIRST_S = 1.0  # so long the first call waits for a way to the owners
+LOOK_S = 30.0  # how often is looked whether there is one
+AGAIN_S = 0.05  # how often at most is asked who owns what, because somebody did not answer
+FALL_BACK_S = 30.0  # an owner that cannot be reached for so long is not dead, or another would own its partitions
+ANSWER_S = 10.0  # beyond what the owner may wait for work
+RETRY_MS = 50
+
+
+class Given(Link, Protocol):
+    """The server that a worker was given."""
+
+    async def owners(self, address: str = "") -> Owners:
+        """As the node at `address` says, or the given server. Raises `Refused` where it is alone."""
+
+
+class Reach(Protocol):
+    """The way to owners. Raises `Unreached`, what the owner says, or `NotSpoken`."""
+
+    async def open(self, address: str) -> None: ...
+
+    async def exchange(self, address: str, partition: int, call: Call) -> Reply: ...
+
+    def keep_only(self, addresses: Container[str]) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class Unreached(Unavailable):
+    """No answer at this address."""
+
+
+class HttpReach:
+    """By one connection to each node."""
+
+    def __init__(self, *, token: str = "", secure: bool = False) -> None:
+        """`secure`: the given server is reached by TLS, and the token goes nowhere without it."""
+        self._headers = MSGPACK | ({"authorization": f"Bearer {token}"} if token else {})
+        self._secure = secure
+        self._trunks: dict[str, Trunk] = {}
+
+    async def open(self, address: str) -> None:
+        try:
+            await self._trunk(address).open()
+        except (OSError, TimeoutError) as error:
+            raise _unreached(address, error) from error
+
+    async def exchange(self, address: str, partition: int, call: Call) -> Reply:
+        trunk = self._trunk(address)
+        try:
+            return await trunk.ask(partition, call, timeout_s=ANSWER_S + call.wait_ms / 1000)
+        except (OSError, TimeoutError) as error:
+            if isinstance(error, TimeoutError) and self._trunks.get(address) is trunk:
+                self._cut(address)  # it may hang without an end
+            raise _unreached(address, error) from error
+
+    def _trunk(self, address: str) -> Trunk:
+        if self._secure and not address.startswith("https:"):
+            raise NotSpoken
+        if address not in self._trunks:
+            self._trunks[address] = Trunk(address, headers=self._headers, path=WORKER_PATH)
+        return self._trunks[address]
+
+    def keep_only(self, addresses: Container[str]) -> None:
+        for address in [one for one in self._trunks if one not in addresses]:
+            self._cut(address)
+
+    def _cut(self, address: str) -> None:
+        self._trunks.pop(address).close()
+
+    def close(self) -> None:
+        self.keep_only(())
+
+
+class DirectLink:
+    """`ports.exchange.Link`."""
+
+    def __init__(self, given: Given, reach: Reach, *, clock: Clock) -> None:
+        self._given, self._reach, self._clock = given, reach, clock
+        self._board: Switchboard | None = None  # as long as every owner is spoken to
+        self._found: Switchboard | None = None  # the same, from the next call on
+        self._owners: tuple[str, ...] = ()  # addresses, by partition
+        self._unreached: dict[str, float] = {}  # since when
+        self._look_at = 0.0
+        self._looking: asyncio.Task[None] | None = None
+        self._closing: set[asyncio.Task[None]] = set()
+
+    @property
+    def direct(self) -> bool:
+        return self._board is not None
+
+    async def call(self, call: Call) -> Reply:
+        if self._board is None and not call.goodbye:
+            await self._look_for_ways()
+            self._change_over()
+        board = self._board
+        return await self._given.call(call) if board is None else await board.exchange(call)
+
+    async def fetch(self, digest: str) -> bytes:
+        return await self._given.fetch(digest)
+
+    async def store(self, data: bytes) -> str:
+        return await self._given.store(data)
+
+    async def log(self, task: int, attempt: int, chunk: int, first: int, lines: bytes) -> None:
+        await self._given.log(task, attempt, chunk, first, lines)
+
+    async def publish(self, catalog: Catalog) -> str:
+        return await self._given.publish(catalog)
+
+    async def close(self) -> None:
+        """Of what leads to owners; the given link is whoever's gave it."""
+        if self._looking is not None:
+            self._looking.cancel()
+            await asyncio.wait([self._looking])
+        self._fall_back()
+        await asyncio.gather(*self._closing)
+        self._reach.close()
+
+    # ---- whether
+
+    async def _look_for_ways(self) -> None:
+        loop = asyncio.get_running_loop()
+        first = self._look_at == 0.0
+        if self._looking is None and loop.time() >= self._look_at:
+            self._look_at = loop.time() + LOOK_S
+            self._look_by(self._find_ways())
+        if first and self._looking is not None:
+            await asyncio.wait([self._looking], timeout=FIRST_S)
+
+    async def _find_ways(self) -> None:
+        """Nobody waits for it, and whatever is in the way is no trouble: there is another way."""
+        try:
+            found = await self._given.owners()
+            if found.nodes > 1 and all(found.partitions) and len(found.partitions) <= PARTITIONS_MAX:
+                for address in dict.fromkeys(found.partitions):
+                    await self._reach.open(address)
+                self._owners = found.partitions
+                self._found = self._new_board()
+        except Refused:
+            self._look_at = math.inf  # it is alone
+        except (Unavailable, NotSpoken):
+            self._reach.keep_only(())
+
+    def _new_board(self) -> Switchboard:
+        return Switchboard(
+            way=self._way,
+            beat=_nobody,
+            session="own",
+            partitions=len(self._owners),
+            clock=self._clock,
+            on_alarm=lambda _kind, _text: None,
+            own=True,
+        )
+
+    def _change_over(self) -> None:
+        if self._found is not None:
+            self._board, self._found = self._found, None
+            self._look_at = asyncio.get_running_loop().time()
+
+    def _fall_back(self) -> None:
+        """To the given server, which stands for this worker again."""
+        board, self._board, self._found = self._board, None, None
+        if board is None:
+            return
+        self._look_at = asyncio.get_running_loop().time() + LOOK_S
+        self._unreached.clear()
+        closing = asyncio.get_running_loop().create_task(self._close_board(board))
+        self._closing.add(closing)
+        closing.add_done_callback(self._closing.discard)
+
+    async def _close_board(self, board: Switchboard) -> None:
+        await board.close()
+        if self._board is None:
+            self._reach.keep_only(())
+
+    # ---- to an owner
+
+    async def _way(self, partition: int, call: Call) -> Reply:
+        address = self._owners[partition]
+        try:
+            if not address:
+                raise Unavailable(f"partition {partition} has no owner now", retry_after_ms=RETRY_MS)
+            reply = await self._reach.exchange(address, partition, call)
+        except NotSpoken:
+            self._fall_back()
+            raise Unavailable("that owner is not to be spoken to directly", retry_after_ms=RETRY_MS) from None
+        except Unavailable as error:
+            if isinstance(error, Unreached):
+                self._unreached.setdefault(address, asyncio.get_running_loop().time())
+            self._look_again()
+            raise
+        self._unreached.pop(address, None)
+        return reply
+
+    def _look_again(self) -> None:
+        loop = asyncio.get_running_loop()
+        if self._looking is None and self._board is not None and loop.time() >= self._look_at:
+            self._look_at = loop.time() + AGAIN_S
+            self._look_by(self._follow_owners())
+
+    async def _follow_owners(self) -> None:
+        reached = [one for one in dict.fromkeys(self._owners) if one and one not in self._unreached]
+        for address in (*reached, ""):
+            try:
+                found = (await self._given.owners(address)).partitions
+                break
+            except TickworkError:
+                continue
+        else:
+            return  # whoever tries again looks again
+        board, before = self._board, self._owners
+        if board is None or len(found) != len(before) or self._out_of_reach(found):
+            self._fall_back()
+            return
+        self._owners = found
+        self._reach.keep_only(found)
+        for partition, address in enumerate(found):
+            if address and address != before[partition]:
+                board.owner_moved(partition)
+
+    def _out_of_reach(self, owners: tuple[str, ...]) -> bool:
+        """Whether one of them lives, as the others say, and not for this worker."""
+        self._unreached = {one: since for one, since in self._unreached.items() if one in owners}
+        since = min(self._unreached.values(), default=math.inf)
+        return asyncio.get_running_loop().time() - since > FALL_BACK_S
+
+    def _look_by(self, look: Coroutine[Any, Any, None]) -> None:
+        self._looking = asyncio.get_running_loop().create_task(look)
+        self._looking.add_done_callback(self._looked)
+
+    def _looked(self, looking: "asyncio.Task[None]") -> None:
+        self._looking = None
+        if not looking.cancelled():
+            looking.result()
+
+
+async def _nobody(_workers: object) -> None:
+    """Who calls each owner by itself needs nobody to say that it lives."""
+
+
+def _unreached(address: str, error: Exception) -> Unreached:
+    return Unreached(
+        f"the node at {address} cannot be reached: {error or type(error).__name__}", retry_after_ms=RETRY_MS
+    )

@@ -1,0 +1,212 @@
+"""A worker that speaks to every owner by itself, and one that cannot."""
+
+import asyncio
+import time
+from collections import Counter
+
+import pytest
+import pytest_asyncio
+
+from cluster.clusterhouse import Doing, TestCluster
+from tickwork.cluster import direct
+from tickwork.cluster.direct import HttpReach, Unreached
+from tickwork.cluster.trunk import NotSpoken
+from tickwork.core.model import NUMBER_BITS
+
+SLOTS = 10
+
+
+class Blocked(HttpReach):
+    """Some addresses lead nowhere, as behind a firewall."""
+
+    def __init__(self, *addresses: str) -> None:
+        super().__init__()
+        self.blocked = set(addresses)
+
+    def _trunk(self, address):
+        if address in self.blocked:
+            raise Unreached(f"{address} is blocked", retry_after_ms=50)
+        return super()._trunk(address)
+
+
+@pytest_asyncio.fixture
+async def cluster():
+    found = TestCluster()
+    yield found
+    await found.close()
+
+
+@pytest_asyncio.fixture
+async def houses(cluster):
+    found = [await cluster.add(partitions=2) for _ in range(2)]
+    await cluster.until(lambda: len(set(cluster.owners().values())) == 2)
+    await cluster.spread(found[0], 2)
+    await cluster.until(lambda: all(house.node.route("default").spread == 2 for house in found))
+    return found
+
+
+def link_of(cluster, place=-1):
+    return cluster.agents[place][2]
+
+
+def seats(houses, worker):
+    """Where it sits: the partition, and who stands for it."""
+    engines = {number: engine for house in houses for number, engine in house.node.engines.items()}
+    return {
+        number: engine.floor.seats[worker].via for number, engine in engines.items() if worker in engine.floor.seats
+    }
+
+
+async def test_it_sits_at_every_owner_and_no_node_stands_for_it(cluster, houses):
+    doing = Doing(slots=SLOTS)
+    await cluster.work(houses[0], "w1", doing, reach=HttpReach())
+    ids = await cluster.submit(houses[0], 60) + await cluster.submit(houses[1], 60)
+    runs = await cluster.ended(houses[0], ids)
+
+    assert link_of(cluster).direct
+    assert {run["state"] for run in runs} == {"completed"}
+    assert set(doing.begun.values()) == {1}
+    assert seats(houses, "w1") == {0: "", 1: ""}
+    assert not houses[0].node.board.guests and not houses[1].node.board.guests
+    assert {task >> NUMBER_BITS for task, _ in doing.begun} == {0, 1}, "both partitions had work"
+
+
+async def test_its_credit_is_one_for_all_owners(cluster, houses):
+    doing = Doing(seconds=0.2, slots=SLOTS)
+    agent = await cluster.work(houses[0], "w1", doing, reach=HttpReach())
+    ids = await cluster.submit(houses[0], 40) + await cluster.submit(houses[1], 40)
+    most = 0
+    ended = asyncio.create_task(cluster.ended(houses[0], ids))
+    while not ended.done():
+        given = [
+            engine.state.workers[engine.state.worker_numbers["w1"]]
+            for house in houses
+            for engine in house.node.engines.values()
+            if "w1" in engine.state.worker_numbers
+        ]
+        most = max(most, sum(len(worker.tasks) for worker in given))
+        assert most <= max(agent._announced, SLOTS)
+        await asyncio.sleep(0.005)
+    await ended
+
+    assert most >= SLOTS, "what one partition does not need the other may have"
+    assert set(doing.begun.values()) == {1}
+
+
+@pytest.mark.proves("F16")
+async def test_a_partition_that_moves_is_followed_and_nothing_begins_twice(cluster, houses):
+    doing = Doing(seconds=0.01, slots=SLOTS)
+    await cluster.work(houses[0], "w1", doing, reach=HttpReach())
+    ids: list[str] = []
+
+    async def submitting():
+        for _ in range(20):
+            ids.extend(await cluster.submit(houses[0], 5))
+            await asyncio.sleep(0.02)
+
+    job = asyncio.create_task(submitting())
+    await asyncio.sleep(0.1)
+    await houses[1].stop()
+    await job
+    runs = await cluster.ended(houses[0], ids)
+
+    assert {run["state"] for run in runs} == {"completed"}
+    assert set(doing.begun.values()) == {1}
+    assert link_of(cluster).direct
+    assert seats(houses[:1], "w1") == {0: "", 1: ""}
+
+
+async def test_an_owner_that_dies_is_followed_also_where_it_was_the_given_server(cluster, houses):
+    doing = Doing(slots=SLOTS)
+    await cluster.work(houses[0], "w1", doing, reach=HttpReach())
+    await cluster.ended(houses[1], await cluster.submit(houses[1], 10))
+    await houses[0].crash()
+    await cluster.until(lambda: len(houses[1].node.engines) == 2)
+    runs = await cluster.ended(houses[1], await cluster.submit(houses[1], 40, named="later"))
+
+    assert {run["state"] for run in runs} == {"completed"}
+    assert max(doing.begun.values()) == 1
+    assert seats(houses[1:], "w1") == {0: "", 1: ""}
+
+
+async def test_one_that_is_gone_is_noticed_by_its_connection_at_every_owner(cluster, houses):
+    stuck, doing = Doing(seconds=60, slots=4), Doing(slots=SLOTS)
+    await cluster.work(houses[0], "w1", stuck, reach=HttpReach())
+    ids = await cluster.submit(houses[0], 2) + await cluster.submit(houses[1], 2)
+    await cluster.until(lambda: len(stuck.begun) == 4)
+    await cluster.work(houses[1], "w2", doing, reach=HttpReach())
+    _, task, link = cluster.agents.pop(0)
+    begin = time.monotonic()
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    await link.close()
+    runs = await cluster.ended(houses[1], ids)
+
+    assert time.monotonic() - begin < 4.9, "before silence alone would have told"
+    assert {run["state"] for run in runs} == {"completed"}
+    assert len(doing.begun) == 4
+
+
+async def test_one_that_says_goodbye_is_known_nowhere(cluster, houses):
+    await cluster.work(houses[0], "w1", Doing(), reach=HttpReach())
+    await cluster.until(lambda: seats(houses, "w1") == {0: "", 1: ""})
+    agent, task, link = cluster.agents.pop(0)
+    await agent.drain(grace_s=1.0)
+    await asyncio.wait_for(task, 5)
+    await link.close()
+
+    assert seats(houses, "w1") == {}
+    known = [engine.state.worker_numbers for house in houses for engine in house.node.engines.values()]
+    assert not any("w1" in names for names in known)
+
+
+@pytest.mark.parametrize("secure", [False, True], ids=["an owner behind a firewall", "a token that needs TLS"])
+async def test_where_an_owner_cannot_be_reached_the_given_server_stands_for_it(cluster, houses, secure):
+    blocked = HttpReach(secure=True) if secure else Blocked(houses[1].node.member.address)
+    doing = Doing(slots=SLOTS)
+    await cluster.work(houses[0], "w1", doing, reach=blocked)
+    runs = await cluster.ended(houses[0], await cluster.submit(houses[0], 20) + await cluster.submit(houses[1], 20))
+
+    assert not link_of(cluster).direct
+    assert {run["state"] for run in runs} == {"completed"}
+    assert seats(houses, "w1") == dict.fromkeys((0, 1), houses[0].node.member.session)
+
+
+async def test_it_goes_from_one_way_to_the_other_with_what_it_holds(cluster, houses, monkeypatch):
+    monkeypatch.setattr(direct, "LOOK_S", 0.3)
+    monkeypatch.setattr(direct, "FALL_BACK_S", 0.3)
+    there = houses[1].node.member.address
+    reach, doing = Blocked(there), Doing(seconds=0.1, slots=SLOTS)
+    await cluster.work(houses[0], "w1", doing, reach=reach)
+    ways: Counter = Counter()
+    ids: list[str] = []
+    until = time.monotonic() + 20
+    while len(ways) < 2 or sum(ways.values()) < 3:
+        assert time.monotonic() < until, ways
+        before = link_of(cluster).direct
+        ids += await cluster.submit(houses[0], 2) + await cluster.submit(houses[1], 2)
+        await asyncio.sleep(0.05)
+        if link_of(cluster).direct != before:
+            ways[before] += 1
+        if link_of(cluster).direct and there not in reach.blocked:
+            reach.blocked.add(there)
+            reach.keep_only(())
+        elif not link_of(cluster).direct:
+            reach.blocked.clear()
+    reach.blocked.clear()
+    runs = await cluster.ended(houses[0], ids)
+
+    assert {run["state"] for run in runs} == {"completed"}
+    assert set(doing.begun.values()) == {1}
+
+
+async def test_a_node_that_does_not_know_the_way_is_not_asked_twice(cluster, houses, monkeypatch):
+    async def not_spoken(self, address):
+        raise NotSpoken
+
+    monkeypatch.setattr(HttpReach, "open", not_spoken)
+    await cluster.work(houses[0], "w1", Doing(), reach=HttpReach())
+    await cluster.ended(houses[0], await cluster.submit(houses[0], 5))
+
+    assert not link_of(cluster).direct
+    assert set(seats(houses, "w1").values()) == {houses[0].node.member.session}
