@@ -23,7 +23,7 @@ class Desk:
         self.calls, self.ended, self.logs, self.published = [], [], [], []
         self.artifacts: Artifacts = MemoryArtifacts()
 
-    async def exchange(self, call, peer):
+    async def exchange(self, call, peer, _partition):
         self.calls.append((call, peer))
         if call.seq == 99:
             raise Unavailable("not the owner", retry_after_ms=7)

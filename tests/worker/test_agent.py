@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from tickwork.core.errors import Refused
-from tickwork.ports.exchange import Broke, Done, Profile, Progressed, Returned, Saved, Spec
+from tickwork.ports.exchange import Broke, Done, Profile, Progressed, Reply, Returned, Saved, Spec
 from tickwork.worker.agent import Agent
 from worker.scripted import Ids, LoopClock, Puppet, Server, work
 
@@ -212,6 +212,29 @@ async def test_draining_hands_back_what_has_not_begun_and_lets_the_rest_end():
 
     assert server.ends == {(1, 1): [Done(1, 1)], (2, 1): [Returned(2, 1)]}
     assert server.goodbye and server.calls[-1].credit == 0 and executor.closed
+
+
+async def test_a_worker_that_ends_asks_again_with_pauses_where_the_owner_is_away(monkeypatch):
+    monkeypatch.setattr("tickwork.worker.agent.FAREWELL_S", 0.5)
+    server, executor = Server(), Puppet()
+    server.offer([work(1)])
+    agent = Agent(server, [executor], clock=LoopClock(), ids=Ids(), name="w1")
+    running = asyncio.create_task(agent.run())
+    await server.until(lambda: len(executor.runs) == 1)
+    answered = server._handle
+
+    async def away(call):
+        return (
+            Reply(call.seq, later=tuple((one.task, one.attempt) for one in call.reports))
+            if call.reports
+            else (await answered(call))
+        )
+
+    server._handle = away
+    executor.waiting = [(1, 1)]
+    await asyncio.wait_for(asyncio.gather(agent.drain(grace_s=1), running), 5)
+
+    assert 2 <= sum(bool(call.reports) for call in server.calls) <= 10
 
 
 async def test_a_kind_that_nobody_here_runs_fails_for_good():

@@ -31,7 +31,7 @@ from tickwork.ports.exchange import (
 )
 from tickwork.ports.executor import Executor, lacking
 from tickwork.ports.ids import Ids
-from tickwork.worker.caller import BACKOFF_S, BACKOFF_S_MAX, BEAT_MS, Caller, Key
+from tickwork.worker.caller import BACKOFF_S, BACKOFF_S_MAX, BEAT_MS, GATHER_S, Caller, Key
 from tickwork.worker.credit import Credit
 from tickwork.worker.logs import Logs
 
@@ -181,7 +181,10 @@ class Agent(Caller[Held]):
         while self._pending or self._post is not None:
             if self._post is not None:
                 await asyncio.wait([self._post])
-            self._pump()
+            elif self._pump_handle is not None:
+                await asyncio.sleep(GATHER_S)  # what could not be delivered is tried again in a moment, not at once
+            else:
+                self._pump()
         await self.logs.flush()
         await self._link.call(self._call(goodbye=True))
 
