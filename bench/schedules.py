@@ -9,7 +9,7 @@ synchronous=FULL; schedules that are due at one instant are put over HTTP, and a
 nominal time to the first line of its function. The same through DBOS and APScheduler where they are installed
 (`uv pip install --group peers`), in the same run; DBOS spreads its starts over a tenth of the period on purpose.
 
-The full form has several instants a minute apart. `--quick` has one for 1,000 and one for 5,000, holds 50,000
+The full form has three instants, 20 seconds apart. `--quick` has one for 1,000 and one for 5,000, holds 50,000
 schedules, and asks of peers what time is left.
 """
 
@@ -71,7 +71,8 @@ WORDS = {
     "late_5000_p95_ms": "5,000 due at one instant, lateness, p95 ms",
 }
 PEERS = {"DBOS": "dbos", "APScheduler": "apscheduler"}
-PER_CALL = 20_000  # schedules of a publication: its answer lists the workflows with all of theirs
+PER_CALL = 20_000  # schedules of a publication
+APART_S = 20
 AT_ONCE = 32  # questions about ended runs, while nothing is due
 
 
@@ -89,6 +90,7 @@ def held(count: int) -> dict[str, float]:
 async def fill(folder: Path, count: int) -> None:
     from schedules_held import ZONES, expression
 
+    begin = time.perf_counter()
     engine = make_engine(Settings(data=str(folder)), own_process=True)
     await engine.start()
     document = {"name": "one", "format": 1, "nodes": [{"kind": "task", "id": "a", "handler": "noop"}]}
@@ -102,7 +104,7 @@ async def fill(folder: Path, count: int) -> None:
         }
         await engine.publish(wire.Publication(schedules=wanted), by="bench")
         if first % 100_000 == 0:
-            say(f"{first:,} stored")
+            say(f"{first + len(wanted):,} stored after {time.perf_counter() - begin:.0f} s")
     await engine.stop()
 
 
@@ -124,8 +126,8 @@ def restart_s(count: int) -> float:
 async def lateness(bench: Bench, client: httpx2.AsyncClient, count: int, instants: int) -> list[float]:
     """Milliseconds of each run of each instant, in order. `instants` 0: one, as soon as may be."""
     if instants:
-        first_s = (int(time.time()) // 60 + (2 if time.time() % 60 > 45 else 1)) * 60
-        cron, times_s = "* * * * *", [first_s + 60 * minute for minute in range(instants)]
+        first_s = (int(time.time()) // APART_S + 2) * APART_S
+        cron, times_s = f"*/{APART_S} * * * * *", [first_s + APART_S * place for place in range(instants)]
     else:
         times_s = [int(time.time()) + 3 + count // 1_000]
         at = datetime.fromtimestamp(times_s[0], UTC)

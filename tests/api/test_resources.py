@@ -41,6 +41,15 @@ async def test_a_publication_is_all_or_nothing(http):
         assert (await http.get("/v1/workflows")).json()["workflows"] == []
 
 
+async def test_a_publication_answers_with_its_own_schedules(http):
+    often = {"workflow": "greet", "every": "5m"}
+    [first] = await publish(http, flow(), schedules={"b": often, "a": often})
+    [second] = await publish(http, schedules={"c": often})
+    [every] = (await http.get("/v1/workflows")).json()["workflows"]
+
+    assert [one["schedules"] for one in (first, second, every)] == [["a", "b"], ["c"], ["a", "b", "c"]]
+
+
 async def test_an_invalid_definition_names_every_problem(http):
     answer = await http.put("/v1/workflows", json={"documents": [flow("greet", task("a", needs=["x"]), task("a"))]})
 

@@ -176,6 +176,15 @@ async def test_schedules_come_in_pages_by_name_and_by_group(http):
 
 
 @pytest.mark.usefixtures("greet")
+async def test_a_set_is_answered_with_all_of_it_however_many_others_come_before_it(http):
+    others = {"owner": "many", "schedules": {f"a{number:04}": NEVER for number in range(1_000)}}
+    assert len((await http.put("/v1/schedules", json=others)).json()["schedules"]) == 1_000
+    applied = await http.put("/v1/schedules", json={"owner": "shop", "schedules": {"y": NEVER, "b": NEVER}})
+
+    assert [one["name"] for one in applied.json()["schedules"]] == ["b", "y"]
+
+
+@pytest.mark.usefixtures("greet")
 @pytest.mark.proves("S004-65")
 async def test_a_set_is_applied_whole_or_not_at_all(http):
     def wanted(**schedules):

@@ -7,6 +7,8 @@ from hypothesis import strategies as st
 from driver import BY, Driver, T, task
 from tickwork.core import inputs as inp
 from tickwork.core.events import LaneHeld, RateDue
+from tickwork.core.machine import Machine
+from tickwork.core.snapshot import digest
 
 GPU = {"labels": {"gpu": "true"}}
 
@@ -318,3 +320,32 @@ def test_a_new_reason_is_recorded_when_it_takes_over():
 
     assert [reason for reason, _ in holds(driver)] == ["limit", "credit", "paused", "credit"]
     assert len(driver.running) == 2
+
+
+@pytest.mark.parametrize("credit", [3, 5, 40])
+@pytest.mark.parametrize("owed", [False, True])
+@pytest.mark.parametrize("changes_max", [5_000, 31])
+def test_those_that_start_together_leave_the_state_as_one_by_one(credit, owed, changes_max):
+    """What is decided together is folded event by event."""
+    driver = Driver(credit=credit, max_changes_per_tick=changes_max)
+    driver.send(inp.PutTenant(BY, "other"), inp.PutTenant(BY, T, weight=3))
+    driver.define("flow", task("a"))
+    driver.define("flow", task("a"), tenant="other")
+    if owed:
+        driver.send(inp.Pause(BY, "tenant", T, T))
+    submit(driver, "flow", 12)
+    if owed:
+        submit(driver, "flow", 2, tenant="other")
+        driver.tick += 6_000_000
+        end(driver, 1)
+        submit(driver, "flow", 1, tenant="other")
+        driver.send(inp.Resume(BY, "tenant", T, T))
+    end(driver, 2)
+    submit(driver, "flow", 3, priority=9)
+    submit(driver, "flow", 5, tenant="other")
+    folded = Machine(settings=driver.settings)
+    for tick, asked, events in driver.rows:
+        folded.fold(tick, asked, events)
+
+    assert digest(folded.state) == digest(driver.state)
+    assert (folded.state.protected, folded.state.fair_floor) == (driver.state.protected, driver.state.fair_floor)

@@ -97,6 +97,15 @@ class WheelIsASortedList(RuleBasedStateMachine):
             self.wheel.cancel(due, key)
             self.model.cancel(due, key)
 
+    @rule(data=st.data(), later=dues)
+    def move_one(self, data, later):
+        if self.model.timers:
+            first = data.draw(st.booleans())
+            due, key = self.model.timers[0] if first else data.draw(st.sampled_from(self.model.timers))
+            self.wheel.move(due, later, key)
+            self.model.cancel(due, key)
+            self.model.insert(later, key)
+
     @rule(tick=dues, limit=st.integers(0, 8))
     def poll_after_skipping_ticks(self, tick, limit):
         self.now = max(self.now, tick)

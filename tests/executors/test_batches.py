@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections import Counter
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 from itertools import pairwise
 
 import msgspec
@@ -266,3 +266,47 @@ def test_a_spec_whose_number_means_another_by_now_gets_a_packet_of_its_own():
     assert box.packets[2][-1].spec is old and box.packets[3][0].spec is new
     box.shut()
     box.close()
+
+
+@contextmanager
+def one_packet(count):
+    """An outbox with one packet that holds so many."""
+    box = Outbox(children=1, width=1)
+    spec = Spec(1, "task", "flow", "a", "d")
+    box.learn(1, 10)
+    for number in range(count + 1):
+        box.put(Errand((number, 1), Work(number, 1, 1, "acme", "run", b""), spec, head(spec), 0))
+    box.forget((0, 1))  # went at once and alone
+    batch = list(box.queue)
+    box.queue.clear()
+    assert box._send(batch, head(spec)) and box.shared == 1
+    try:
+        yield box
+    finally:
+        box.shut()
+        box.close()
+
+
+def test_a_packet_that_was_held_before_its_first_began_comes_back_whole():
+    with one_packet(3) as box:
+        left = box.through(2, ran=0, took_us=40_000)
+
+        assert [one.key for one in left] == [(1, 1), (2, 1), (3, 1)]
+        assert not box.out and not box.packets and box.shared == 0
+
+
+@pytest.mark.parametrize(("ran", "again"), [(2, []), (1, [(2, 1)])])
+def test_a_child_that_stood_still_says_itself_whether_the_one_it_marked_has_begun(ran, again):
+    with one_packet(4) as box:
+        assert [one.key for one in box.behind((2, 1))] == [(3, 1), (4, 1)]
+        assert box.out.keys() == {(1, 1), (2, 1)} and box.behind((2, 1)) == []
+        del box.out[1, 1]  # it has ended
+
+        assert [one.key for one in box.through(2, ran=ran, took_us=90)] == again
+        assert not box.packets and box.shared == 0
+
+
+def test_where_the_first_is_slow_its_packet_is_no_longer_a_shared_one():
+    with one_packet(2) as box:
+        assert [one.key for one in box.behind((1, 1))] == [(2, 1)] and box.shared == 0
+        assert box.through(2, ran=1, took_us=90) == [] and box.shared == 0

@@ -1,6 +1,6 @@
 """A process of its own that uses a store: the tests start it, watch it and kill it.
 
-Arguments: what to do, the file, and for `write` the seq to begin from and where to end itself, if anywhere. Each
+Arguments: what to do, the file, and for `write` whether a scribe is to help, and where to end itself, if anywhere. Each
 acknowledged commit is told on standard output, in one write, after it was acknowledged.
 """
 
@@ -36,7 +36,12 @@ async def try_open(path: str) -> None:
         say("opened")
 
 
-async def write(path: str, failpoint: str, after: str) -> None:
+def payload(seq: int) -> bytes:
+    """Every other one is more than a small tick has."""
+    return b"%d" % seq * (100 if seq % 2 else 2_100)
+
+
+async def write(path: str, place: str, failpoint: str, after: str) -> None:
     """Commits for ever, rows every third time. Ends itself at the failpoint when it is met for the nth time."""
     left = int(after)
 
@@ -46,14 +51,14 @@ async def write(path: str, failpoint: str, after: str) -> None:
         if left <= 0:
             os._exit(137)
 
-    store = SqliteStore(path, failpoints={failpoint: end} if failpoint else {})
+    store = SqliteStore(path, failpoints={failpoint: end} if failpoint else {}, apart=place == "apart")
     await store.open()
     head = await store.claim(0, owner=str(os.getpid()), settings=b"s")
     say(f"claimed {head.epoch}")
     seq, tick, before = head.seq, head.tick, head.hash
     while True:
         row = seal(Row(seq + 1, tick + 1, "rules", [], []), before)
-        await store.commit(0, row, [Payload(f"d{row.seq}", b"%d" % row.seq * 700)], epoch=head.epoch)
+        await store.commit(0, row, [Payload(f"d{row.seq}", payload(row.seq))], epoch=head.epoch)
         say(f"committed {row.seq}")
         seq, tick, before = row.seq, row.tick, row.hash
         if seq % 3 == 0:

@@ -33,6 +33,7 @@ from tickwork.ports.store import (
 )
 from tickwork.ports.upkeep import Upkeep
 from tickwork.stores.postgres import troubles, upkeep
+from tickwork.stores.postgres.begun import begun
 from tickwork.stores.postgres.lines import address
 from tickwork.stores.postgres.statements import FILES
 from tickwork.stores.postgres.store import PostgresStore
@@ -102,18 +103,19 @@ async def test_an_inbox_row_that_becomes_visible_late_is_not_skipped(store, raw)
 
 
 @pytest.mark.proves("P2", "F9", "I11")
+@pytest.mark.parametrize("payloads", [[Payload("d", b"x")], []])  # the second has begun before it is awaited
 @pytest.mark.parametrize(("cut", "seq"), [("cut_after", 2), ("cut_before", 1)])
-async def test_a_commit_whose_answer_is_lost_is_settled_by_the_head(made, proxy, cut, seq):
+async def test_a_commit_whose_answer_is_lost_is_settled_by_the_head(made, proxy, cut, seq, payloads):
     store = await made(through(proxy))
     await store.claim(P, owner="n1", settings=b"s")
     await committed(store, 1, epoch=1)
     getattr(proxy, cut)(J[1].hash)
     with pytest.raises(OutcomeUnknown):
-        await store.commit(P, J[1], [Payload("d", b"x")], epoch=1)
+        await store.commit(P, J[1], payloads, epoch=1)
     head = await store.read_head(P)
 
     assert (head.seq, proxy.cuts) == (seq, 1)
-    assert await store.read_payloads(["d"]) == ({"d": b"x"} if seq == 2 else {})
+    assert await store.read_payloads(["d"]) == ({"d": b"x"} if payloads and seq == 2 else {})
     if seq == 2:
         with pytest.raises(Fenced):  # the same bytes again do no harm
             await store.commit(P, J[1], [], epoch=1)
@@ -241,6 +243,9 @@ class Recorder:
 
         async def open(self):
             pass
+
+        def is_ready(self, _statement):
+            return False
 
         async def fetch(self, statement, *_):
             self.recorder.went[self.name].add(statement)
@@ -445,7 +450,7 @@ async def test_a_cancelled_commit_does_not_spoil_the_next(store, raw):
     lock = raw.transaction()
     await lock.start()
     await raw.execute("select 1 from partitions for update")
-    task = asyncio.create_task(store.commit(P, J[0], [], epoch=1))
+    task = asyncio.ensure_future(store.commit(P, J[0], [], epoch=1))
     await until(lambda: raw.fetchval("select count(*) from pg_locks where not granted"))
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -455,6 +460,73 @@ async def test_a_cancelled_commit_does_not_spoil_the_next(store, raw):
     await committed(store, 2, epoch=1)
 
     assert head.seq in (0, 1)  # the server may have gone on with it
+
+
+async def test_a_commit_that_is_cancelled_as_soon_as_it_has_begun_does_not_spoil_the_next(store):
+    await committed(store, 1, epoch=1)
+    committing = store.commit(P, J[1], [], epoch=1)
+    committing.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await committing
+    head = await store.read_head(P)
+    await committed(store, 3, epoch=1)
+
+    assert head.seq in (1, 2)
+
+
+# ---- a coroutine that has begun
+
+
+async def test_the_first_step_is_taken_at_once_and_the_others_in_their_time():
+    steps, go_on = [], asyncio.Event()
+
+    async def deed():
+        steps.append("sent")
+        await go_on.wait()
+        steps.append("answered")
+        return 7
+
+    doing = begun(deed())
+
+    assert steps == ["sent"]
+    go_on.set()
+    assert (await doing, steps) == (7, ["sent", "answered"])
+
+
+async def test_what_ends_in_its_first_step_has_ended():
+    async def well():
+        return 7
+
+    async def badly():
+        raise Unavailable("no", retry_after_ms=0)
+
+    assert begun(well()).result() == 7
+    with pytest.raises(Unavailable):
+        await begun(badly())
+
+
+@pytest.mark.parametrize("turns", [0, 1])  # of the loop, before it is cancelled
+async def test_what_has_begun_hears_that_it_is_cancelled(turns):
+    ends = []
+
+    async def deed():
+        try:
+            await asyncio.get_running_loop().create_future()
+        finally:
+            ends.append(1)
+
+    doing = begun(deed())
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    doing.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await doing
+    await asyncio.sleep(0)
+
+    assert ends == [1]
+
+
+# ---- a server that is killed
 
 
 @pytest.mark.slow
@@ -514,7 +586,7 @@ async def test_a_commit_that_waited_for_a_claim_is_fenced(store, raw):
     claim = raw.transaction()
     await claim.start()
     await raw.execute("update partitions set epoch = epoch + 1")
-    committing = asyncio.create_task(store.commit(P, J[0], [Payload("d", b"x")], epoch=1))
+    committing = asyncio.ensure_future(store.commit(P, J[0], [Payload("d", b"x")], epoch=1))
     await until(lambda: raw.fetchval("select count(*) from pg_locks where not granted"))
     await claim.commit()
 

@@ -14,10 +14,12 @@ import apsw
 import pytest
 
 from conformance.store_suite import GENESIS, J, committed, run
+from integration.sqlite_writer import payload
 from tickwork.core.errors import Corrupt, TickworkError, Unavailable
 from tickwork.journal.record import Row, Sealed, seal, unseal
 from tickwork.ports.store import (
     DefinitionRow,
+    Fenced,
     Head,
     OutcomeUnknown,
     Payload,
@@ -27,7 +29,8 @@ from tickwork.ports.store import (
     StoreInUse,
     StoreUnusable,
 )
-from tickwork.stores.sqlite import opening
+from tickwork.stores.sqlite import opening, pen
+from tickwork.stores.sqlite.pen import SMALL_BYTES
 from tickwork.stores.sqlite.statements import migrations, schema
 from tickwork.stores.sqlite.store import SqliteStore
 
@@ -117,10 +120,11 @@ async def test_a_forked_child_that_lives_on_does_not_keep_the_lock(tmp_path):
 
 
 @pytest.mark.proves("I1", "I3", "I12", "P10")
-async def test_every_acknowledged_commit_survives_kills_of_its_writer(tmp_path):
+@pytest.mark.parametrize("place", ["thread", "apart"])
+async def test_every_acknowledged_commit_survives_kills_of_its_writer(tmp_path, place):
     acknowledged = epoch = 0
     for time in range(6):
-        with process("write", tmp_path / "s.db", "", 0) as writer:
+        with process("write", tmp_path / "s.db", place, "", 0) as writer:
             said = [writer.stdout.readline() for _ in range(20 + 30 * time)]
             writer.kill()
             said += writer.stdout.readlines()
@@ -138,11 +142,21 @@ async def test_every_acknowledged_commit_survives_kills_of_its_writer(tmp_path):
 )  # fmt: skip
 async def test_a_process_that_ends_at_any_step_loses_nothing_that_it_acknowledged(tmp_path, failpoint):
     rare = failpoint in ("claim", "before_checkpoint", "after_checkpoint")
-    with process("write", tmp_path / "s.db", failpoint, 1 if rare else 7) as writer:
+    with process("write", tmp_path / "s.db", "thread", failpoint, 1 if rare else 7) as writer:
         said = writer.stdout.readlines()
         assert writer.wait(timeout=60) == 137
 
     await verified(tmp_path / "s.db", said)
+
+
+@pytest.mark.proves("I1", "I12")
+@pytest.mark.parametrize("failpoint", ["before_commit", "after_head", "after_journal", "before_commit_statement"])
+async def test_a_process_that_ends_while_it_commits_a_small_tick_itself_loses_nothing(tmp_path, failpoint):
+    with process("write", tmp_path / "s.db", "apart", failpoint, 7) as writer:
+        said = writer.stdout.readlines()
+        assert writer.wait(timeout=60) == 137
+
+    assert await verified(tmp_path / "s.db", said) == 12, "seven small ones, the last not committed"
 
 
 async def verified(path, said: list[str], *, acknowledged: int = 0, epoch: int = 0) -> int:
@@ -164,7 +178,7 @@ async def verified(path, said: list[str], *, acknowledged: int = 0, epoch: int =
         assert unseal(row, before).seq == seq
         before = row.hash
     assert (len(journal), before) == (head.seq, head.hash)
-    assert payloads == {f"d{seq}": b"%d" % seq * 700 for seq in range(1, head.seq + 1)}
+    assert payloads == {f"d{seq}": payload(seq) for seq in range(1, head.seq + 1)}
     assert max(rows, default=0) <= head.watermark <= head.seq
     assert loaded.header == (b"header at %d" % head.watermark if head.watermark else b"")
     return head.seq
@@ -554,7 +568,8 @@ async def test_a_killed_scribe_leaves_the_outcome_unknown_and_another_goes_on(tm
         await store.commit(0, Sealed(1, 1, b"h" * 32, b"1"), [], epoch=head.epoch)
         first = scribe_of(store)
         first.send_signal(signal.SIGSTOP)
-        commit = asyncio.ensure_future(store.commit(0, Sealed(2, 2, b"i" * 32, b"2"), [], epoch=head.epoch))
+        large = Sealed(2, 2, b"i" * 32, bytes(SMALL_BYTES + 1))
+        commit = asyncio.ensure_future(store.commit(0, large, [], epoch=head.epoch))
         await asyncio.sleep(0)
         first.kill()
         with pytest.raises(OutcomeUnknown):
@@ -563,6 +578,80 @@ async def test_a_killed_scribe_leaves_the_outcome_unknown_and_another_goes_on(tm
         assert (await store.read_head(0)).seq == 1
         await store.commit(0, Sealed(2, 2, b"i" * 32, b"2"), [], epoch=head.epoch)
         assert (await store.read_head(0)).seq == 2 and scribe_of(store).pid != first.pid
+
+
+async def test_a_small_commit_needs_no_scribe_that_rests_but_waits_behind_what_it_was_asked(tmp_path):
+    async with opened(tmp_path / "s.db", apart=True) as store:
+        head = await store.claim(0, owner="n", settings=b"")
+        scribe = scribe_of(store)
+        scribe.send_signal(signal.SIGSTOP)
+        await store.commit(0, Sealed(1, 1, b"h" * 32, b"1"), [], epoch=head.epoch)
+        assert (await store.read_head(0)).seq == 1
+
+        large = store.commit(0, Sealed(2, 2, b"i" * 32, bytes(SMALL_BYTES + 1)), [], epoch=head.epoch)
+        small = asyncio.ensure_future(store.commit(0, Sealed(3, 3, b"j" * 32, b"3"), [], epoch=head.epoch))
+        await asyncio.sleep(0.01)
+        assert not small.done() and (await store.read_head(0)).seq == 1
+        scribe.send_signal(signal.SIGCONT)
+        await large
+        await small
+
+        assert [row.seq for row in await store.journal(0, after=0, limit=9)] == [1, 2, 3]
+
+
+async def test_a_small_commit_is_fenced_like_any_other(tmp_path):
+    async with opened(tmp_path / "s.db", apart=True) as store:
+        former = await store.claim(0, owner="n", settings=b"")
+        await store.claim(0, owner="m", settings=b"")
+        with pytest.raises(Fenced):
+            await store.commit(0, Sealed(1, 1, b"h" * 32, b"1"), [], epoch=former.epoch)
+
+        assert (await store.read_head(0)).seq == 0
+
+
+async def test_after_a_slow_commit_the_event_loop_does_not_wait_for_the_disk(tmp_path, monkeypatch):
+    async with opened(tmp_path / "s.db", apart=True) as store:
+        head = await store.claim(0, owner="n", settings=b"")
+        monkeypatch.setattr(pen, "SLOW_S", -1.0)  # none is fast enough
+        await store.commit(0, Sealed(1, 1, b"h" * 32, b"1"), [], epoch=head.epoch)
+        monkeypatch.setattr(pen, "SLOW_S", 60.0)
+        at_once = []
+        for seq in range(2, 3 + pen.REST_COMMITS):
+            commit = store.commit(0, Sealed(seq, seq, b"h" * 32, b"1"), [], epoch=head.epoch)
+            at_once.append(commit.done())
+            await commit
+
+        assert at_once == [False] * pen.REST_COMMITS + [True]
+
+
+async def test_a_small_commit_of_unknown_outcome_has_everything_opened_anew(tmp_path, monkeypatch):
+    async with opened(tmp_path / "s.db", apart=True) as store:
+        head = await store.claim(0, owner="n", settings=b"")
+        writer = store._connections.writing._pen._writer
+        connection = writer.connection
+        monkeypatch.setattr(writer, "connection", Breaking(connection))
+        with pytest.raises(OutcomeUnknown):
+            await store.commit(0, Sealed(1, 1, b"h" * 32, b"1"), [], epoch=head.epoch)
+        connection.close()
+
+        assert (await store.read_head(0)).seq == 0
+        await store.commit(0, Sealed(1, 1, b"h" * 32, b"1"), [], epoch=head.epoch)
+        assert (await store.read_head(0)).seq == 1 and store._connections.writing._pen._writer is not writer
+
+
+class Breaking:
+    """A connection whose commit fails."""
+
+    def __init__(self, connection):
+        self._connection = connection
+
+    def execute(self, sql, *args, **kinds):
+        if sql == "commit":
+            raise apsw.IOError("the disk is gone")
+        return self._connection.execute(sql, *args, **kinds)
+
+    def __getattr__(self, name):
+        return getattr(self._connection, name)
 
 
 async def test_a_scribe_ends_with_its_store_and_leaves_one_file(tmp_path):

@@ -3,6 +3,8 @@
 import asyncio
 import os
 import signal
+import subprocess
+import sys
 from contextlib import asynccontextmanager
 
 import msgspec
@@ -12,7 +14,7 @@ from executors.stage import APP
 from tickwork.executors.process import ProcessExecutor
 from tickwork.ports.exchange import Broke, Done, Fetch, Returned, Spec
 from tickwork.worker.agent import Agent
-from tickwork.worker.service import serve
+from tickwork.worker.service import DEFECT, serve
 from worker.scripted import Ids, LoopClock, Server, work
 
 NOOP = Spec(1, "task", "flow", "noop", "sha256:0", "noop", running_ms=60_000)
@@ -153,3 +155,37 @@ async def test_a_signal_drains_and_a_second_one_ends_at_once(signals, slowest_s)
 
     assert asyncio.get_running_loop().time() - began < slowest_s and server.goodbye
     assert isinstance(server.ends[1, 1][0], Done if signals == 1 else Returned)
+
+
+BROKEN = """
+import asyncio
+from tickwork.worker.service import DEFECT, serve
+
+class Agent:
+    async def run(self):
+        asyncio.get_running_loop().call_soon(lambda: 1 // 0)
+        await asyncio.sleep(60)
+
+asyncio.run(serve(Agent()))
+"""
+
+
+def test_a_worker_whose_books_are_wrong_ends_like_a_killed_one():
+    ended = subprocess.run([sys.executable, "-c", BROKEN], capture_output=True, text=True, timeout=30, check=False)
+
+    assert ended.returncode == DEFECT
+    assert "a defect of its own" in ended.stderr and "ZeroDivisionError" in ended.stderr
+
+
+async def test_a_connection_that_breaks_does_not_end_a_worker():
+    told = []
+    loop = asyncio.get_running_loop()
+
+    class Waiting:
+        async def run(self):
+            loop.call_exception_handler({"message": "the connection is lost", "exception": ConnectionResetError()})
+            told.append(1)
+
+    await serve(Waiting())
+
+    assert told == [1]

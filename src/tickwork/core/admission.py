@@ -16,7 +16,7 @@ from heapq import heapify, heappop, heappush
 
 from tickwork.core.effects import Alert, Dispatch
 from tickwork.core.events import ChildDispatched, LaneHeld, LoadShed, TaskDispatched
-from tickwork.core.evolve.tasks import on_dispatched
+from tickwork.core.evolve.tasks import dispatch_together, on_dispatched, plain_first
 from tickwork.core.evolve.upkeep import end_admission, held_at
 from tickwork.core.lanes import Blocker, Gauge, Lane, OrderKey, Shed, Station
 from tickwork.core.model import State, Worker
@@ -119,7 +119,15 @@ def _serve(turn: Turn, lane: Lane, line: list[Candidate], still: list[Lane]) -> 
             _hold(turn, lane, ("resources", f"queue:{station.queue}", 0), still)
             return
         assert share > 0, "a free worker has credit, and a lane that nothing holds has room"
-        for _ in range(share):
+        together = [] if line else plain_first(lane, min(share, changes_max - len(events)))
+        if together:
+            number = worker.number
+            events += [TaskDispatched(task.number, number) for task in together]
+            effects += [Dispatch(number, task.number, task.attempt + 1) for task in together]
+            dispatch_together(state, lane, together, worker)
+            if not lane.live:
+                return
+        for _ in range(share - len(together)):
             if len(events) >= changes_max:
                 still.append(lane)
                 return

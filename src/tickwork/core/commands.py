@@ -35,7 +35,7 @@ from tickwork.core.events import (
     TaskFailed,
     TenantPut,
 )
-from tickwork.core.evolve.arrivals import on_submitted
+from tickwork.core.evolve.arrivals import submitted
 from tickwork.core.evolve.setup import scope_gauge
 from tickwork.core.inputfields import require_inputs
 from tickwork.core.lifecycle import Phase, RunState, RunTrigger, may_move
@@ -95,9 +95,9 @@ def _submit(turn: Turn, place: int, asked: inputs.Submit) -> None:
         or not _is_plain_id(run_id)
     ):
         _check_submission(state, tenant, plan, asked)
-    event = RunSubmitted(state.next_number, place)
-    turn.events.append(event)
-    on_submitted(state, event)
+    number = state.next_number
+    turn.events.append(RunSubmitted(number, place))
+    submitted(state, number, asked, tenant, plan)
 
 
 def _submit_on_terms(turn: Turn, place: int, asked: inputs.Submit, tenant: Tenant, terms: inputs.Terms) -> None:

@@ -11,10 +11,9 @@ may be out of date but is never too late: it is corrected when it reaches the to
 """
 
 from collections import deque
+from dataclasses import dataclass, field
 from heapq import heappop, heappush, heapreplace
 from typing import TYPE_CHECKING
-
-import msgspec
 
 if TYPE_CHECKING:
     from tickwork.core.model import Task, Tenant, Worker
@@ -38,10 +37,11 @@ OrderKey = tuple[int, str, int, int]
 """Fair time of the tenant, tenant, age of the first task, its place in line."""
 
 
-class Blocker(msgspec.Struct, eq=False, kw_only=True):
+@dataclass(slots=True, eq=False, kw_only=True)
+class Blocker:
     """Something that can hold lanes up. `parked` is a heap of (order key, stamp, lane)."""
 
-    parked: "list[tuple[OrderKey, int, Lane]]" = msgspec.field(default_factory=list)
+    parked: "list[tuple[OrderKey, int, Lane]]" = field(default_factory=list)
     stirred: bool = False  # it may have room again and waits to be looked at
 
     def park(self, lane: "Lane", now_ms: int) -> None:
@@ -64,7 +64,8 @@ class Blocker(msgspec.Struct, eq=False, kw_only=True):
         return None
 
 
-class Gauge(Blocker, eq=False, kw_only=True):
+@dataclass(slots=True, eq=False, kw_only=True)
+class Gauge(Blocker):
     """A limit that is counted: of a tenant, a workflow, a queue or a label.
 
     The rate is a token bucket in integers: `rate_starts` per `rate_ms`. One start costs
@@ -123,7 +124,8 @@ class Gauge(Blocker, eq=False, kw_only=True):
         self.refilled_ms = now_ms
 
 
-class Station(Blocker, eq=False, kw_only=True):
+@dataclass(slots=True, eq=False, kw_only=True)
+class Station(Blocker):
     """One queue with one set of required labels: the workers that may serve it.
 
     `free` is a bitmap of worker numbers with credit left; `cursor` makes turns among them.
@@ -154,14 +156,16 @@ def is_carrier(worker: str) -> bool:
     return worker.startswith(CARRIER)
 
 
-class Shed(Blocker, eq=False, kw_only=True):
+@dataclass(slots=True, eq=False, kw_only=True)
+class Shed(Blocker):
     """Holds lanes of low priority while important work lags."""
 
     on: bool = False
     lag_ms: int = 0
 
 
-class Lane(msgspec.Struct, eq=False):
+@dataclass(slots=True, eq=False)
+class Lane:
     key: LaneKey
     tenant: "Tenant"
     station: Station
@@ -172,8 +176,8 @@ class Lane(msgspec.Struct, eq=False):
     protected: bool  # important enough not to be held when load is shed
     resources: tuple[int, int, int, int]
     plain: bool  # one slot and nothing else
-    tasks: "deque[Task]" = msgspec.field(default_factory=deque)
-    orders: deque[int] = msgspec.field(default_factory=deque)
+    tasks: "deque[Task]" = field(default_factory=deque)
+    orders: deque[int] = field(default_factory=deque)
     live: int = 0
     held: str = ""  # why it does not move, "" where it does
     held_by: str = ""

@@ -70,7 +70,8 @@ class Ledger:
         self._accounts: Table[Account] = Table()
         self._waiting: dict[int, tuple[int, ...]] = {}  # what is buffered, where anything is
         self._governed: dict[int, None] = {}  # their next time is whatever the Governor said last
-        self._touched: dict[int, None] = {}
+        self._touched: dict[int, Account | None] = {}  # of this tick; None: its schedule went
+        self._even: Balance | None = None  # the one that was looked at last in this tick
         self._overdue: dict[int, tuple[int, int]] = {}  # the time that is past, and the tick that saw it
         self._round: Iterator[int] = iter(())
         for block in state.schedules.blocks.values():
@@ -104,8 +105,9 @@ class Ledger:
             if handler is not None:
                 handler(self, event, inputs)
         if self._touched:
-            for number in self._touched:
-                self._compare(number)
+            self._even = None
+            for number, account in self._touched.items():
+                self._compare(number, account)
             self._touched.clear()
         if self._accounts.blocks:
             self._look_around()
@@ -130,8 +132,7 @@ class Ledger:
         return self.balances.setdefault(tenant, Balance())
 
     def _account(self, number: int) -> Account | None:
-        self._touched[number] = None
-        account = self._accounts.get(number)
+        account = self._touched[number] = self._accounts.get(number)
         if account is None:
             self._differ(number, "something happened to a schedule that nobody put")
         return account
@@ -151,7 +152,7 @@ class Ledger:
         if account is None:
             account = Account(self._balance(asked.tenant), 0, NO_FATES)
             self._accounts.add(number, account)
-        self._touched[number] = None
+        self._touched[number] = account
         self._announce_anew(number, account, event.next_ms, "edited")
         if asked.governing is not None:
             self._governed[number] = None
@@ -182,17 +183,18 @@ class Ledger:
         account.next_ms = event.decision.next_ms or 0
 
     def _on_run(self, event: ev.RunScheduled, _: list[Input]) -> None:
-        if event.way in ("trigger", "test"):
+        way = event.way
+        if way == "trigger" or way == "test":
             return
         account = self._account(event.schedule)
         if account is None:
             return
-        if event.way == "backfill":
+        if way == "backfill":
             account.balance.backfilled += 1
             if event.due_ms > self._state.now_ms:
                 self._differ(event.schedule, f"a backfill began {_at(event.due_ms)}, which is still to come")
             return
-        if event.way == "buffered":
+        if way == "buffered":
             self._unbuffer(event.schedule, account, (event.due_ms,))
         else:
             self._pass_on(event.schedule, account, event.due_ms, event.due_ms, event.next_ms)
@@ -253,6 +255,7 @@ class Ledger:
             account.balance.buffered -= len(waiting)
             account.balance.expected -= len(waiting)
         self._accounts.remove(number)
+        self._touched[number] = None
         self._governed.pop(number, None)
         self.late.pop(number, None)
 
@@ -268,7 +271,7 @@ class Ledger:
         if next_ms and next_ms <= to_ms:
             self._differ(number, f"{_at(next_ms)} was announced after {_at(to_ms)}")
         account.next_ms = next_ms
-        if number in self.late and (not next_ms or next_ms > self.late[number]):
+        if self.late and number in self.late and (not next_ms or next_ms > self.late[number]):
             del self.late[number]
 
     def _unbuffer(self, number: int, account: Account, dues_ms: tuple[int, ...]) -> None:
@@ -285,36 +288,45 @@ class Ledger:
 
     def _count(self, account: Account, fate: int, count: int) -> None:
         account.balance.fates[fate - 1] += count
-        fates = list(account.fates)
-        fates[fate - 1] += count
-        account.fates = tuple(fates)
+        fates = account.fates
+        if fate == RAN:
+            account.fates = (fates[0] + count, *fates[1:])
+        else:
+            account.fates = (*fates[: fate - 1], fates[fate - 1] + count, *fates[fate:])
 
     # ---- the two books side by side
 
-    def _compare(self, number: int) -> None:
-        account, schedule = self._accounts.get(number), self._state.schedules.get(number)
+    def _compare(self, number: int, account: Account | None) -> None:
+        schedule = self._state.schedules.get(number)
         if account is None or schedule is None:
             if (account is None) is not (schedule is None):
                 self._differ(number, "only one of the two books knows this schedule")
             return
-        if not account.balance.even:
-            self._differ(number, f"the balance of {schedule.tenant.id} is not even")
-            account.balance.expected = sum(account.balance.fates) + account.balance.buffered
+        if account.balance is not self._even:
+            self._weigh(number, schedule, account.balance)
         if account.fates != schedule.fates:
             self._differ(number, f"fates by events {account.fates}, by its row {schedule.fates}")
         account.fates = schedule.fates  # equal ones are one object in memory; after a difference, told once
-        waiting = self._waiting.get(number, ())
+        waiting = self._waiting.get(number, ()) if self._waiting else ()
         if waiting != schedule.buffer:
             self._differ(number, f"{len(waiting)} wait by events, {len(schedule.buffer)} by its row")
             account.balance.buffered += len(schedule.buffer) - len(waiting)
             account.balance.expected += len(schedule.buffer) - len(waiting)
             self._waiting[number] = schedule.buffer
-        if number in self._governed and (schedule.active or _is_held(schedule)):
+        governed = number in self._governed
+        if governed and (schedule.active or _is_held(schedule)):
             return  # what the Governor says meanwhile does not count: it is asked again when that is over
-        if account.next_ms != schedule.next_ms and (number not in self._governed or schedule.next_ms):
+        if account.next_ms != schedule.next_ms and (not governed or schedule.next_ms):
             words = f"next by events {_at(account.next_ms)}, by its row {_at(schedule.next_ms)}"
             self._differ(number, words)
             account.next_ms = schedule.next_ms
+
+    def _weigh(self, number: int, schedule: Schedule, balance: Balance) -> None:
+        """Once in a tick for each tenant is enough: comparing its schedules moves both sides or none."""
+        self._even = balance
+        if not balance.even:
+            self._differ(number, f"the balance of {schedule.tenant.id} is not even")
+            balance.expected = sum(balance.fates) + balance.buffered
 
     # ---- what nobody speaks of
 

@@ -23,8 +23,9 @@ from tickwork.core.evolve.upkeep import end_admission, merge_fresh
 from tickwork.core.model import Run, Settings, State
 from tickwork.core.reports import REPORTS
 from tickwork.core.steps import visit
-from tickwork.core.timers import fire
+from tickwork.core.timers import TIMERS
 from tickwork.core.turn import Turn
+from tickwork.core.wheel import KIND_BITS, KIND_MASK
 from tickwork.core.zones import UTC_ONLY, Zones
 
 TIMERS_PER_TICK = 300  # those due at one instant are dealt with in portions, so that the first do not wait for the last
@@ -122,7 +123,7 @@ def _take_timers(turn: Turn) -> None:
         if timer is None:
             return
         decided = len(turn.events)
-        fire(turn, timer[1])
+        TIMERS[timer[1] & KIND_MASK](turn, timer[1] >> KIND_BITS)
         assert len(turn.events) > decided, "a timer that fires is ended by an event"
 
 

@@ -2,11 +2,13 @@
 
 Only `evolve` changes these values. Runs and tasks are flat structs that the garbage collector
 never visits, kept in tables of small dicts: one dict of a million entries would stop the partition
-for a quarter of a second whenever it grows. Everything that ended leaves memory.
+for a quarter of a second whenever it grows. Everything that ended leaves memory. What there are few of, but is
+counted up and down with every task, is a plain class with slots: writing a field of a struct takes twice as long.
 """
 
 from collections import defaultdict, deque
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Generic, TypeVar
 from zlib import crc32
@@ -174,7 +176,8 @@ class Settings(msgspec.Struct, frozen=True):
         return (self.partition << NUMBER_BITS) + 1
 
 
-class Tenant(msgspec.Struct, eq=False):
+@dataclass(slots=True, eq=False)
+class Tenant:
     """A tenant with its share, its counters, and the names that live under it."""
 
     id: str
@@ -194,21 +197,21 @@ class Tenant(msgspec.Struct, eq=False):
     cancelled: int = 0
     active: int = 0
     redrive_ms: int = 0  # when the next redriven run may start
-    plans: dict[str, Plan] = msgspec.field(default_factory=dict)  # the latest of each workflow
-    versions: dict[str, Plan] = msgspec.field(default_factory=dict)  # all of them, by hash
-    runs: "Names[Run]" = msgspec.field(default_factory=Names)
-    keys: "Names[Run]" = msgspec.field(default_factory=Names)
-    debounced: "dict[tuple[str, str], Run]" = msgspec.field(default_factory=dict)  # those that have not started
-    workflow_gauges: dict[str, Gauge] = msgspec.field(default_factory=dict)
-    gates: "dict[tuple[str, str], Gate]" = msgspec.field(default_factory=dict)
-    waits: "dict[tuple[str, str], dict[int, Task]]" = msgspec.field(default_factory=dict)
-    budgets: "dict[str, Budget]" = msgspec.field(default_factory=dict)
-    schedules: "Names[Schedule]" = msgspec.field(default_factory=Names)
-    owned: "dict[str, dict[str, Schedule]]" = msgspec.field(default_factory=dict)  # by application and name
-    groups: "dict[str, Group]" = msgspec.field(default_factory=dict)
-    applications: "dict[str, dict[str, AppVersion]]" = msgspec.field(default_factory=dict)
-    holidays: dict[str, frozenset[str]] = msgspec.field(default_factory=dict)
-    lanes: dict[Step, Lane] = msgspec.field(default_factory=dict)  # finds the lane of a node quickly
+    plans: dict[str, Plan] = field(default_factory=dict)  # the latest of each workflow
+    versions: dict[str, Plan] = field(default_factory=dict)  # all of them, by hash
+    runs: "Names[Run]" = field(default_factory=Names)
+    keys: "Names[Run]" = field(default_factory=Names)
+    debounced: "dict[tuple[str, str], Run]" = field(default_factory=dict)  # those that have not started
+    workflow_gauges: dict[str, Gauge] = field(default_factory=dict)
+    gates: "dict[tuple[str, str], Gate]" = field(default_factory=dict)
+    waits: "dict[tuple[str, str], dict[int, Task]]" = field(default_factory=dict)
+    budgets: "dict[str, Budget]" = field(default_factory=dict)
+    schedules: "Names[Schedule]" = field(default_factory=Names)
+    owned: "dict[str, dict[str, Schedule]]" = field(default_factory=dict)  # by application and name
+    groups: "dict[str, Group]" = field(default_factory=dict)
+    applications: "dict[str, dict[str, AppVersion]]" = field(default_factory=dict)
+    holidays: dict[str, frozenset[str]] = field(default_factory=dict)
+    lanes: dict[Step, Lane] = field(default_factory=dict)  # finds the lane of a node quickly
 
     def fair_time_at(self, now_ms: int) -> int:
         return self.fair_time + self.usage * (now_ms - self.charged_ms) * self.share_unit
@@ -342,14 +345,15 @@ class Fan(msgspec.Struct, eq=False):
     live: dict[int, int] = msgspec.field(default_factory=dict)  # child index -> task or run number
 
 
-class Worker(msgspec.Struct, eq=False):
+@dataclass(slots=True, eq=False)
+class Worker:
     number: int
     id: str
     queues: tuple[str, ...]
     labels: dict[str, str]
     capacity: tuple[int, int, int, int]
     credit: int = 0  # how many attempts it is ready to hold in all
-    tasks: dict[int, Task] = msgspec.field(default_factory=dict)
+    tasks: dict[int, Task] = field(default_factory=dict)
     slots: int = 0  # in use
     more: tuple[int, int, int] = NOTHING  # cpu, memory, gpu in use
     stations: tuple[Station, ...] = ()
@@ -474,10 +478,11 @@ class Backfill(msgspec.Struct, gc=False, eq=False):
     span: Range | None = None
 
 
-class State(msgspec.Struct, eq=False):
+@dataclass(slots=True, eq=False)
+class State:
     """One partition. Fields above the line are state; those below it only find things faster."""
 
-    settings: Settings = Settings()
+    settings: Settings = field(default_factory=Settings)
     tick: int = 0
     now_ms: int = 0
     next_number: int = 1  # of runs, tasks, workers, schedules: one counter for all
@@ -488,45 +493,45 @@ class State(msgspec.Struct, eq=False):
     live_runs: int = 0
     stale: int = 0  # reports of attempts that were no longer theirs
     refused: int = 0
-    tenants: dict[str, Tenant] = msgspec.field(default_factory=dict)
-    queues: dict[str, Queue] = msgspec.field(default_factory=dict)
-    rated: dict[int, Gauge] = msgspec.field(default_factory=dict)  # gauges that can have a rate, by number
-    label_gauges: dict[tuple[str, str], Gauge] = msgspec.field(default_factory=dict)
-    policies: dict[str, Policy] = msgspec.field(default_factory=dict)
-    plans: dict[str, Plan] = msgspec.field(default_factory=dict)
-    documents: dict[str, bytes] = msgspec.field(default_factory=dict)
-    workers: dict[int, Worker] = msgspec.field(default_factory=dict)
-    schedules: Table[Schedule] = msgspec.field(default_factory=Table)
-    backfills: dict[int, Backfill] = msgspec.field(default_factory=dict)
-    runs: Table[Run] = msgspec.field(default_factory=Table)
-    tasks: Table[Task] = msgspec.field(default_factory=Table)
-    lanes: dict[LaneKey, Lane] = msgspec.field(default_factory=dict)
-    shed: Shed = msgspec.field(default_factory=Shed)
-    gauge: Gauge = msgspec.field(default_factory=lambda: Gauge(scope="partition", name=""))  # pauses all dispatch
+    tenants: dict[str, Tenant] = field(default_factory=dict)
+    queues: dict[str, Queue] = field(default_factory=dict)
+    rated: dict[int, Gauge] = field(default_factory=dict)  # gauges that can have a rate, by number
+    label_gauges: dict[tuple[str, str], Gauge] = field(default_factory=dict)
+    policies: dict[str, Policy] = field(default_factory=dict)
+    plans: dict[str, Plan] = field(default_factory=dict)
+    documents: dict[str, bytes] = field(default_factory=dict)
+    workers: dict[int, Worker] = field(default_factory=dict)
+    schedules: Table[Schedule] = field(default_factory=Table)
+    backfills: dict[int, Backfill] = field(default_factory=dict)
+    runs: Table[Run] = field(default_factory=Table)
+    tasks: Table[Task] = field(default_factory=Table)
+    lanes: dict[LaneKey, Lane] = field(default_factory=dict)
+    shed: Shed = field(default_factory=Shed)
+    gauge: Gauge = field(default_factory=lambda: Gauge(scope="partition", name=""))  # pauses all dispatch
     stamp: int = 0  # tick that a run wanted now is noted with
     choice: Choice | None = None  # how to catch up with what was late when it was made
     zones_version: str = ""  # of the zone data by which next times were last told anew; "": never
     # ---- found again from the fields above
-    wheel: Wheel = msgspec.field(default_factory=Wheel)
+    wheel: Wheel = field(default_factory=Wheel)
     worker_bits: int = 0  # worker numbers in use; they are given again
-    worker_numbers: dict[str, int] = msgspec.field(default_factory=dict)
-    stations: dict[tuple[str, tuple[tuple[str, str], ...]], Station] = msgspec.field(default_factory=dict)
-    lane_numbers: dict[int, Lane] = msgspec.field(default_factory=dict)
-    line: deque[Run] = msgspec.field(default_factory=deque)  # runs to visit, those of earlier ticks first
-    fresh: list[Run] = msgspec.field(default_factory=list)  # wanted since the last visit
-    open: list[Lane] = msgspec.field(default_factory=list)  # lanes with work that nothing holds yet
-    stirred: list[Blocker] = msgspec.field(default_factory=list)  # blockers that may have room again
+    worker_numbers: dict[str, int] = field(default_factory=dict)
+    stations: dict[tuple[str, tuple[tuple[str, str], ...]], Station] = field(default_factory=dict)
+    lane_numbers: dict[int, Lane] = field(default_factory=dict)
+    line: deque[Run] = field(default_factory=deque)  # runs to visit, those of earlier ticks first
+    fresh: list[Run] = field(default_factory=list)  # wanted since the last visit
+    open: list[Lane] = field(default_factory=list)  # lanes with work that nothing holds yet
+    stirred: list[Blocker] = field(default_factory=list)  # blockers that may have room again
     protected: int = 0  # ready tasks of priority at or above settings.shed_below
-    inputs: list[Input] = msgspec.field(default_factory=list)  # of this tick; events point into it
+    inputs: list[Input] = field(default_factory=list)  # of this tick; events point into it
     zones: Zones = UTC_ONLY  # given by the shell, the same for every tick that it decides
-    parts: Parts = msgspec.field(default_factory=Parts)  # equal expressions are compiled once
-    terms: dict[ScheduleTerms, ScheduleTerms] = msgspec.field(default_factory=dict)  # equal ones are one object
+    parts: Parts = field(default_factory=Parts)  # equal expressions are compiled once
+    terms: dict[ScheduleTerms, ScheduleTerms] = field(default_factory=dict)  # equal ones are one object
     # ---- of this tick, for those who write rows
-    closed: list[Run] = msgspec.field(default_factory=list)  # runs that ended
-    ended: list[Task] = msgspec.field(default_factory=list)  # tasks that ended, with their run or before it
-    let_in: list[Run] = msgspec.field(default_factory=list)  # runs to which the end of another gave a place
-    spans: list[Range] = msgspec.field(default_factory=list)  # ranges of fates that will not grow any more
-    left_backfills: list[Backfill] = msgspec.field(default_factory=list)  # those that ended
+    closed: list[Run] = field(default_factory=list)  # runs that ended
+    ended: list[Task] = field(default_factory=list)  # tasks that ended, with their run or before it
+    let_in: list[Run] = field(default_factory=list)  # runs to which the end of another gave a place
+    spans: list[Range] = field(default_factory=list)  # ranges of fates that will not grow any more
+    left_backfills: list[Backfill] = field(default_factory=list)  # those that ended
 
     def __post_init__(self) -> None:
         self.gauge.name = str(self.settings.partition)

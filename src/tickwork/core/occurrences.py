@@ -17,6 +17,7 @@ from tickwork.core.events import (
     SchedulePaused,
     ScheduleResumed,
 )
+from tickwork.core.evolve.arrivals import on_scheduled
 from tickwork.core.evolve.schedules import is_held, may_unbuffer, must_pause, occurrence_id
 from tickwork.core.governing import next_decision
 from tickwork.core.lifecycle import RunTrigger
@@ -35,7 +36,7 @@ def look(turn: Turn, number: int) -> None:
     schedule = turn.state.schedules[number]
     if is_held(schedule):
         _look_at_held(turn, schedule)
-    elif must_pause(schedule):
+    elif schedule.terms.pause_after and must_pause(schedule):
         reason = f"{schedule.failures} runs in a row have failed"
         turn.emit(SchedulePaused(number, -1, reason))
         turn.effects.append(Alert("schedule_paused", schedule.tenant.id, schedule.name, reason))
@@ -69,7 +70,7 @@ def book_pause(turn: Turn, schedule: Schedule, *, with_now: bool = False) -> Non
 def take_one(turn: Turn, schedule: Schedule, *, hurried: bool = False) -> bool:
     """Deal with what comes first. False: nothing is due. Whoever is in a hurry does not wait for jitter."""
     now_ms, late = turn.state.now_ms, schedule.late
-    if may_unbuffer(schedule):
+    if schedule.buffer and may_unbuffer(schedule):
         due_ms = schedule.buffer[0]
         turn.emit(RunScheduled(turn.state.next_number, schedule.number, due_ms, way="buffered"))
     elif late is not None:
@@ -81,7 +82,7 @@ def take_one(turn: Turn, schedule: Schedule, *, hurried: bool = False) -> bool:
                 start_ms = late.base_ms + late.run * late.spread_ms // late.runs
                 start_at = max(turn.state.settings.clock.tick_at(start_ms), turn.state.tick + 1)
             _run(turn, schedule, _after(turn.state, schedule, schedule.next_ms), start_at)
-    elif schedule.next_ms and schedule.next_ms + (0 if hurried else schedule.wait_ms) <= now_ms:
+    elif 0 < schedule.next_ms <= now_ms - (0 if hurried else schedule.wait_ms):
         _take_due(turn, schedule)
     else:
         return False
@@ -97,7 +98,7 @@ def _take_due(turn: Turn, schedule: Schedule) -> None:
     if due_ms < schedule.resumed_ms:
         _decide_about_pause(turn, schedule, schedule.rhythm)
         return
-    after_ms = _after(turn.state, schedule, due_ms)
+    after_ms = turn.state.parts.next_ms(schedule.rhythm, due_ms) or 0
     late = now_ms - due_ms - schedule.wait_ms > schedule.terms.grace_ms or 0 < after_ms <= now_ms
     if late:
         _decide_about_late(turn, schedule, schedule.rhythm)
@@ -195,7 +196,7 @@ def _pass(turn: Turn, schedule: Schedule, before_ms: int, fate: int, cause: str)
 def _run(turn: Turn, schedule: Schedule, after_ms: int, start_at: int) -> None:
     """The next occurrence, if nothing is in its way."""
     state, number, due_ms, terms = turn.state, schedule.number, schedule.next_ms, schedule.terms
-    wait = wait_ms(schedule, after_ms)
+    wait = wait_ms(schedule, after_ms) if terms.jitter else 0
     fate, cause = _obstacle(state, schedule)
     if cause:
         turn.emit(OccurrencesPassed(number, due_ms, due_ms, 1, fate, cause, after_ms, wait))
@@ -210,21 +211,25 @@ def _run(turn: Turn, schedule: Schedule, after_ms: int, start_at: int) -> None:
     if schedule.active and terms.overlap == "replace":
         for active in schedule.active:
             end_run(turn, state.runs[active], RunTrigger.CANCEL, f"replaced by {occurrence_id(schedule.name, due_ms)}")
-    turn.emit(RunScheduled(state.next_number, number, due_ms, after_ms, wait, start_at))
+    event = RunScheduled(state.next_number, number, due_ms, after_ms, wait, start_at)
+    turn.events.append(event)
+    on_scheduled(state, event)
 
 
 def _obstacle(state: State, schedule: Schedule) -> tuple[int, str]:
     terms, tenant = schedule.terms, schedule.tenant
     if schedule.workflow not in tenant.plans:
         return Fate.MISSED, "unknown_workflow"
-    if tenant.runs.get(occurrence_id(schedule.name, schedule.next_ms)) is not None:
+    run_id = occurrence_id(schedule.name, schedule.next_ms)
+    if run_id in tenant.runs.of(run_id):
         return Fate.RAN, "begun by a backfill"
-    if schedule.active and terms.overlap == "forbid":
-        return Fate.SKIPPED, "overlap forbid"
-    if schedule.active and terms.overlap == "buffer_one" and schedule.buffer:
-        return Fate.SKIPPED, "overlap buffer_one"
-    if schedule.active and terms.overlap == "buffer_all" and len(schedule.buffer) >= terms.buffer_max:
-        return Fate.SKIPPED, "overlap buffer_all, buffer full"
+    if schedule.active:
+        if terms.overlap == "forbid":
+            return Fate.SKIPPED, "overlap forbid"
+        if terms.overlap == "buffer_one" and schedule.buffer:
+            return Fate.SKIPPED, "overlap buffer_one"
+        if terms.overlap == "buffer_all" and len(schedule.buffer) >= terms.buffer_max:
+            return Fate.SKIPPED, "overlap buffer_all, buffer full"
     if state.live_runs >= state.settings.max_live_runs or tenant.active >= tenant.max_live_runs:
         return Fate.MISSED, "overloaded"
     return 0, ""

@@ -23,8 +23,8 @@ from tickwork.core.events import (
     WorkerGone,
     WorkerOffered,
 )
-from tickwork.core.evolve.runs import on_moved
-from tickwork.core.evolve.tasks import on_succeeded
+from tickwork.core.evolve.runs import moved
+from tickwork.core.evolve.tasks import succeeded
 from tickwork.core.lanes import CARRIER, Lane, is_carrier
 from tickwork.core.lifecycle import Phase, RunTrigger
 from tickwork.core.model import BLOCK_BITS, Task, Worker
@@ -32,7 +32,7 @@ from tickwork.core.names import check_name
 from tickwork.core.noderules import QUANTITY_MAX
 from tickwork.core.steps import fail_or_retry
 from tickwork.core.turn import Turn
-from tickwork.core.values import INLINE_BYTES_MAX, too_large
+from tickwork.core.values import INLINE_BYTES_MAX, Value, too_large
 
 RUNNING, COMPLETE = int(Phase.RUNNING), int(RunTrigger.COMPLETE)
 WORKER_CREDIT_MAX = 100_000
@@ -64,19 +64,18 @@ def _succeeded(turn: Turn, place: int, asked: inputs.Succeeded) -> None:
         raise Refused("value_too_large", f"inline values have at most {INLINE_BYTES_MAX} bytes", path="value")
     if task.cache_key:
         turn.effects.append(Keep(task.number, task.cache_key, place))
-    _succeed(turn, task, place)
+    _succeed(turn, task, place, asked.value)
 
 
-def _succeed(turn: Turn, task: Task, place: int) -> None:
+def _succeed(turn: Turn, task: Task, place: int, value: Value) -> None:
     """Accept a result. Where it was the last that the run waited for, the run is complete with it."""
-    event = TaskSucceeded(task.number, place)
-    turn.events.append(event)
-    on_succeeded(turn.state, event)
+    turn.events.append(TaskSucceeded(task.number, place))
+    succeeded(turn.state, task, value)
     run = task.run
     if not run.unfinished and not run.wanted:  # nobody has to look at it again
-        moved = RunMoved(run.number, COMPLETE)
-        turn.events.append(moved)
-        on_moved(turn.state, moved)
+        event = RunMoved(run.number, COMPLETE)
+        turn.events.append(event)
+        moved(turn.state, run, COMPLETE, event)
 
 
 def _failed(turn: Turn, place: int, asked: inputs.Failed) -> None:
@@ -134,7 +133,7 @@ def _cache_answered(turn: Turn, place: int, asked: inputs.CacheAnswered) -> None
     if task is None or task.phase != Phase.CHECKING:
         turn.emit(StaleReport(place))
     elif asked.found:
-        _succeed(turn, task, place)
+        _succeed(turn, task, place, asked.value)
     else:
         turn.emit(CacheMissed(asked.task))
 

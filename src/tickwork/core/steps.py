@@ -37,8 +37,8 @@ from tickwork.core.events import (
     TurnDelayed,
 )
 from tickwork.core.evolve import child_id, has_children_to_give, live_tasks
-from tickwork.core.evolve.runs import on_moved
-from tickwork.core.evolve.tasks import on_ready
+from tickwork.core.evolve.runs import moved
+from tickwork.core.evolve.tasks import made_ready
 from tickwork.core.inputfields import require_inputs
 from tickwork.core.lifecycle import Phase, RunState, RunTrigger, may_move
 from tickwork.core.model import Run, State, Task
@@ -64,9 +64,9 @@ def visit(turn: Turn, run: Run) -> None:
     if state == PENDING:
         if run.start_at or (plan.definition.concurrency is not None and not _enter_gate(turn, run)):
             return
-        moved = RunMoved(run.number, START)
-        turn.events.append(moved)
-        on_moved(turn.state, moved)
+        event = RunMoved(run.number, START)
+        turn.events.append(event)
+        moved(turn.state, run, START, event)
     elif state >= PAUSED:
         return
     if plan.exits and _leave_early(turn, run):
@@ -74,9 +74,8 @@ def visit(turn: Turn, run: Run) -> None:
     if run.counts is None and not plan.exits and plan.steps[0].plain and not run.phases[0]:
         # A single task: there is nothing to weigh up.
         run.todo = ()
-        event = TaskReady(run.number, 0)
-        turn.events.append(event)
-        on_ready(turn.state, event)
+        turn.events.append(TaskReady(run.number, 0))
+        made_ready(turn.state, run, plan.steps[0])
         return
     if run.todo:
         _take_steps(turn, run)
@@ -245,9 +244,8 @@ def _begin(turn: Turn, run: Run, step: Step) -> None:
     if run.state == WAITING:
         _wake(turn, run)
     if step.plain:
-        event = TaskReady(run.number, step.index)
-        turn.events.append(event)
-        on_ready(turn.state, event)
+        turn.events.append(TaskReady(run.number, step.index))
+        made_ready(turn.state, run, step)
         return
     try:
         if step.when is not None and not step.when.holds(snapshot(turn.state, run, step.when)):

@@ -26,10 +26,6 @@ from tickwork.core.steps import end_run, fail_or_retry, resume_run
 from tickwork.core.turn import Turn
 
 
-def fire(turn: Turn, key: int) -> None:
-    _RULES[Timer(key & 31)](turn, key >> 5)
-
-
 def _run_start(turn: Turn, number: int) -> None:
     run = turn.state.runs[number]
     turn.emit(RunDue(number))
@@ -96,7 +92,7 @@ def _rate(turn: Turn, number: int) -> None:
     turn.emit(RateDue(number))
 
 
-_RULES: dict[Timer, Callable[[Turn, int], None]] = {
+TIMERS: dict[int, Callable[[Turn, int], None]] = {
     Timer.RUN_START: _run_start,
     Timer.SCHEDULE: look,
     Timer.BACKFILL: look_at_backfill,

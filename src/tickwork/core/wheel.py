@@ -3,8 +3,8 @@
 A timer is one number, its mark: due tick, kind and number packed so that comparing marks is
 comparing (due, kind, number). The wheel is a trie over the bits of the mark, eight to a
 level, each node with a bitmap of its occupied slots. A slot holds a bucket of marks, and
-becomes a node of the next level once the bucket is full; only the earliest bucket, the
-front, is ever sorted.
+becomes a node of a lower level once the bucket is full; only the earliest marks, a bucket or
+some small neighbours, are ever sorted: they are the front.
 
 Nothing cascades: a timer moves when its bucket splits and when its bucket becomes the front,
 and either is a few hundred timers at most, so no operation is a long one, whether two million
@@ -27,7 +27,6 @@ SLOT_BITS = 8
 SLOTS, SLOT_MASK = 1 << SLOT_BITS, (1 << SLOT_BITS) - 1
 # Where each level's digit starts in the mark. What is left below the last one is four marks: it never splits.
 SHIFTS = tuple(range(DUE_BITS + KEY_BITS - SLOT_BITS, 0, -SLOT_BITS))
-REST = {shift: SHIFTS[level:] for level, shift in enumerate(SHIFTS)}  # this level and those below it
 BUCKET_MAX = 128  # marks
 FRONT_MAX = 512
 
@@ -44,22 +43,33 @@ class _Node:
         self.slots: list[_Node | Bucket | None] = [None] * SLOTS
 
     def put(self, slot: int, mark: int) -> int:
-        """How many the slot's bucket holds then."""
+        """How many bytes the slot's bucket has then."""
         bucket = self.slots[slot]
-        if isinstance(bucket, Bucket):
+        if bucket is not None:
+            assert type(bucket) is Bucket
             bucket += mark.to_bytes(WIDTH, "big")
-            return len(bucket) // WIDTH
+            return len(bucket)
         self.slots[slot] = Bucket(mark.to_bytes(WIDTH, "big"))
         self.occupied |= 1 << slot
-        return 1
+        return WIDTH
 
     def split(self, slot: int, shift: int) -> None:
-        """All may land in one slot again; that one splits at its next insert, so no insert does it twice."""
-        bucket, node = self.slots[slot], _Node()
+        """Down to the level where they differ: those between have one slot each, and nothing is moved through them."""
+        bucket = self.slots[slot]
         assert isinstance(bucket, Bucket)
-        for mark in _marks_in(bucket):
+        marks = _marks_in(bucket)
+        same = min(marks) ^ max(marks)
+        node = self.slots[slot] = _Node()
+        while shift > SLOT_BITS and not same >> shift:
+            node = node.add_node(marks[0] >> shift & SLOT_MASK)
+            shift -= SLOT_BITS
+        for mark in marks:
             node.put(mark >> shift & SLOT_MASK, mark)
-        self.slots[slot] = node
+
+    def add_node(self, slot: int) -> "_Node":
+        node = self.slots[slot] = _Node()
+        self.occupied |= 1 << slot
+        return node
 
 
 class Wheel:
@@ -92,12 +102,29 @@ class Wheel:
     def cancel(self, due: int, key: int) -> None:
         mark = due << KEY_BITS | (key & KIND_MASK) << NUMBER_BITS | key >> KIND_BITS
         if mark < self._front_end:
-            index = bisect_left(self._front, mark)
-            assert self._front[index : index + 1] == [mark], "this timer was never set, or it is gone"
-            del self._front[index]
+            front = self._front
+            index = 0 if front and front[0] == mark else bisect_left(front, mark)
+            assert index < len(front) and front[index] == mark, "this timer was never set, or it is gone"
+            del front[index]
         else:
             self._cancel_in_trie(mark)
         self._size -= 1
+
+    def move(self, due: int, later: int, key: int) -> None:
+        """Cancel it and insert it again: most timers that have come are the first of all, and set anew at once."""
+        assert 0 <= later <= DUE_MAX, "the owner caps a delay before it sets a timer"
+        low = (key & KIND_MASK) << NUMBER_BITS | key >> KIND_BITS
+        front = self._front
+        if not front or front[0] != due << KEY_BITS | low:
+            self.cancel(due, key)
+            self.insert(later, key)
+            return
+        del front[0]
+        mark = later << KEY_BITS | low
+        if mark < self._front_end:
+            self._insert_in_front(mark)
+        else:
+            self._insert_in_trie(mark)
 
     def fill(self, marks: list[int]) -> None:
         """Many timers at once, each as its `mark_of`: a third of the time that inserting two million of them takes."""
@@ -118,7 +145,7 @@ class Wheel:
         if self._front or self._open_front():
             mark = self._front[0]
             if mark >> KEY_BITS <= tick:
-                return _timer(mark)
+                return mark >> KEY_BITS, (mark & NUMBER_MASK) << KIND_BITS | mark >> NUMBER_BITS & KIND_MASK
         return None
 
     def items(self) -> list[tuple[int, int]]:
@@ -137,20 +164,17 @@ class Wheel:
             del front[FRONT_MAX // 2 :]
 
     def _insert_in_trie(self, mark: int) -> None:
-        node, shifts = self._root, SHIFTS
-        near, prefix = self._near, self._near_shift + SLOT_BITS
-        if near.occupied and mark >> prefix == self._near_mark >> prefix:
-            node, shifts = near, REST[self._near_shift]
-        for shift in shifts:
+        node, shift = self._near, self._near_shift
+        if not node.occupied or (mark ^ self._near_mark) >> shift + SLOT_BITS:
+            node, shift = self._root, SHIFTS[0]
+        slot = mark >> shift & SLOT_MASK
+        while type(child := node.slots[slot]) is _Node:
+            node, shift = child, shift - SLOT_BITS
             slot = mark >> shift & SLOT_MASK
-            child = node.slots[slot]
-            if type(child) is _Node:
-                node = child
-                continue
-            if node.put(slot, mark) > BUCKET_MAX and shift > SLOT_BITS:
-                node.split(slot, shift - SLOT_BITS)
+        if node.put(slot, mark) > BUCKET_MAX * WIDTH and shift > SLOT_BITS:
+            node.split(slot, shift - SLOT_BITS)
+        if node is not self._near:
             self._near, self._near_mark, self._near_shift = node, mark, shift
-            return
 
     def _cancel_in_trie(self, mark: int) -> None:
         node: _Node | Bucket | None = self._root
@@ -166,19 +190,28 @@ class Wheel:
             _remove(node, mark)
 
     def _open_front(self) -> bool:
-        """Makes the earliest bucket the front. False if nothing is left."""
-        node = self._root
+        """Makes the earliest bucket the front, with as many of its neighbours as fit into one. False if nothing is
+        left."""
+        node, shift = self._root, SHIFTS[0]
         if not node.occupied:
             return False
-        for shift in SHIFTS:
-            child = node.slots[_lowest(node.occupied)]
-            if isinstance(child, Bucket):
-                self._front = _sorted(child)
-                self._front_end = (self._front[0] >> shift) + 1 << shift
-                self._remove_bucket(self._front[0])
+        path: list[tuple[_Node, int]] = []
+        while type(child := node.slots[slot := _lowest(node.occupied)]) is _Node:
+            path.append((node, slot))
+            node, shift = child, shift - SLOT_BITS
+        found = Bucket()
+        while type(child) is Bucket and (not found or len(found) + len(child) <= BUCKET_MAX * WIDTH):
+            found += child
+            node.slots[slot] = None
+            node.occupied ^= 1 << slot
+            if not node.occupied:
                 break
-            assert child is not None
-            node = child
+            slot = _lowest(node.occupied)
+            child = node.slots[slot]
+        self._front = _sorted(found)
+        self._front_end = (self._front[-1] >> shift) + 1 << shift
+        if not node.occupied:
+            _empty(path)
         return True
 
     def _remove_bucket(self, mark: int) -> None:
@@ -190,11 +223,7 @@ class Wheel:
                 break
             path.append((node, mark >> shift & SLOT_MASK))
             node = node.slots[path[-1][1]]
-        for parent, slot in reversed(path):
-            parent.slots[slot] = None
-            parent.occupied ^= 1 << slot
-            if parent.occupied:
-                break
+        _empty(path)
 
 
 def mark_of(due: int, kind: int, number: int) -> int:
@@ -216,6 +245,15 @@ def _node_of(marks: list[int], level: int, at: int, end: int) -> _Node:
         node.occupied |= 1 << slot
         at = until
     return node
+
+
+def _empty(path: list[tuple[_Node, int]]) -> None:
+    """Empties the last slot of a path, and every slot before it whose node this leaves empty."""
+    for node, slot in reversed(path):
+        node.slots[slot] = None
+        node.occupied ^= 1 << slot
+        if node.occupied:
+            break
 
 
 def _find(bucket: Bucket, mark: int) -> int:

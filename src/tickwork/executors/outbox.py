@@ -133,12 +133,16 @@ class Outbox:
         if found is None:
             return []
         self.shared -= len(found) > 1
-        if took_us:
+        if ran and took_us:  # none began where the packet was held before the first did
             for spec in {one.spec.id: None for one in found}:
                 self.learn(spec, took_us // ran, weight=ran)
         if ran == len(found):
             return []
-        left = [one for one in found[ran:] if self.out.get(one.key) == number]
+        return self._no_longer_out(number, found[ran:])
+
+    def _no_longer_out(self, number: int, errands: list[Errand]) -> list[Errand]:
+        """Those of them that were, in this packet."""
+        left = [one for one in errands if self.out.get(one.key) == number]
         for one in left:
             del self.out[one.key]
         return left
@@ -149,10 +153,15 @@ class Outbox:
         self.learn(self.errands.pop(key).spec.id, 1_000 * took_ms + 500)
 
     def behind(self, key: Key) -> list[Errand]:
-        """Those that come after it in its packet. None of them will begin."""
+        """Those that come after it in its packet. None of them will begin; whether it has begun itself, a child that
+        stood still for a while may only say when it is through."""
         number = self.out[key]
-        keys = [one.key for one in self.packets[number]]
-        return self.through(number, ran=keys.index(key) + 1)
+        found = self.packets[number]
+        count = [one.key for one in found].index(key) + 1
+        left = self._no_longer_out(number, found[count:])
+        del found[count:]
+        self.shared -= count == 1
+        return left
 
     def put_back(self, errands: list[Errand]) -> None:
         self.queue.extendleft(reversed(errands))

@@ -89,7 +89,8 @@ class Assigner:
 
     def orders(self, tasks: Table[Task], effects: list[Effect]) -> "list[Ready | Order]":
         """What goes to the workers, where nothing has to be collected for it; else what was collected."""
-        recipes, blocks, ms_of = self._recipes, tasks.blocks, self._clock.ms_of
+        recipes, blocks = self._recipes, tasks.blocks
+        origin_ms, resolution_ms = self._clock.origin_ms, self._clock.resolution_ms
         orders: list[Ready | Order] = []
         for effect in effects:
             if type(effect) is not Dispatch:
@@ -102,7 +103,7 @@ class Assigner:
                 orders.append(self.order(task))
                 continue
             assert worker is not None
-            spec, submitted_ms = recipe.spec, ms_of(run.submitted)
+            spec, submitted_ms = recipe.spec, origin_ms + run.submitted * resolution_ms
             work = Work(
                 number, task.attempt, spec.id, run.tenant.id, run.id, recipe.head, task.child, None, (),
                 run.scheduled_ms, submitted_ms,

@@ -115,7 +115,11 @@ class Books:
                 if event.run < first_new:  # type: ignore[union-attr]
                     others.append(event)
             elif kind is ev.TaskSucceeded:
-                self._on_succeeded(event, inputs, now_ms)  # type: ignore[arg-type]
+                held = self._end(event.task, SUCCEEDED, now_ms)  # type: ignore[union-attr]
+                if held is not None and held.of_map:
+                    # Also of a run that ended in this very tick: its map may be its last node, and its output.
+                    asked: Any = inputs[event.input]  # type: ignore[union-attr]
+                    self.keep_child(held.run, held.row.step, held.row.child, asked.value)
             elif kind is ev.TaskDispatched:
                 self._open(event.task)  # type: ignore[union-attr]
             else:
@@ -136,11 +140,12 @@ class Books:
     def _open(self, number: int) -> None:
         state, touched = self.state, self._touched
         task = state.tasks.blocks[number >> BLOCK_BITS][number]
-        worker, run = task.worker, task.run
+        worker, run, index = task.worker, task.run, task.step.index
         assert worker is not None
-        dispatched_ms = state.settings.clock.ms_of(task.dispatched)
-        row = Attempt(number, task.step.index, task.child, task.attempt, worker.id, dispatched_ms)
-        of_map = task.child >= 0 and run.plan.steps[task.step.index].kind is Kind.MAP
+        at, child = task.dispatched, task.child
+        dispatched_ms = state.now_ms if at == state.tick else state.settings.clock.ms_of(at)
+        row = Attempt(number, index, child, task.attempt, worker.id, dispatched_ms)
+        of_map = child >= 0 and run.plan.steps[index].kind is Kind.MAP
         self.open[number] = Open(run.number, row, task.started, of_map)
         if task.parent:
             self._fans.setdefault(run.number, {})[number] = None
@@ -221,7 +226,8 @@ class Books:
         self.writing = None
 
     def _run_row(self, run: Run, ended_ms: int, history: list[Attempt] | None) -> RunRow:
-        ms_of, plan = self.state.settings.clock.ms_of, run.plan
+        clock, plan = self.state.settings.clock, run.plan
+        origin_ms, resolution_ms = clock.origin_ms, clock.resolution_ms  # every run comes by here: no call for each
         return RunRow(
             run.number,
             run.id,
@@ -231,8 +237,8 @@ class Books:
             run.state,
             run.source,
             run.by,
-            ms_of(run.submitted),
-            ms_of(run.started) if run.started else 0,
+            origin_ms + run.submitted * resolution_ms,
+            origin_ms + run.started * resolution_ms if run.started else 0,
             ended_ms,
             run.key,
             "" if run.state == COMPLETED else error_of(run, history or ()),
@@ -317,13 +323,6 @@ class Books:
         held = self.open.get(event.task)
         if held is not None:
             held.begun = True
-
-    def _on_succeeded(self, event: ev.TaskSucceeded, inputs: list[Input], now_ms: int) -> None:
-        held = self._end(event.task, SUCCEEDED, now_ms)
-        if held is not None and held.of_map:
-            # Also of a run that ended in this very tick: its map may be its last node, and its output.
-            asked: Any = inputs[event.input]
-            self.keep_child(held.run, held.row.step, held.row.child, asked.value)
 
     def _on_failed_attempt(self, event: ev.TaskFailed | ev.TaskRetrying, inputs: list[Input], now_ms: int) -> None:
         code = event.code if isinstance(event, ev.TaskFailed) else event.cause

@@ -134,7 +134,8 @@ class Commands(Endpoints, Versions):
         return await self.vault.take_any(data, payloads)
 
     async def publish(self, publication: wire.Publication, *, by: str, tenant: str = TENANT) -> list[wire.Workflow]:
-        """Definitions and schedules, all or none. Queues that they name and nobody declared are declared with them."""
+        """Definitions and schedules, all or none. Queues that they name and nobody declared are declared with them.
+        The answer names the schedules that were published, not a million others."""
         if publication.application:
             check_name(publication.application, path="application", kind="application")
         documents = [msgspec.json.encode(document) for document in publication.documents]
@@ -175,7 +176,7 @@ class Commands(Endpoints, Versions):
             if wrong is not None:
                 raise Refused(wrong.code, wrong.message)
         await self._durable()  # also where nothing is new: whoever published it first may not have been told yet
-        return reads.workflows(self.state, tenant)
+        return reads.workflows(self.state, tenant, among=publication.schedules)
 
     def published(self, *, tenant: str = TENANT) -> wire.Publication:
         """The latest version of each workflow, as another partition would have it published."""

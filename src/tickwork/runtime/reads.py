@@ -236,7 +236,8 @@ def page(
 # ---- the rest
 
 
-def workflows(state: State, tenant: str) -> list[wire.Workflow]:
+def workflows(state: State, tenant: str, *, among: Iterable[str] | None = None) -> list[wire.Workflow]:
+    """With the names of their schedules, or with those of them that are `among` these."""
     owner = state.tenants.get(tenant)
     if owner is None:
         return []
@@ -244,7 +245,9 @@ def workflows(state: State, tenant: str) -> list[wire.Workflow]:
     for plan in owner.versions.values():
         versions[plan.name] = versions.get(plan.name, 0) + 1
     schedules: dict[str, list[str]] = {}
-    for schedule in owner.schedules.values():
+    every = (one for shard in owner.schedules.shards for one in shard.values())
+    named = every if among is None else (one for name in among if (one := owner.schedules.get(name)) is not None)
+    for schedule in named:
         schedules.setdefault(schedule.workflow, []).append(schedule.name)
     return [
         wire.Workflow(

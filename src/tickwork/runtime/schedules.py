@@ -57,8 +57,9 @@ class Schedules(Ground):
         check_name(wanted.owner, path="owner", kind="owner")
         asked = self._set_of(wanted.owner, wanted.schedules, self._tenant(tenant).plans, by=by, tenant=tenant)
         await self._command(asked)
-        names = frozenset(wanted.schedules)
-        return [one for one in self.schedules(tenant=tenant).schedules if one.name in names]
+        held = self._tenant(tenant).schedules
+        applied = (held.get(name) for name in sorted(wanted.schedules))
+        return [views.schedule(one) for one in applied if one is not None and not one.archived]
 
     def _set_of(
         self,

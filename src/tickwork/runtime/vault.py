@@ -24,10 +24,7 @@ ARGUMENTS_STEP = -1  # in the table of children: not a result, but the inputs of
 
 value_encoder = msgspec.msgpack.Encoder(order="sorted")
 value_decoder: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(Value)
-
-
-def encode_value(value: Value) -> bytes:
-    return value_encoder.encode(value)
+encode_value: Callable[[Value], bytes] = value_encoder.encode
 
 
 def decode_value(data: bytes) -> Value:

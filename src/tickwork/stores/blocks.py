@@ -116,11 +116,13 @@ def _packed(rows: Sequence[RunRow]) -> list[Block]:
 
 
 def _outline(rows: Sequence[RunRow], size: int) -> Outline:
-    held, crc32 = 0, zlib.crc32
-    for row in rows:
-        held |= 1 << row.number % STRETCH
-    marks = struct.pack(f"<{len(rows)}I", *[crc32(row.id.encode()) for row in rows])
-    return Outline(rows[0].number, held.to_bytes(STRETCH // 8, "little"), marks, size)
+    crc32, first, count = zlib.crc32, rows[0].number, len(rows)
+    if rows[-1].number - first == count - 1:  # most are neighbours: nobody looks at each
+        held = (1 << count) - 1 << first % STRETCH
+    else:
+        held = sum([1 << row.number % STRETCH for row in rows])
+    marks = struct.pack(f"<{count}I", *[crc32(row.id.encode()) for row in rows])
+    return Outline(first, held.to_bytes(STRETCH // 8, "little"), marks, size)
 
 
 def groups_of(runs: Sequence[RunRow]) -> set[Group]:

@@ -2,14 +2,23 @@
 
 The first SIGTERM or SIGINT drains: no new work, what has not begun is handed back, what runs may end within the time
 given. The second ends it at once, and everything is handed back.
+
+A callback that fails is a defect of ours, and leaves books behind that nobody may go on with: what ended might be held
+for ever, what began might be begun again. The process then ends as if it had been killed: its attempts are lost, and
+are tried again under new numbers.
 """
 
 import asyncio
+import logging
+import os
 import signal
+from typing import Any
 
 from tickwork.worker.agent import Agent
 
 GRACE_S = 30.0
+DEFECT = 70  # exit status: an error inside the program
+log = logging.getLogger(__name__)
 
 
 async def serve(agent: Agent, *, grace_s: float = GRACE_S) -> None:
@@ -20,6 +29,7 @@ async def serve(agent: Agent, *, grace_s: float = GRACE_S) -> None:
     def asked() -> None:
         drains.append(loop.create_task(agent.drain(grace_s=0 if drains else grace_s)))
 
+    loop.set_exception_handler(_end_at_defect)
     signals = (signal.SIGTERM, signal.SIGINT)
     for one in signals:
         loop.add_signal_handler(one, asked)
@@ -27,5 +37,19 @@ async def serve(agent: Agent, *, grace_s: float = GRACE_S) -> None:
         await agent.run()
         await asyncio.gather(*drains)
     finally:
+        loop.set_exception_handler(None)
         for one in signals:
             loop.remove_signal_handler(one)
+
+
+def _end_at_defect(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    if "handle" not in context:  # of a connection that broke, or of a task that somebody else looks after
+        loop.default_exception_handler(context)
+        return
+    log.critical(
+        "the worker met a defect of its own and ends; what it held is tried again: %s",
+        context["message"],
+        exc_info=context.get("exception"),
+    )
+    logging.shutdown()
+    os._exit(DEFECT)

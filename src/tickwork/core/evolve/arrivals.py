@@ -24,8 +24,8 @@ from tickwork.core.zones import in_zone
 def add_run(state: State, run: Run) -> None:
     tenant = run.tenant
     state.runs.blocks[run.number >> BLOCK_BITS][run.number] = run
-    run.shelf = tenant.runs.of(run.id)
-    run.shelf[run.id] = run
+    run.shelf = shelf = tenant.runs.of(run.id)
+    shelf[run.id] = run
     if run.key and tenant.keys.get(run.key) is None:  # one brought back leaves a later holder its key
         tenant.keys.add(run.key, run)
     state.live_runs += 1
@@ -36,7 +36,8 @@ def _arrive(state: State, run: Run) -> None:
     add_run(state, run)
     if run.plan.sla_points:
         arm_sla(state, run)
-    want(state, run)
+    run.wanted = state.stamp
+    state.fresh.append(run)
 
 
 def _new_run(
@@ -57,26 +58,37 @@ def _start_later(state: State, run: Run, tick: int) -> None:
     run.start_at = set_timer(state, Timer.RUN_START, run.number, tick)
 
 
-def on_submitted(state: State, event: ev.RunSubmitted) -> None:
+def _on_submitted(state: State, event: ev.RunSubmitted) -> None:
     asked: Any = state.inputs[event.input]
     tenant = state.tenants[asked.tenant]
     terms = asked.terms
-    plan = state.plans[terms.definition] if terms and terms.definition else tenant.plans[asked.workflow]
+    if terms is None:
+        submitted(state, event.run, asked, tenant, tenant.plans[asked.workflow])
+        return
+    plan = state.plans[terms.definition] if terms.definition else tenant.plans[asked.workflow]
     run = _new_run(state, event.run, asked.run_id, tenant, plan, asked.inputs, asked.by, "submit")
-    if terms is not None:
-        run.key, run.body, run.debounce, run.pin = terms.key, terms.body, terms.debounce, terms.version
-        if terms.priority is not None:
-            run.priority = terms.priority
-        if terms.debounce:
-            tenant.debounced[plan.name, terms.debounce] = run
+    run.key, run.body, run.debounce, run.pin = terms.key, terms.body, terms.debounce, terms.version
+    if terms.priority is not None:
+        run.priority = terms.priority
+    if terms.debounce:
+        tenant.debounced[plan.name, terms.debounce] = run
+    if event.start_at:
+        add_run(state, run)
+        if plan.sla_points:
+            arm_sla(state, run)
+        _start_later(state, run, event.start_at)
+    else:
+        _arrive(state, run)
+
+
+def submitted(state: State, number: int, asked: Submit, tenant: Tenant, plan: Plan) -> None:
+    """A run on no terms: it starts now."""
+    run = _new_run(state, number, asked.run_id, tenant, plan, asked.inputs, asked.by, "submit")
     add_run(state, run)
     if plan.sla_points:
         arm_sla(state, run)
-    if event.start_at:
-        _start_later(state, run, event.start_at)
-    else:
-        run.wanted = state.stamp
-        state.fresh.append(run)
+    run.wanted = state.stamp
+    state.fresh.append(run)
 
 
 def _on_run_due(state: State, event: ev.RunDue) -> None:
@@ -96,26 +108,26 @@ def _on_debounced(state: State, event: ev.RunDebounced) -> None:
     _start_later(state, run, event.start_at)
 
 
-def _on_scheduled(state: State, event: ev.RunScheduled) -> None:
-    schedule = state.schedules[event.schedule]
-    tenant, terms = schedule.tenant, schedule.terms
+def on_scheduled(state: State, event: ev.RunScheduled) -> None:
+    schedule = state.schedules.blocks[event.schedule >> BLOCK_BITS][event.schedule]
+    tenant, terms, due_ms = schedule.tenant, schedule.terms, event.due_ms
     backfill = state.backfills[event.backfill] if event.backfill else None
     plan = tenant.plans[schedule.workflow]
-    inputs = scheduled_inputs(state, schedule, plan.definition, event.due_ms)
-    by, source = schedule.by, "schedule"
+    inputs, by, source = schedule.inputs, schedule.by, "schedule"
+    if plan.definition.inputs or schedule.context is not None:
+        inputs = scheduled_inputs(state, schedule, plan.definition, due_ms)
     if backfill is not None:
-        by, source, run_id = backfill.by, "backfill", backfill_run_id(backfill, event.due_ms)
+        by, source, run_id = backfill.by, "backfill", backfill_run_id(backfill, due_ms)
     elif event.input >= 0:
         asked: Any = state.inputs[event.input]
-        by, source, run_id = asked.by, event.way, _free_id(tenant, f"sched-{schedule.name}-{event.way}", event.due_ms)
+        by, source, run_id = asked.by, event.way, _free_id(tenant, f"sched-{schedule.name}-{event.way}", due_ms)
     else:
-        run_id = occurrence_id(schedule.name, event.due_ms)
+        run_id = occurrence_id(schedule.name, due_ms)
     run = _new_run(state, event.run, run_id, tenant, plan, inputs, by, source)
-    run.schedule, run.scheduled_ms, run.queue = schedule.name, event.due_ms, terms.queue
-    run.priority = terms.priority
+    run.schedule, run.scheduled_ms, run.queue, run.priority = schedule.name, due_ms, terms.queue, terms.priority
     if backfill is not None:
         run.backfill, run.priority = backfill.number, backfill.priority
-        backfill_run_begun(state, backfill, run, event.due_ms)
+        backfill_run_begun(state, backfill, run, due_ms)
     else:
         if schedule.decision is not None and event.way == "due":
             run.decided = schedule.decision.source.value
@@ -130,7 +142,7 @@ def _on_scheduled(state: State, event: ev.RunScheduled) -> None:
 def scheduled_inputs(state: State, schedule: Schedule, definition: Definition, at_ms: int) -> Value:
     """The inputs of a scheduled run: those of its schedule, its nominal time in the schedule's zone, its context."""
     value = schedule.inputs
-    if not (value is None or isinstance(value, bytes)) or (not definition.inputs and schedule.context is None):
+    if not (value is None or isinstance(value, bytes)):
         return value
     try:
         zone = state.zones.get(schedule.when.zone)
@@ -285,10 +297,10 @@ def _gate(run: Run, key: str) -> Gate:
 
 
 ARRIVAL_HANDLERS: dict[type[Any], Callable[[State, Any], None]] = {
-    ev.RunSubmitted: on_submitted,
+    ev.RunSubmitted: _on_submitted,
     ev.RunDebounced: _on_debounced,
     ev.RunDue: _on_run_due,
-    ev.RunScheduled: _on_scheduled,
+    ev.RunScheduled: on_scheduled,
     ev.RunSpawned: _on_spawned,
     ev.RunRestored: _on_restored,
     ev.RunRerun: _on_rerun,

@@ -17,9 +17,11 @@ from tickwork.core.values import Value, pack
 START, COMPLETED = int(RunTrigger.START), int(RunState.COMPLETED)
 
 
-def on_moved(state: State, event: ev.RunMoved) -> None:
-    run = state.runs.blocks[event.run >> BLOCK_BITS][event.run]
-    trigger = event.trigger
+def _on_moved(state: State, event: ev.RunMoved) -> None:
+    moved(state, state.runs[event.run], event.trigger, event)
+
+
+def moved(state: State, run: Run, trigger: int, event: ev.RunMoved) -> None:
     after = RUN_NEXT[run.state * 16 + trigger]
     run.state = after if after >= 0 else move_run(run.state, trigger)
     if after >= COMPLETED:
@@ -221,7 +223,7 @@ def _on_sla(state: State, event: ev.SlaReached) -> None:
 
 
 RUN_HANDLERS: dict[type[Any], Callable[[State, Any], None]] = {
-    ev.RunMoved: on_moved,
+    ev.RunMoved: _on_moved,
     ev.Visited: _on_visited,
     ev.Deferred: _on_deferred,
     ev.EventKept: _on_event_kept,

@@ -14,7 +14,7 @@ from tickwork.core import inputs as ask
 from tickwork.core.calendar import Rhythm
 from tickwork.core.errors import Refused
 from tickwork.core.evolve.backfills import leave_backfill
-from tickwork.core.evolve.upkeep import clear_timer, set_timer
+from tickwork.core.evolve.upkeep import clear_timer, move_timer, set_timer
 from tickwork.core.lifecycle import RunState
 from tickwork.core.model import BackfillState, Group, Run, Schedule, State, Tenant, Timer
 from tickwork.core.schedule import Advice, CatchUp, Choice, Fate, Late, Range
@@ -23,6 +23,7 @@ from tickwork.core.when import When, compile_when
 
 PAUSE_BOOKED_MS = 86_400_000  # what falls into a pause is written down at least once a day
 COMPLETED, FAILED = int(RunState.COMPLETED), int(RunState.FAILED)
+RAN = int(Fate.RAN)
 
 
 # ---- when it wants to be looked at
@@ -31,29 +32,30 @@ COMPLETED, FAILED = int(RunState.COMPLETED), int(RunState.FAILED)
 def arm(state: State, schedule: Schedule, *, looked: bool = False) -> None:
     """A timer that has come and waits for its turn in this tick stays: only the look itself (`looked`) ends it.
     Otherwise whoever is busy in every tick would never be looked at."""
-    tick = _wanted(state, schedule)
+    tick = _next_tick(state, schedule) if schedule.is_plain else _wanted(state, schedule)
+    due = schedule.due
     if 0 < tick <= state.tick:
-        if not looked and 0 < schedule.due <= state.tick:
+        if not looked and 0 < due <= state.tick:
             return
         tick = state.tick + 1
-    if tick != schedule.due:
-        if schedule.due:
-            clear_timer(state, Timer.SCHEDULE, schedule.number, schedule.due)
-        schedule.due = set_timer(state, Timer.SCHEDULE, schedule.number, tick) if tick else 0
+    if due and tick and tick != due:
+        schedule.due = move_timer(state, Timer.SCHEDULE, schedule.number, due, tick)
+    elif tick:
+        schedule.due = due or set_timer(state, Timer.SCHEDULE, schedule.number, tick)
+    elif due:
+        clear_timer(state, Timer.SCHEDULE, schedule.number, due)
+        schedule.due = 0
 
 
 def _wanted(state: State, schedule: Schedule) -> int:
     """The tick at which there is something to decide, this one where it is now; 0: never, as things stand."""
-    at = state.settings.clock.tick_at
-    if schedule.is_plain:
-        return max(at(schedule.next_ms + schedule.wait_ms), 1) if schedule.next_ms else 0
     if is_held(schedule):
         until_ms = held_until_ms(schedule)
         wake_ms = until_ms
         if schedule.next_ms and schedule.governing is None and not schedule.terms.automatic_backfill:
             booked_ms = schedule.next_ms + PAUSE_BOOKED_MS
             wake_ms = min(until_ms, booked_ms) if until_ms else booked_ms
-        return max(at(wake_ms), 1) if wake_ms else 0
+        return max(state.settings.clock.tick_at(wake_ms), 1) if wake_ms else 0
     if must_pause(schedule):
         return state.tick
     if schedule.governing is not None:
@@ -63,12 +65,21 @@ def _wanted(state: State, schedule: Schedule) -> int:
             return state.tick
     elif schedule.late is not None or may_unbuffer(schedule):
         return state.tick
-    return max(at(schedule.next_ms + schedule.wait_ms), 1) if schedule.next_ms else 0
+    return _next_tick(state, schedule)
+
+
+def _next_tick(state: State, schedule: Schedule) -> int:
+    """When its next occurrence starts; 0: there is none."""
+    next_ms = schedule.next_ms
+    if not next_ms:
+        return 0
+    tick = state.settings.clock.tick_at(next_ms + schedule.wait_ms)
+    return tick if tick > 1 else 1
 
 
 def is_held(schedule: Schedule) -> bool:
     """Paused, by itself or with its group. A governed pause with an end is the Governor's business."""
-    if schedule.archived or group_paused(schedule):
+    if schedule.archived or (schedule.terms.group and group_paused(schedule)):
         return True
     return schedule.paused and (schedule.governing is None or not schedule.paused_until_ms)
 
@@ -359,9 +370,11 @@ def record(
     state: State, schedule: Schedule, fate: int, cause: str, from_ms: int, to_ms: int, count: int, next_ms: int = 0
 ) -> None:
     """A fate is written once. Neighbours with the same one are a range; `next_ms` is the neighbour after these."""
-    fates = schedule.fates
-    schedule.fates = (*fates[: fate - 1], fates[fate - 1] + count, *fates[fate:])
-    span = schedule.span
+    fates, span = schedule.fates, schedule.span
+    if fate == RAN:
+        schedule.fates = (fates[0] + count, *fates[1:])
+    else:
+        schedule.fates = (*fates[: fate - 1], fates[fate - 1] + count, *fates[fate:])
     # What the Governor decided has no neighbours but what it decided before and after.
     joins = schedule.joins_ms == from_ms if schedule.governing is None else span is not None and span.to_ms < from_ms
     schedule.joins_ms = next_ms
@@ -393,22 +406,23 @@ def occurrence_id(name: str, due_ms: int) -> str:
 
 def run_begun(state: State, schedule: Schedule, run: Run, event: ev.RunScheduled) -> None:
     """The schedule's side of a run that it began."""
-    if event.way != "test":
-        schedule.active = (*schedule.active, run.number)
-    if event.way == "trigger" or event.way == "test":
+    way, due_ms = event.way, event.due_ms
+    if way != "test":
+        schedule.active = (*schedule.active, run.number) if schedule.active else (run.number,)
+    if way == "trigger" or way == "test":
         arm(state, schedule)
         return
-    if event.way == "buffered":
-        schedule.buffer = tuple(due_ms for due_ms in schedule.buffer if due_ms != event.due_ms)
     schedule.fired += 1
-    schedule.last_fired_ms = max(schedule.last_fired_ms, event.due_ms)
+    if due_ms > schedule.last_fired_ms:
+        schedule.last_fired_ms = due_ms
     schedule.begun_ms = state.now_ms
-    record(state, schedule, Fate.RAN, "", event.due_ms, event.due_ms, 1, event.next_ms)
-    if event.way == "due":
+    record(state, schedule, RAN, "", due_ms, due_ms, 1, event.next_ms)
+    if way == "due":
         if event.start_at and schedule.late is not None:
             schedule.late = msgspec.structs.replace(schedule.late, run=schedule.late.run + 1)
         move_on(state, schedule, event.next_ms, event.wait_ms)
     else:
+        schedule.buffer = tuple(other_ms for other_ms in schedule.buffer if other_ms != due_ms)
         arm(state, schedule, looked=True)
 
 

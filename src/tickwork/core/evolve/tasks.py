@@ -1,6 +1,7 @@
 """The part of `evolve` by which tasks, their attempts and the children of maps and repeats move."""
 
 from collections.abc import Callable
+from itertools import islice
 from typing import Any
 
 from tickwork.core import events as ev
@@ -9,6 +10,7 @@ from tickwork.core.evolve.upkeep import (
     change_worker,
     clear_due,
     clear_timer,
+    count_begun,
     dequeue,
     end_attempt,
     enqueue,
@@ -18,8 +20,9 @@ from tickwork.core.evolve.upkeep import (
     want,
 )
 from tickwork.core.inputs import Failed, Ingest, Resolve
+from tickwork.core.lanes import Lane
 from tickwork.core.lifecycle import TASK_NEXT, Cause, Phase, RunState, move_task
-from tickwork.core.model import BLOCK_BITS, Budget, Fan, Heard, Run, State, Task, Timer
+from tickwork.core.model import BLOCK_BITS, NOTHING, Budget, Fan, Heard, Run, State, Task, Timer, Worker
 from tickwork.core.plan import Kind, Step
 from tickwork.core.retry import HANDLER_MISSING
 from tickwork.core.values import Ref, Value
@@ -51,13 +54,16 @@ def _make_task(state: State, run: Run, step: Step, cause: Cause) -> Task:
     return task
 
 
-def on_ready(state: State, event: ev.TaskReady) -> None:
-    number, index = event.run, event.step
-    run = state.runs.blocks[number >> BLOCK_BITS][number]
-    step = run.plan.steps[index]
+def _on_ready(state: State, event: ev.TaskReady) -> None:
+    run = state.runs[event.run]
+    made_ready(state, run, run.plan.steps[event.step])
+
+
+def made_ready(state: State, run: Run, step: Step) -> None:
+    index = step.index
     assert run.phases[index] == PENDING, "a node is made ready once"
     run.phases[index] = READY
-    number += index
+    number = run.number + index
     task = state.tasks.blocks[number >> BLOCK_BITS][number] = Task(number, run, step, READY)
     run.busy += 1
     if step.timeout.queued_ms is None and run.state == ACTIVE:
@@ -103,6 +109,36 @@ def on_dispatched(state: State, event: ev.TaskDispatched) -> None:
     begin_attempt(state, task, state.workers[event.worker], lane)
     if not task.parent:
         task.run.phases[task.step.index] = RUNNING
+
+
+def plain_first(lane: Lane, count: int) -> list[Task]:
+    """Those at the front of a line, at most so many, for which `dispatch_together` is the same as one by one."""
+    first: list[Task] = []
+    if count <= 1 or not lane.plain or lane.tenant.more != NOTHING or any(gauge.rate_ms for gauge in lane.counted):
+        return first
+    for task, order in zip(islice(lane.tasks, count), lane.orders, strict=False):
+        if not task.queued or task.order != order or task.due or task.fan is not None or task.step.timed:
+            break
+        first.append(task)
+    return first
+
+
+def dispatch_together(state: State, lane: Lane, tasks: list[Task], worker: Worker) -> None:
+    """What `on_dispatched` does for each of them in turn."""
+    tick, held = state.tick, worker.tasks
+    for task in tasks:
+        lane.tasks.popleft()
+        lane.orders.popleft()
+        task.queued = task.started = False
+        task.phase = RUNNING
+        task.attempt += 1
+        task.worker = worker
+        task.dispatched = task.heard = tick
+        held[task.number] = task
+        if not task.parent:
+            task.run.phases[task.step.index] = RUNNING
+    left_line(state, lane, len(tasks))
+    count_begun(state, lane, worker, len(tasks))
 
 
 def _on_taken(state: State, event: ev.TaskTaken) -> None:
@@ -168,14 +204,17 @@ def _heard_from(state: State, task: Task) -> None:
         set_timer(state, Timer.SILENT, task.number, task.silent_at)
 
 
-def on_succeeded(state: State, event: ev.TaskSucceeded) -> None:
-    task = state.tasks.blocks[event.task >> BLOCK_BITS][event.task]
+def _on_succeeded(state: State, event: ev.TaskSucceeded) -> None:
     asked: Any = state.inputs[event.input]
+    succeeded(state, state.tasks[event.task], asked.value)
+
+
+def succeeded(state: State, task: Task, value: Value) -> None:
     if task.phase == RUNNING:
         end_attempt(state, task)
         if task.attempt == 1 and task.step.requirement[4]:
             _earn_retries(state, task)
-    _end_task(state, task, SUCCEED, asked.value, wanted=False)
+    _end_task(state, task, SUCCEED, value, wanted=False)
     run = task.run
     if not run.wanted and (run.unfinished or not _completes(run)):
         run.wanted = state.stamp
@@ -494,12 +533,12 @@ def _on_checkpoint(state: State, event: ev.Checkpoint) -> None:
 
 
 TASK_HANDLERS: dict[type[Any], Callable[[State, Any], None]] = {
-    ev.TaskReady: on_ready,
+    ev.TaskReady: _on_ready,
     ev.TaskDispatched: on_dispatched,
     ev.ChildDispatched: _on_child_dispatched,
     ev.TaskTaken: _on_taken,
     ev.AttemptStarted: _on_started,
-    ev.TaskSucceeded: on_succeeded,
+    ev.TaskSucceeded: _on_succeeded,
     ev.TaskRetrying: _on_retrying,
     ev.TaskDue: _on_due,
     ev.TaskRequeued: _on_requeued,

@@ -68,6 +68,11 @@ def clear_timer(state: State, kind: Timer, number: int, tick: int) -> None:
     state.wheel.cancel(tick, number << 5 | kind)
 
 
+def move_timer(state: State, kind: Timer, number: int, tick: int, later: int) -> int:
+    state.wheel.move(tick, later, number << 5 | kind)
+    return later
+
+
 def set_due(state: State, task: Task, tick: int) -> None:
     """The timer of a task's phase; call it after the phase is set."""
     task.due = set_timer(state, DUE_KIND[Phase(task.phase)], task.number, tick)
@@ -203,12 +208,12 @@ def dequeue(state: State, task: Task) -> None:
     left_line(state, lane)
 
 
-def left_line(state: State, lane: Lane) -> None:
-    """One task fewer stands in this line."""
-    lane.live -= 1
-    lane.tenant.queued -= 1
+def left_line(state: State, lane: Lane, count: int = 1) -> None:
+    """So many tasks fewer stand in this line."""
+    lane.live -= count
+    lane.tenant.queued -= count
     if lane.protected:
-        state.protected -= 1
+        state.protected -= count
     if not lane.live:
         lane.tasks.clear()
         lane.orders.clear()
@@ -311,6 +316,26 @@ def begin_attempt(state: State, task: Task, worker: Worker, lane: Lane) -> None:
             station.free &= ~(1 << worker.number)
     if task.step.timed and not is_carrier(worker.id):  # on a lane it does not run yet
         _set_attempt_timers(state, task)
+
+
+def count_begun(state: State, lane: Lane, worker: Worker, count: int) -> None:
+    """What `begin_attempt` counts of so many attempts of one lane, one after the other: plain ones, without rates."""
+    tenant, slot = lane.tenant, START_CHARGE_MS * lane.tenant.share_unit
+    for gauge in lane.counted:
+        gauge.running += count
+    if tenant.charged_ms != state.now_ms:
+        tenant.settle(state.now_ms)
+    first = max(tenant.fair_time, state.fair_floor - state.owed_max)
+    last = first + (count - 1) * slot  # how it stood when the last of them started
+    state.fair_floor = max(state.fair_floor, last)
+    tenant.fair_time = last + slot
+    tenant.slots += count
+    tenant.usage = tenant.slots
+    worker.slots += count
+    lane.station.cursor = worker.number + 1
+    if not has_credit(worker):
+        for station in worker.stations:
+            station.free &= ~(1 << worker.number)
 
 
 def change_worker(state: State, task: Task, worker: Worker) -> None:

@@ -91,6 +91,11 @@ class Line:
 
     # ---- what goes over it
 
+    def is_ready(self, name: str) -> bool:
+        """Whether this statement would be sent at once: nothing stands before it, and the server knows it."""
+        known = self._connection is not None and not self._connection.is_closed() and name in self._prepared
+        return known and not self._turn.locked() and not self._closed
+
     async def fetch(self, name: str, *args: Any) -> list[Any]:
         """One statement, in a transaction of its own."""
         async with self._turn:

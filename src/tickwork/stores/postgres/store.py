@@ -6,7 +6,7 @@ another, so that neither waits for the other. Whatever a decision rests on is re
 people may come from a replica.
 """
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -35,6 +35,7 @@ from tickwork.ports.store import (
 )
 from tickwork.stores.blocks import Portion
 from tickwork.stores.postgres import reading, shelf, writing
+from tickwork.stores.postgres.begun import begun
 from tickwork.stores.postgres.lines import GENERIC, Address, Line, Lines, Talk, address, client
 from tickwork.stores.postgres.opening import bring_up
 from tickwork.stores.postgres.troubles import RETRY_MS, UNIQUE, sqlstate
@@ -43,6 +44,7 @@ from tickwork.stores.postgres.upkeep import PostgresUpkeep
 COMMIT_S = 10.0
 ROWS_S = 30.0
 READ_S = 30.0
+_COMMIT = {False: "commit", True: "commit_with_payloads"}  # with payloads or without
 PORTION = 1_024  # rows have a connection of their own; a round trip and a fence for each few would cost more than they
 
 
@@ -156,15 +158,21 @@ class PostgresStore(PostgresUpkeep):
                 "Bring back the server that has them, or restart all nodes to go on without them"
             )
 
-    async def commit(self, partition: int, row: Sealed, payloads: Sequence[Payload], *, epoch: int) -> None:
+    def commit(self, partition: int, row: Sealed, payloads: Sequence[Payload], *, epoch: int) -> Awaitable[None]:
+        """On its way when this returns, where nothing stands before it and its statement is known there."""
+        line = self._opened.commits(partition) if self._opened is not None else None
+        deed = self._commit(partition, row, payloads, epoch)
+        return begun(deed) if line is not None and line.is_ready(_COMMIT[bool(payloads)]) else deed
+
+    async def _commit(self, partition: int, row: Sealed, payloads: Sequence[Payload], epoch: int) -> None:
         line = self._at.commits(partition)
         place = (partition, epoch, row.seq, row.tick, row.hash, row.data)
         try:
             if payloads:
                 digests, data = zip(*[(one.digest, one.data) for one in payloads], strict=True)
-                done = await line.fetch("commit_with_payloads", *place, digests, data)
+                done = await line.fetch(_COMMIT[True], *place, digests, data)
             else:
-                done = await line.fetch("commit", *place)
+                done = await line.fetch(_COMMIT[False], *place)
         except OutcomeUnknown:
             self._doubts.add(partition)
             raise

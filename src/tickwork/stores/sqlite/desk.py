@@ -1,4 +1,5 @@
-"""Where the scribe is asked: one frame for each job, answers in the same order.
+"""Where the scribe is asked: one frame for each job, answers in the same order. What the pen can commit at once, while
+the scribe has nothing to do, is not asked.
 
 A scribe that is gone leaves the outcome of what it was asked unknown; the next job finds the desk unsound, and the
 store is opened anew with another scribe.
@@ -16,18 +17,22 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, cast
 
+from tickwork.core.errors import TickworkError
 from tickwork.ports.store import OutcomeUnknown, StoreUnusable
 from tickwork.stores.sqlite.jobs import (
     SIZE,
     WRITES,
     Answered,
     BringUp,
+    Commit,
     PutDown,
     Reopen,
     answer_decoder,
     error_of,
     framed,
 )
+from tickwork.stores.sqlite.pen import Pen
+from tickwork.stores.sqlite.writing import Failpoints
 
 SCRIBE = (sys.executable, "-m", "tickwork.stores.sqlite.scribe")
 SOURCE = str(Path(__file__).resolve().parents[3])
@@ -35,9 +40,10 @@ STOP_S = 60.0  # to finish what it was asked
 
 
 class Desk(asyncio.Protocol):
-    def __init__(self, path: Path, *, synchronous: str) -> None:
+    def __init__(self, path: Path, *, synchronous: str, failpoints: Failpoints) -> None:
         self._path = path
         self._synchronous = synchronous
+        self._pen = Pen(path, synchronous, failpoints)
         self._process: subprocess.Popen[bytes] | None = None
         self._transport: asyncio.Transport | None = None
         self._asked: deque[asyncio.Future[Any]] = deque()
@@ -49,6 +55,7 @@ class Desk(asyncio.Protocol):
     async def bring_up(self) -> None:
         await self._start()
         await self._ask(BringUp())
+        self._pen.take_up()
         self.sound = True
 
     async def reopen(self) -> None:
@@ -56,10 +63,12 @@ class Desk(asyncio.Protocol):
             await self.stop()
             await self._start()
         await self._ask(Reopen())
+        self._pen.take_up()
         self.sound = True
 
     async def put_down(self, *, whole: bool) -> None:
         self.sound = False
+        self._pen.put_down()
         if self._transport is not None:
             with suppress(OutcomeUnknown):
                 await self._ask(PutDown(whole))
@@ -91,7 +100,22 @@ class Desk(asyncio.Protocol):
     # ---- jobs
 
     def ask(self, name: str, *args: Any) -> Awaitable[Any]:
-        return self._ask(WRITES[name](*args))
+        job = WRITES[name](*args)
+        if type(job) is Commit and not self._asked and self._pen.fits(job.row, job.payloads):
+            return self._commit_at_once(job)
+        return self._ask(job)
+
+    def _commit_at_once(self, job: Commit) -> "asyncio.Future[Any]":
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        try:
+            self._pen.commit(job.partition, job.row, job.payloads, job.epoch)
+        except TickworkError as error:
+            if isinstance(error, OutcomeUnknown):
+                self.sound = False
+            future.set_exception(error)
+        else:
+            future.set_result(None)
+        return future
 
     def _ask(self, job: Any) -> "asyncio.Future[Any]":
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()

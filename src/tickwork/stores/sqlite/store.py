@@ -40,8 +40,8 @@ PORTION = 256  # a millisecond's work, for which a commit may have to wait
 class SqliteStore(SqliteUpkeep):
     """`network_allowed` lets the file lie on a network file system. `synchronous` below FULL loses acknowledged
     commits when the power goes: OFF is for tests, NORMAL only where somebody chose it knowing that.
-    `failpoints` are called at named steps; crash tests end the process in them. `apart` writes in a process of its
-    own, which pays where this one is busy; failpoints need the thread."""
+    `failpoints` are called at named steps of what this process does; crash tests end it in them. `apart` writes in a
+    process of its own, which pays where this one is busy."""
 
     portion = PORTION
 
@@ -54,7 +54,6 @@ class SqliteStore(SqliteUpkeep):
         failpoints: Failpoints | None = None,
         apart: bool = False,
     ) -> None:
-        assert not (apart and failpoints), "a failpoint is called in this process"
         self.path = Path(path).absolute()
         self._network_allowed = network_allowed
         self._synchronous = synchronous
@@ -77,7 +76,7 @@ class SqliteStore(SqliteUpkeep):
 
     def _writing(self, answers: Answers) -> Writing:
         if self._apart:
-            return Desk(self.path, synchronous=self._synchronous)
+            return Desk(self.path, synchronous=self._synchronous, failpoints=self._failpoints)
         return WritingThread(self.path, answers, synchronous=self._synchronous, failpoints=self._failpoints)
 
     async def close(self) -> None:

@@ -1,0 +1,58 @@
+"""Small ticks committed at once, by the process that decided them, while the scribe has nothing to do.
+
+To wake another process and be woken by it takes as long as the sync of a small commit. Under load the scribe pays,
+because the next tick is decided meanwhile; at rest nobody has anything else to do. A disk that is slow leaves the
+commits to the scribe for a while, so that the event loop does not stand still for it.
+"""
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import apsw
+
+from tickwork.journal.record import Sealed
+from tickwork.ports.store import Payload
+from tickwork.stores.sqlite import opening
+from tickwork.stores.sqlite.writing import Failpoints, Writer, explained
+
+SMALL_BYTES = 2_048  # of a row and its payloads
+SLOW_S = 0.005  # a commit that takes longer
+REST_COMMITS = 100  # is followed by so many of the scribe's
+CACHE_KIB = 1_024  # the end of the journal, and the head
+
+
+class Pen:
+    def __init__(self, path: Path, synchronous: str, failpoints: Failpoints) -> None:
+        self._path = path
+        self._synchronous = synchronous
+        self._failpoints = failpoints
+        self._writer: Writer | None = None
+        self._resting = 0
+
+    def take_up(self) -> None:
+        """After the scribe, which has brought the database up to date."""
+        try:
+            connection = opening.connect(self._path, self._synchronous, cache_kib=CACHE_KIB)
+        except apsw.Error as error:
+            raise explained(error) from error
+        self._writer = Writer(connection, self._failpoints, synchronous=self._synchronous)
+
+    def put_down(self) -> None:
+        writer, self._writer = self._writer, None
+        if writer is not None:
+            writer.connection.close()
+
+    def fits(self, row: Sealed, payloads: Sequence[Payload]) -> bool:
+        if self._resting:
+            self._resting -= 1
+            return False
+        size = len(row.data) + sum(len(payload.data) for payload in payloads)
+        return self._writer is not None and size <= SMALL_BYTES
+
+    def commit(self, partition: int, row: Sealed, payloads: Sequence[Payload], epoch: int) -> None:
+        assert self._writer is not None
+        began = time.perf_counter()
+        self._writer.commit(partition, row, payloads, epoch)
+        if time.perf_counter() - began > SLOW_S:
+            self._resting = REST_COMMITS
