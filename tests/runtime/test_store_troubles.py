@@ -9,6 +9,7 @@ from tickwork.core.errors import Unavailable
 from tickwork.ports import wire
 from tickwork.ports.exchange import Call
 from tickwork.ports.store import OutcomeUnknown
+from tickwork.runtime.partition import AHEAD_INPUTS
 from tickwork.stores.memory import MemoryStore
 
 LARGE = "x" * 20_000  # not in the journal: it is read from the store
@@ -153,3 +154,48 @@ async def test_a_call_that_was_overtaken_does_not_end_its_worker(house):
     reply = await house.engine.exchange(Call(hand.name, hand.session, 5, hand.credit), hand.peer)
 
     assert not reply.refused and not reply.resync and not reply.work
+
+
+# ---- beside a commit that takes its time
+
+
+@pytest.mark.parametrize(("count", "ahead"), [(AHEAD_INPUTS - 1, 0), (AHEAD_INPUTS, 1)])
+async def test_beside_a_commit_a_tick_is_decided_only_for_many(house, count, ahead):
+    await house.define("w", task("a"))
+    partition = house.engine.partition
+    house.store.gate = asyncio.Event()
+    first = asyncio.create_task(house.submit("w"))
+    await until(lambda: partition.decided_seq > partition.durable_seq)
+    begun = partition.decided_seq
+    others = [asyncio.create_task(house.submit("w")) for _ in range(count)]
+    await until(lambda: partition.backlog == (0 if ahead else count))
+    await asyncio.sleep(0.02)
+
+    assert partition.decided_seq == begun + ahead
+    house.store.gate.set()
+    assert len(set(await asyncio.gather(first, *others))) == count + 1
+    assert partition.decided_seq == begun + 1, "those that waited were decided together"
+
+
+async def test_a_timer_that_is_due_does_not_wait_for_a_commit(house):
+    await house.define("w", {"kind": "wait", "id": "rest", "duration_ms": 60_000})
+    run_id = await house.submit("w")
+    partition = house.engine.partition
+    await until(lambda: partition.durable_seq == partition.decided_seq)
+    house.store.gate = asyncio.Event()
+    second = asyncio.create_task(house.submit("w"))
+    await until(lambda: partition.decided_seq > partition.durable_seq)
+    begun = partition.decided_seq
+    house.clock.pass_ms(61_000)
+    partition.look_again()
+    await until(lambda: partition.decided_seq > begun)
+    house.store.gate.set()
+
+    assert (await house.until(run_id, "completed")).state == "completed"
+    assert await second != run_id
+
+
+async def until(holds):
+    async with asyncio.timeout(5):
+        while not holds():
+            await asyncio.sleep(0.001)

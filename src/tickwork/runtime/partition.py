@@ -1,8 +1,9 @@
 """One partition at work: take inputs, pick a tick, decide, commit, then act.
 
 A tick is decided once and its bytes are committed until the outcome is known; nothing leaves before its own tick
-is durable. While one tick commits, the next one is decided (never more than that), so load turns into larger
-batches by itself. Rows follow behind. Idle, it waits for an input or for the next due timer, and costs nothing.
+is durable. While one tick commits, the next one is decided if much waits or a timer is due (never more than that), so
+load turns into larger batches by itself. Rows follow behind. Idle, it waits for an input or for the next due timer,
+and costs nothing.
 """
 
 import asyncio
@@ -34,6 +35,7 @@ from tickwork.runtime.recovery import Recovered
 from tickwork.runtime.timekeeper import Timekeeper
 
 UNDURABLE_MAX = 2  # one tick commits, one is decided
+AHEAD_INPUTS = 200  # that make it worth while; fewer wait for the commit, and take along what comes until then
 ROWS_TICKS, ROWS_TICKS_MAX = 8, 256
 ROWS_S = 0.05  # of rest
 ROWS_LOAD_S = 1.0  # under load
@@ -176,6 +178,8 @@ class Partition:
         letter = Letter(inputs, asyncio.get_running_loop().create_future(), payloads or [], facts)
         letter.weight = sum(len(payload.data) for payload in letter.payloads)
         self._inbox.add(letter)
+        if self._inbox.waiting >= AHEAD_INPUTS:
+            self._room.set()
         if type(inputs[0]) is Submit:
             self._pace.heard(asyncio.get_running_loop().time())
         self._wake.set()
@@ -265,7 +269,10 @@ class Partition:
         return BESIDE_TIMERS
 
     async def _until_room(self) -> None:
-        while len(self._undurable) >= UNDURABLE_MAX and self.failed is None:
+        while self._undurable and self.failed is None:
+            ahead = self._inbox.waiting >= AHEAD_INPUTS or self._timer_due()
+            if ahead and len(self._undurable) < UNDURABLE_MAX:
+                return
             self._room.clear()
             await self._room.wait()
 
