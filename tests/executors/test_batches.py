@@ -11,7 +11,7 @@ import pytest
 
 from executors.stage import playing
 from tickwork.executors import pool as pool_module
-from tickwork.executors.outbox import SPAN, Errand, Outbox
+from tickwork.executors.outbox import FEW, SPAN, Errand, Outbox
 from tickwork.ports.exchange import Broke, Done, Spec, Work
 from tickwork.ports.host import Through, head, opened, sayings_decoder
 from tickwork.ports.marks import Marks, marks_bytes
@@ -310,3 +310,19 @@ def test_where_the_first_is_slow_its_packet_is_no_longer_a_shared_one():
     with one_packet(2) as box:
         assert [one.key for one in box.behind((1, 1))] == [(2, 1)] and box.shared == 0
         assert box.through(2, ran=1, took_us=90) == [] and box.shared == 0
+
+
+def test_where_nobody_knows_what_one_takes_few_go_ahead():
+    box = Outbox(children=2, width=1)
+    spec = Spec(1, "task", "flow", "a", "d")
+    lead = head(spec)
+    for number in range(300):
+        box.put(Errand((number, 1), Work(number, 1, 1, "acme", "run", b""), spec, lead, 0))
+    box.top_up()
+    assert (len(box.out), box.shared) == (2 + FEW, 0)
+
+    box.alone(box.out.pop((0, 1)), (0, 1), took_ms=0)
+    box.top_up()
+    assert len(box.out) > 200 and box.shared >= 4
+    box.shut()
+    box.close()

@@ -6,9 +6,11 @@ import pytest
 from house import Hand, House, task
 
 from tickwork.core.errors import Unavailable
+from tickwork.core.machine import TIMERS_PER_TICK
 from tickwork.ports import wire
 from tickwork.ports.exchange import Call
 from tickwork.ports.store import OutcomeUnknown
+from tickwork.runtime import ground
 from tickwork.runtime.partition import AHEAD_INPUTS
 from tickwork.stores.memory import MemoryStore
 
@@ -16,12 +18,13 @@ LARGE = "x" * 20_000  # not in the journal: it is read from the store
 
 
 class Troubled(MemoryStore):
-    """`away` names operations that fail so often; `gate` holds commits back; `late` commits happen, unheard."""
+    """`away` names operations that fail so often; `gate` holds commits back, `rows_gate` rows; `late` commits happen, unheard."""
 
     def __init__(self, disk):
         super().__init__(disk)
         self.away: dict[str, int] = {}
         self.gate: asyncio.Event | None = None
+        self.rows_gate: asyncio.Event | None = None
         self.late = 0
 
     def _may(self, name):
@@ -48,6 +51,11 @@ class Troubled(MemoryStore):
             await super().commit(*self.held[0], **self.held[1])
         return head
 
+    async def write_rows(self, *args, **fields):
+        if self.rows_gate is not None:
+            await self.rows_gate.wait()
+        await super().write_rows(*args, **fields)
+
     async def commit(self, *args, **fields):
         if self.gate is not None:
             await self.gate.wait()
@@ -63,8 +71,9 @@ async def house():
     await made.open()
     yield made
     made.store.away.clear()
-    if made.store.gate is not None:
-        made.store.gate.set()
+    for gate in (made.store.gate, made.store.rows_gate):
+        if gate is not None:
+            gate.set()
     await made.engine.stop()
 
 
@@ -156,6 +165,22 @@ async def test_a_call_that_was_overtaken_does_not_end_its_worker(house):
     assert not reply.refused and not reply.resync and not reply.work
 
 
+async def test_what_the_store_cannot_keep_up_with_is_refused_before_memory_is_full(house, monkeypatch):
+    monkeypatch.setattr(ground, "LEFT_MAX", 2)
+    await house.define("w", {"kind": "wait", "id": "rest", "duration_ms": 1})
+    partition = house.engine.partition
+    house.store.rows_gate = asyncio.Event()
+    for _ in range(3):
+        await house.submit("w")
+    await until(lambda: partition.books.left_count == 3)
+    with pytest.raises(Unavailable, match="slower than what comes"):
+        await house.submit("w")
+    house.store.rows_gate.set()
+    await until(lambda: partition.books.left_count == 0)
+
+    assert await house.submit("w")
+
+
 # ---- beside a commit that takes its time
 
 
@@ -175,6 +200,36 @@ async def test_beside_a_commit_a_tick_is_decided_only_for_many(house, count, ahe
     house.store.gate.set()
     assert len(set(await asyncio.gather(first, *others))) == count + 1
     assert partition.decided_seq == begun + 1, "those that waited were decided together"
+
+
+async def test_what_is_durable_goes_out_before_the_next_portion_of_timers_is_decided(house, monkeypatch):
+    await house.define("w", task("a"))
+    wanted = {f"s{number}": wire.ScheduleRequest(workflow="w", cron="* * * * *") for number in range(500)}
+    await house.engine.publish(wire.Publication(schedules=wanted), by="test")
+    hand = Hand(house, credit=1_000)
+    await hand.sit_down()
+    partition, commit = house.engine.partition, house.store.commit
+    await until(lambda: partition.idle)
+
+    def at_once(*args, **fields):
+        done = asyncio.get_running_loop().create_future()
+        with pytest.raises(StopIteration):  # nothing in it waits
+            commit(*args, **fields).send(None)
+        done.set_result(None)
+        return done
+
+    monkeypatch.setattr(house.store, "commit", at_once)
+    begun = partition.decided_seq
+
+    async def called():
+        return len((await hand.call(wait_ms=1_000)).work), partition.decided_seq
+
+    waiting = asyncio.create_task(called())
+    await asyncio.sleep(0.005)
+    house.clock.pass_ms(60_000)
+    partition.look_again()
+
+    assert await waiting == (TIMERS_PER_TICK, begun + 1)
 
 
 async def test_a_timer_that_is_due_does_not_wait_for_a_commit(house):

@@ -15,6 +15,7 @@ from tickwork.ports.exchange import Spec, Work
 from tickwork.ports.host import PACKET_BYTES_MAX, Job, large_packet, number_of, packet
 
 AHEAD = 256  # attempts that wait in the socket beyond what runs: enough to keep children busy
+FEW = 8  # the same where nobody knows yet what one takes: the others may share packets as soon as one has ended
 BATCH_MAX = 32  # attempts in a packet
 BATCH_US = 3_000  # what those in a packet take together, by what is known
 SPAN = 16  # so many attempts ago counts no more for what one takes
@@ -68,7 +69,10 @@ class Outbox:
     def top_up(self) -> None:
         # Of what waits, every child shall get some.
         most = min(BATCH_MAX, -(-len(self.queue) // (2 * self._children))) if self._width == 1 else 1
-        while self.queue and len(self.out) < self._most:
+        while self.queue:
+            known = self.queue[0].spec.id in self._took_us
+            if len(self.out) >= (self._most if known else self._free + FEW):
+                return
             batch, heads = self._portion(most)
             if not self._send(batch, heads):
                 self.queue.extendleft(reversed(batch))

@@ -198,6 +198,11 @@ class Books:
     def unwritten(self) -> bool:
         return self.window.ticks > 0
 
+    @property
+    def left_count(self) -> int:
+        """Ended runs of which the store may not know yet."""
+        return len(self.window.left) + (len(self.writing.left) if self.writing is not None else 0)
+
     def rows(self) -> Rows:
         """Close the window: rows as they stand now. `written` or `keep` follows."""
         assert self.writing is None, "one write at a time"

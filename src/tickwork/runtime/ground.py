@@ -36,6 +36,7 @@ from tickwork.runtime.vault import Vault
 PARTITION = 0  # the only one where there is no cluster
 TENANT = "default"
 BACKLOG_MAX = 200_000  # inputs that wait for their tick; more are refused before they are accepted
+LEFT_MAX = 200_000  # ended runs that wait to be written, about 120 MB; then nothing new is accepted
 ALERTS_KEPT = 100
 
 
@@ -172,6 +173,11 @@ class Ground:
             raise StoreFull("the store has no space left; free some and try again", retry_after_ms=5_000)
         if live.backlog > BACKLOG_MAX:
             raise Unavailable("too many requests wait already; try again in a moment", retry_after_ms=1_000)
+        if live.books.left_count > LEFT_MAX:
+            raise Unavailable(
+                "the store is slower than what comes: too many ended runs wait to be written; try again in a moment",
+                retry_after_ms=1_000,
+            )
         return live.ask(asked, payloads, facts=facts)
 
     async def _durable(self) -> None:

@@ -43,6 +43,7 @@ WRITTEN_S = 0.002
 COLLECT_TICKS = 64
 BESIDE_TIMERS, TIMER_TICKS_MAX = 32, 8  # inputs that a tick takes while timers are due, and for how many ticks
 BUSY_INPUTS = 100
+TOLD_S = 0.002
 SWITCH_S, SWITCH_BUSY_S = 0.0002, 0.005
 COMMIT_SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0)  # bounds of a histogram
 
@@ -125,7 +126,7 @@ class Partition:
         self._rows_ready = asyncio.Event()
         self._stopping = False
         self._over = False  # nothing is decided any more
-        self._rows_at = self._ticked_at = 0.0
+        self._rows_at = self._ticked_at = self._told_at = 0.0
         self._timer_ticks = 0  # in a row that took few inputs
         self._since_collect = 0
         self._busy: bool | None = None
@@ -220,6 +221,7 @@ class Partition:
                 if self.failed is not None:
                     break
                 if self._inbox or self._timer_due():
+                    await self._until_told()
                     await self._tick()
                     await asyncio.sleep(0)  # what is decided goes to the store while the next tick is
                 self._close_window()
@@ -282,6 +284,11 @@ class Partition:
         if wait > 0 and not self._stopping:
             await asyncio.sleep(wait)
         self._pace.ticked(loop.time())
+
+    async def _until_told(self) -> None:
+        """Who was told a moment ago what has become durable sends it on its way before another tick is decided."""
+        if asyncio.get_running_loop().time() - self._told_at < TOLD_S:
+            await asyncio.sleep(0)
 
     async def _next_tick(self) -> int:
         """Above the last one, and never ahead of real time."""
@@ -436,6 +443,7 @@ class Partition:
                     for letter in decided.through:
                         if not letter.done.done():
                             letter.done.set_result(None)
+                    self._told_at = asyncio.get_running_loop().time()
                 self._undurable.popleft()
                 self._room.set()
                 committed, self._committed = self._committed, asyncio.Event()
