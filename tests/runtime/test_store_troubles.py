@@ -18,7 +18,8 @@ LARGE = "x" * 20_000  # not in the journal: it is read from the store
 
 
 class Troubled(MemoryStore):
-    """`away` names operations that fail so often; `gate` holds commits back, `rows_gate` rows; `late` commits happen, unheard."""
+    """`away` names operations that fail so often; `gate` holds commits back, `rows_gate` rows; `late` commits happen,
+    unheard."""
 
     def __init__(self, disk):
         super().__init__(disk)

@@ -17,6 +17,7 @@ BEAT_MS = 10_000  # how long a call may wait for work; the next one follows at o
 GATHER_S = 0.001  # after a call that carried many reports, the next waits so long for more
 MANY = 16
 REPORTS_MAX, REPORT_BYTES_MAX = 2_000, 4 * 1024 * 1024
+START_S = 0.001  # after a reply with work, the next call without reports waits so long: the work goes first
 BACKOFF_S, BACKOFF_S_MAX = 0.05, 1.0
 LATER_S = 0.1  # what could not be delivered is tried again after so long
 Key = tuple[int, int]
@@ -41,6 +42,7 @@ class Caller(Generic[H]):
         self._post: asyncio.Task[None] | None = None  # the call with reports
         self._poll: asyncio.Task[None] | None = None  # the call that waits for work
         self._pump_handle: asyncio.Handle | None = None
+        self._poll_handle: asyncio.Handle | None = None
         self._carried = 0  # reports in the last call
         self._introduce = True  # the server must hear profile and everything held
         self._doubt = False  # a reply may be lost: say what is held
@@ -95,6 +97,9 @@ class Caller(Generic[H]):
         if self._pump_handle is not None:
             self._pump_handle.cancel()
             self._pump_handle = None
+        if self._poll_handle is not None:
+            self._poll_handle.cancel()
+            self._poll_handle = None
         if self._post is not None or self._over is None or self._over.done():
             return
         loop = asyncio.get_running_loop()
@@ -219,6 +224,8 @@ class Caller(Generic[H]):
         self._heard(reply)
         if reply.later:
             self._pump_handle = asyncio.get_running_loop().call_later(LATER_S, self._pump)
+        elif reply.work and not self._pending and self._poll is None:
+            self._poll_handle = asyncio.get_running_loop().call_later(START_S, self._pump)
         else:
             self._pump()
 
@@ -232,8 +239,9 @@ class Caller(Generic[H]):
             self._over.set_exception(error)
 
     async def _end_calls(self) -> None:
-        if self._pump_handle is not None:
-            self._pump_handle.cancel()
+        for handle in (self._pump_handle, self._poll_handle):
+            if handle is not None:
+                handle.cancel()
         calls = [task for task in (self._post, self._poll) if task is not None]
         for task in calls:
             task.cancel()
