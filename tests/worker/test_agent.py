@@ -7,6 +7,7 @@ import pytest
 
 from tickwork.core.errors import Refused
 from tickwork.ports.exchange import Broke, Done, Profile, Progressed, Reply, Returned, Saved, Spec
+from tickwork.worker import caller
 from tickwork.worker.agent import Agent
 from worker.scripted import Ids, LoopClock, Puppet, Server, work
 
@@ -49,6 +50,27 @@ async def test_one_call_waits_and_a_result_overtakes_it():
         assert asyncio.get_running_loop().time() - began < 5  # of ten that the call would wait
         await server.until(lambda: server.calls[-1].wait_ms == 10_000)
     assert server.ends[1, 1] == [Done(1, 1)]
+
+
+async def test_work_begins_before_the_next_call_and_an_end_within_that_moment_goes_at_once(monkeypatch):
+    monkeypatch.setattr(caller, "START_S", 0.3)
+    server, executor = Server(), Puppet()
+    async with working(server, executor):
+        await server.until(lambda: bool(server.calls) and server.calls[-1].wait_ms == 10_000)
+        before = len(server.calls)
+        server.offer([work(1)])
+        await server.until(lambda: bool(executor.runs))
+        began = asyncio.get_running_loop().time()
+        assert len(server.calls) == before
+        executor.end(1, 1)
+        await server.until(lambda: (1, 1) in server.ends)
+        assert asyncio.get_running_loop().time() - began < 0.25
+
+        await server.until(lambda: server.calls[-1].wait_ms == 10_000)
+        before = len(server.calls)
+        server.offer([work(2)])
+        await server.until(lambda: len(server.calls) > before)
+        assert executor.runs.keys() >= {(2, 1)} and server.calls[-1].wait_ms == 10_000
 
 
 async def test_at_most_one_call_with_reports_is_under_way():
