@@ -9,7 +9,7 @@ import json
 
 from tickwork.core import inputs as inp
 from tickwork.core.effects import Answer
-from tickwork.core.errors import Unavailable
+from tickwork.core.errors import Refused, Unavailable
 from tickwork.core.events import RunSubmitted
 from tickwork.core.machine import Machine
 from tickwork.core.model import Clock, Settings
@@ -18,6 +18,7 @@ from tickwork.journal.record import GENESIS, unseal
 from tickwork.journal.replay import Recorder, fold
 from tickwork.ports.exchange import Call, Done, Profile, Reply, Spec, Work
 from tickwork.ports.store import Fenced, OutcomeUnknown
+from tickwork.ports.wire import Owners
 from tickwork.sim.cluster import Alive, ClientSeat, Cluster, NodeSeat, Options, Programs, WorkerSeat
 from tickwork.sim.executor import Handler, SimExecutor
 from tickwork.sim.world import ORIGIN_MS
@@ -201,7 +202,11 @@ class SmallNode:
 
     # ---- workers
 
-    async def exchange(self, call: Call, peer: str) -> Reply:
+    async def owners(self) -> Owners:
+        raise Refused("not_found", "it stands alone")
+
+    async def exchange(self, call: Call, peer: str, partition: int) -> Reply:
+        assert partition < 0, "nobody speaks to owners here"
         if self.machine is None:
             raise Unavailable("not the owner", retry_after_ms=100)
         reports = [

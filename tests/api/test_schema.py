@@ -167,7 +167,7 @@ def test_every_route_that_the_table_lacks_is_missed():
         "POST /v1/schedules/{schedule}/reset_failures", "POST /v1/schedules/{schedule}/restore",
         "POST /v1/schedules/{schedule}/test", "POST /v1/schedules/{schedule}/trigger",
         "GET /v1/cluster", "POST /v1/cluster/announce", "POST /v1/cluster/beats", "POST /v1/cluster/give",
-        "PUT /v1/cluster/spread", "GET /v1/partitions/{partition}",
+        "GET /v1/cluster/owners", "PUT /v1/cluster/spread", "GET /v1/partitions/{partition}",
         "GET /v1/partitions/{partition}/journal", "POST /v1/partitions/{partition}/pause",
         "POST /v1/partitions/{partition}/resume",
         "POST /v1/events", "GET /v1/journal", "GET /v1/queues", "PUT /v1/queues/{queue}",
