@@ -73,8 +73,11 @@ class ServerConnection(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._looking.cancel()
         super().connection_lost(exc)
-        if self.client is not None:
-            self.engine.connection_closed(f"{self.client[0]}:{self.client[1]}")
+        if peer := self._peer():
+            self.engine.connection_closed(peer)
+
+    def _peer(self) -> str:
+        return f"{self.client[0]}:{self.client[1]}" if self.client is not None else ""
 
     def _look(self) -> None:
         """One timer for all heads of a connection: setting one for each would cost more than reading it."""
@@ -133,8 +136,7 @@ class ServerConnection(HttpToolsProtocol):
         self._looking.cancel()
         self.connections.discard(self)
         self.transport.write(b"HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: %b\r\n\r\n" % _TRUNK)
-        peer = f"{self.client[0]}:{self.client[1]}" if self.client is not None else ""
-        end = self.engine.new_trunk(peer if self.url == trunk.WORKER_PATH.encode() else "")
+        end = self.engine.new_trunk(self._peer() if self.url == trunk.WORKER_PATH.encode() else "")
         end.connection_made(self.transport)
         self.transport.set_protocol(end)
 

@@ -90,7 +90,7 @@ class Assigner:
     def orders(self, tasks: Table[Task], effects: list[Effect]) -> "list[Ready | Order]":
         """What goes to the workers, where nothing has to be collected for it; else what was collected."""
         recipes, blocks = self._recipes, tasks.blocks
-        origin_ms, resolution_ms = self._clock.origin_ms, self._clock.resolution_ms
+        origin_ms, resolution_ms = self._clock.origin_ms, self._clock.resolution_ms  # no call for each task
         orders: list[Ready | Order] = []
         for effect in effects:
             if type(effect) is not Dispatch:
