@@ -679,6 +679,32 @@ async def test_an_older_schema_is_brought_up_to_date(postgres, schema):  # noqa:
     await store.close()
 
 
+@pytest.mark.parametrize(
+    ("version", "old"),
+    [(4, "insert into runs (number) values (1)"), (5, "insert into run_clues values (-7, 0)")],
+)
+async def test_ended_runs_of_an_older_program_are_left_to_it(postgres, schema, version, old):  # noqa: F811
+    connection = await asyncpg.connect(postgres)
+    await connection.execute(f"create schema {schema}; set search_path = {schema}")
+    for migration in FILES.migrations[:version]:
+        await connection.execute(migration.sql)
+        await connection.execute(f"insert into migrations (number, name) values ({migration.number}, 'x')")
+    required = "select attname from pg_attribute where attrelid = 'runs'::regclass and attnotnull and attnum > 0"
+    for (column,) in await connection.fetch(required) if version == 4 else []:
+        if column != "number":
+            await connection.execute(f"alter table runs alter column {column} drop not null")
+    await connection.execute(old)
+    store = PostgresStore(postgres, schema=schema)
+
+    with pytest.raises(StoreUnusable, match="make a backup with that"):
+        await store.open()
+    assert await connection.fetchval("select max(number) from migrations") == version
+    await connection.execute("delete from runs" if version == 4 else "delete from run_clues")
+    await connection.close()
+    await store.open()
+    await store.close()
+
+
 async def test_a_newer_schema_is_left_alone(store, raw, made):
     await raw.execute("insert into migrations (number, name) values (99, 'later')")
 

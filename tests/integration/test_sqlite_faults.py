@@ -526,6 +526,24 @@ async def test_ended_runs_of_an_older_program_are_left_to_it(tmp_path):
         assert await store.list_runs(RunFilter("acme")) == []
 
 
+async def test_runs_that_an_older_program_found_otherwise_are_left_to_it(tmp_path):
+    old = apsw.Connection(str(tmp_path / "s.db"))
+    for migration in migrations()[:5]:
+        old.execute(migration.sql)
+    old.pragma("application_id", opening.APPLICATION_ID)
+    old.pragma("user_version", 5)
+    old.execute("insert into run_clues values (-7, 0)")
+    old.close()
+
+    assert "make a backup with that" in await refused(tmp_path / "s.db")
+    old = apsw.Connection(str(tmp_path / "s.db"))
+    assert old.pragma("user_version") == 5
+    old.execute("update run_clues set clue = 7")  # of an id of version 7
+    old.close()
+    async with opened(tmp_path / "s.db"):
+        pass
+
+
 # ---- the log
 
 
@@ -622,6 +640,30 @@ async def test_after_a_slow_commit_the_event_loop_does_not_wait_for_the_disk(tmp
             await commit
 
         assert at_once == [False] * pen.REST_COMMITS + [True]
+
+
+async def test_the_slower_the_disk_the_seldomer_the_event_loop_waits_for_it(tmp_path, monkeypatch):
+    async def commits(count: int) -> str:
+        nonlocal seq
+        at_once = ""
+        for _ in range(count):
+            seq += 1
+            commit = store.commit(0, Sealed(seq, seq, b"h" * 32, b"1"), [], epoch=head.epoch)
+            at_once += "#" if commit.done() else "."
+            await commit
+        return at_once
+
+    async with opened(tmp_path / "s.db", apart=True) as store:
+        head, seq = await store.claim(0, owner="n", settings=b""), 0
+        monkeypatch.setattr(pen, "SLOW_S", -1.0)  # none is fast enough
+        slow = await commits(600)
+        monkeypatch.setattr(pen, "SLOW_S", 60.0)
+        await commits(slow.rindex("#") + 1 + pen.REST_COMMITS_MAX - len(slow) + 1)  # until one was fast
+        monkeypatch.setattr(pen, "SLOW_S", -1.0)
+        again = await commits(6)
+
+    assert [len(rest) for rest in slow.split("#")[1:]][:7] == [4, 8, 16, 32, 64, 128, 256]
+    assert again == "#....#"
 
 
 async def test_a_small_commit_of_unknown_outcome_has_everything_opened_anew(tmp_path, monkeypatch):

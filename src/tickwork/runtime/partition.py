@@ -224,6 +224,7 @@ class Partition:
                     await self._until_told()
                     await self._tick()
                     await asyncio.sleep(0)  # what is decided goes to the store while the next tick is
+                    await self._until_told()
                 self._close_window()
         except Exception as error:
             self._fail(error)
@@ -286,7 +287,7 @@ class Partition:
         self._pace.ticked(loop.time())
 
     async def _until_told(self) -> None:
-        """Who was told a moment ago what has become durable sends it on its way before another tick is decided."""
+        """Who was told a moment ago what has become durable sends it on its way before anything else is done."""
         if asyncio.get_running_loop().time() - self._told_at < TOLD_S:
             await asyncio.sleep(0)
 

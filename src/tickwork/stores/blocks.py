@@ -7,7 +7,8 @@ block takes it away and puts what is left of it in its place.
 
 What leads to a run is kept for each stretch, not for each run. Groups tell what runs there are, so that a list opens
 only those that have something for it. Clues tell where an id may be: ids of version 7 that were made within 16 ms share
-one, any other has its own. Of the blocks there, marks tell which to open.
+one, and so do neighbours among names that end in a number. Clues grow with the ids, so that an index of them is written
+at few places and not all over. Of the blocks there, marks tell which to open.
 """
 
 import re
@@ -30,6 +31,9 @@ BLOCK_BYTES = 256 * 1024  # before it is compressed: one run of a block is never
 SMALL_BYTES = 4 * 1024  # as it is stored
 SMALL_MAX = 8  # such blocks in a stretch: where runs end one by one, they are put together now and then
 CLUE_BITS = 4  # of the milliseconds in an id that a clue leaves out
+NAMED_BITS = 2  # of the number at the end of a name that it leaves out: names may come in any order, and then lie apart
+NAMED_BITS_KEPT = 30  # of a longer number: its first ones
+DIGITS = "0123456789"
 NUMBER_MAX = 2**63 - 1
 
 Group = tuple[str, int, int, str, str]  # tenant, stretch, state, workflow and schedule: what lists ask for
@@ -145,11 +149,14 @@ def clue_of(run_id: str) -> int:
     """Of an id of version 7, its beginning is enough."""
     if _is_seven(run_id):
         return int(run_id[:8] + run_id[9:13], 16) >> CLUE_BITS
-    return -1 - mark_of(run_id)
+    stem = run_id.rstrip(DIGITS)
+    number = int(run_id[len(stem) :] or 0)
+    near = number >> max(NAMED_BITS, number.bit_length() - NAMED_BITS_KEPT)
+    return (mark_of(stem) << NAMED_BITS_KEPT | near) - (1 << 62)  # below all of the first kind
 
 
-def mark_of(run_id: str) -> int:
-    return zlib.crc32(run_id.encode())
+def mark_of(text: str) -> int:
+    return zlib.crc32(text.encode())
 
 
 def marks_of(marks: bytes) -> tuple[int, ...]:

@@ -11,6 +11,7 @@ from tickwork.ports.store import OutcomeUnknown, StoreFull, StoreUnusable
 RETRY_MS = 200
 DISK_FULL = "53100"
 UNIQUE = "23505"
+RAISED = "P0001"  # by a migration of ours, in words for people
 UNDEFINED = frozenset(["3F000", "42P01", "42703", "42883"])  # schema, table, column, function
 # Nothing was done: serialization, deadlock, lock or statement timed out, no memory, no connection left, read-only.
 REFUSED = frozenset(["40001", "40P01", "55P03", "57014", "53000", "53200", "53300", "53400", "25006", "57P03"])
@@ -41,6 +42,8 @@ def explained(error: BaseException, what: str, *, changes: bool) -> TickworkErro
         return StoreFull("no space is left on the disk of PostgreSQL: free some", retry_after_ms=1_000)
     if state in REFUSED:
         return Unavailable(f"{what}: PostgreSQL refused it ({_words(error)}): try again", retry_after_ms=RETRY_MS)
+    if state == RAISED:
+        return StoreUnusable(f"{what}: {_text(error)}")
     if state in UNDEFINED:
         return StoreUnusable(f"{what}: the schema is not ours, or gone ({_words(error)}): run `tickwork db upgrade`")
     if state.startswith("23"):
@@ -55,6 +58,9 @@ def explained(error: BaseException, what: str, *, changes: bool) -> TickworkErro
 
 
 def _words(error: BaseException) -> str:
-    state = sqlstate(error)
-    text = str(error).partition("\n")[0] or type(error).__name__
+    state, text = sqlstate(error), _text(error)
     return f"{state} {text}" if state else text
+
+
+def _text(error: BaseException) -> str:
+    return str(error).partition("\n")[0] or type(error).__name__

@@ -1,8 +1,9 @@
 """Small ticks committed at once, by the process that decided them, while the scribe has nothing to do.
 
 To wake another process and be woken by it takes as long as the sync of a small commit. Under load the scribe pays,
-because the next tick is decided meanwhile; at rest nobody has anything else to do. A disk that is slow leaves the
-commits to the scribe for a while, so that the event loop does not stand still for it.
+because the next tick is decided meanwhile; at rest nobody has anything else to do. After a commit that was slow a few
+are left to the scribe, and twice as many each time that the one after them is slow too: the event loop seldom stands
+still for a disk that is slow, and one hiccup of a fast one costs little.
 """
 
 import time
@@ -18,7 +19,7 @@ from tickwork.stores.sqlite.writing import Failpoints, Writer, explained
 
 SMALL_BYTES = 2_048  # of a row and its payloads
 SLOW_S = 0.005  # a commit that takes longer
-REST_COMMITS = 100  # is followed by so many of the scribe's
+REST_COMMITS, REST_COMMITS_MAX = 4, 256  # is followed by so many of the scribe's
 CACHE_KIB = 1_024  # the end of the journal, and the head
 
 
@@ -29,6 +30,7 @@ class Pen:
         self._failpoints = failpoints
         self._writer: Writer | None = None
         self._resting = 0
+        self._rest = REST_COMMITS  # the next one
 
     def take_up(self) -> None:
         """After the scribe, which has brought the database up to date."""
@@ -55,4 +57,6 @@ class Pen:
         began = time.perf_counter()
         self._writer.commit(partition, row, payloads, epoch)
         if time.perf_counter() - began > SLOW_S:
-            self._resting = REST_COMMITS
+            self._resting, self._rest = self._rest, min(self._rest * 2, REST_COMMITS_MAX)
+        else:
+            self._rest = REST_COMMITS
