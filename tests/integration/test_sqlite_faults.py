@@ -562,6 +562,21 @@ async def test_the_log_stays_short_under_steady_load_and_is_gone_after_closing(t
     assert not (tmp_path / "s.db-wal").exists()
 
 
+async def test_the_log_begins_anew_where_its_space_ends_though_the_pen_never_pauses(tmp_path):
+    async with opened(tmp_path / "s.db", apart=True) as store:
+        head = await store.claim(0, owner="n", settings=b"")
+        log = tmp_path / "s.db-wal"
+        reserved, longest = log.stat().st_size, 0
+        for seq in range(1, 2_001):  # two pages or more each
+            await store.commit(0, Sealed(seq, seq, b"h" * 32, bytes(1_000)), [], epoch=head.epoch)
+            if not seq % 10:
+                await store.write_rows(0, Rows(header=b"h"), epoch=head.epoch, through=seq, head=b"h" * 32)
+            longest = max(longest, log.stat().st_size)
+
+    assert reserved == opening.LOG_BYTES
+    assert longest == reserved
+
+
 async def test_no_error_of_sqlite_itself_reaches_the_caller(tmp_path):
     """An id twice in one write breaks an index: told as ours, and the store goes on."""
     async with opened(tmp_path / "s.db") as store:
@@ -655,6 +670,7 @@ async def test_the_slower_the_disk_the_seldomer_the_event_loop_waits_for_it(tmp_
 
     async with opened(tmp_path / "s.db", apart=True) as store:
         head, seq = await store.claim(0, owner="n", settings=b""), 0
+        monkeypatch.setattr(pen, "FULL_PAGES", 1 << 30)  # else it rests for the log as well
         monkeypatch.setattr(pen, "SLOW_S", -1.0)  # none is fast enough
         slow = await commits(600)
         monkeypatch.setattr(pen, "SLOW_S", 60.0)

@@ -320,7 +320,9 @@ class Partition:
         taken = inputs if outcome.taken == len(inputs) else inputs[: outcome.taken]
         row = self._recorder.row(outcome.tick, taken, outcome.events)
         payloads = [payload for part in parts if part.start == 0 for payload in part.letter.payloads]
+        began = asyncio.get_running_loop().time()
         committing = None if self._undurable else self._begin(row, payloads)
+        took = asyncio.get_running_loop().time() - began
         if not self.books.unwritten:
             self._rows_at = asyncio.get_running_loop().time()
         others = self.books.observe(taken, outcome.events)
@@ -332,22 +334,24 @@ class Partition:
         self.inputs_taken += len(taken)
         self.dispatches += len(orders)
         self.tasks_ended += len(self.machine.state.ended)
-        self._undurable.append(
-            Decided(
-                seq=row.seq,
-                row=row,
-                payloads=payloads,
-                through=self._inbox.settle(parts, max(0, outcome.taken - gaps)),
-                orders=orders,
-                effects=effects,
-                inputs=taken,
-                events=others,
-                tick=outcome.tick,
-                changed=self._changed(outcome.events) if self.watched else frozenset(),
-                committing=committing,
-            )
+        decided = Decided(
+            seq=row.seq,
+            row=row,
+            payloads=payloads,
+            through=self._inbox.settle(parts, max(0, outcome.taken - gaps)),
+            orders=orders,
+            effects=effects,
+            inputs=taken,
+            events=others,
+            tick=outcome.tick,
+            changed=self._changed(outcome.events) if self.watched else frozenset(),
+            committing=committing,
         )
-        self._pending.set()
+        if committing is not None and committing.done() and committing.exception() is None:
+            self._made_durable(decided, took)
+        else:
+            self._undurable.append(decided)
+            self._pending.set()
         self._ticked_at = asyncio.get_running_loop().time()
         if self._own_process:
             self._share_interpreter(busy=len(taken) > BUSY_INPUTS)
@@ -436,24 +440,26 @@ class Partition:
                     await self._commit(decided.row, decided.payloads, decided.committing)
                     if self.failed is not None:
                         return  # whoever waited has been told that the outcome is not known
-                    took = asyncio.get_running_loop().time() - began
-                    self.commit_seconds += took
-                    self.commit_counts[bisect_left(COMMIT_SECONDS, took)] += 1
-                    self.durable_seq, self.durable_tick = decided.seq, decided.tick
-                    self._on_durable(decided)
-                    for letter in decided.through:
-                        if not letter.done.done():
-                            letter.done.set_result(None)
-                    self._told_at = asyncio.get_running_loop().time()
+                    self._made_durable(decided, asyncio.get_running_loop().time() - began)
                 self._undurable.popleft()
                 self._room.set()
-                committed, self._committed = self._committed, asyncio.Event()
-                committed.set()
                 if decided.rows is not None:
                     self._behind.append(decided)
                     self._rows_ready.set()
         except Exception as error:
             self._fail(error)
+
+    def _made_durable(self, decided: Decided, took: float) -> None:
+        self.commit_seconds += took
+        self.commit_counts[bisect_left(COMMIT_SECONDS, took)] += 1
+        self.durable_seq, self.durable_tick = decided.seq, decided.tick
+        self._on_durable(decided)
+        for letter in decided.through:
+            if not letter.done.done():
+                letter.done.set_result(None)
+        self._told_at = asyncio.get_running_loop().time()
+        committed, self._committed = self._committed, asyncio.Event()
+        committed.set()
 
     async def _write_behind(self) -> None:
         """Beside the commits, in portions, so that no commit waits long behind them."""

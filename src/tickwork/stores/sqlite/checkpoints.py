@@ -1,8 +1,9 @@
 """Moving the write-ahead log into the database beside the commits, not in their way.
 
 A thread of its own copies what is in the log every few MiB. Under steady load it never quite catches up, and a log
-that is never caught up with is never begun anew; so once it is long, the writer copies the little that is left
-between two commits. Then the next commit starts the log from its beginning.
+that is never caught up with is never begun anew; so the writer copies what has come meanwhile between two commits, if
+that is little, or once the log is long. Then the next commit starts the log from its beginning, where the file has its
+space already. The pen may commit at the same moment; then it is tried again a little later, while the pen rests.
 """
 
 from collections.abc import Callable
@@ -11,14 +12,16 @@ from threading import Lock
 import apsw
 
 STEP_PAGES = 1024  # 4 MiB: how much is committed between two copies
-LONG_PAGES = 8 * STEP_PAGES  # from here on the writer helps
+FEW_PAGES = STEP_PAGES // 4  # that came during a copy: the writer finishes it
+FULL_PAGES = STEP_PAGES + FEW_PAGES  # from here on the log should have begun anew
+LONG_PAGES = 8 * STEP_PAGES  # from here on the writer finishes, whatever came
 
 
 class Checkpointer:
     def __init__(self, connection: apsw.Connection, hit: Callable[[str], None]) -> None:
         self.connection = connection
         self._hit = hit
-        self._asked_at = 0
+        self._pages = self._asked_at = 0
         self._busy = False
         self._using = Lock()
         self._closed = False
@@ -31,6 +34,7 @@ class Checkpointer:
 
     def due(self, pages: int) -> bool:
         """After each commit, on the writer's thread: is it time to copy?"""
+        self._pages = pages
         if pages < self._asked_at:  # the log began anew
             self._asked_at = 0
         if self._busy or pages - self._asked_at < STEP_PAGES:
@@ -39,15 +43,19 @@ class Checkpointer:
         return True
 
     def copy(self) -> bool:
-        """On the checkpointer's thread. True where the log is long and the writer is to finish the copy."""
+        """On the checkpointer's thread. True where the writer is to finish the copy."""
         with self._using:
             try:
-                return not self._closed and self._copy(self.connection) >= LONG_PAGES
+                if self._closed:
+                    return False
+                copied = self._copy(self.connection)
+                return self._pages - copied <= FEW_PAGES or copied >= LONG_PAGES
             finally:
                 self._busy = False
 
     def finish(self, writer: apsw.Connection) -> None:
-        self._copy(writer)
+        copied = self._copy(writer)
+        self._asked_at = max(0, copied + FEW_PAGES - STEP_PAGES)  # where the log goes on all the same
 
     def _copy(self, connection: apsw.Connection) -> int:
         self._hit("before_checkpoint")

@@ -3,7 +3,8 @@
 To wake another process and be woken by it takes as long as the sync of a small commit. Under load the scribe pays,
 because the next tick is decided meanwhile; at rest nobody has anything else to do. After a commit that was slow a few
 are left to the scribe, and twice as many each time that the one after them is slow too: the event loop seldom stands
-still for a disk that is slow, and one hiccup of a fast one costs little.
+still for a disk that is slow, and one hiccup of a fast one costs little. So are some while the log waits to begin anew,
+because the scribe can see to that only between two commits of its own.
 """
 
 import time
@@ -15,6 +16,7 @@ import apsw
 from tickwork.journal.record import Sealed
 from tickwork.ports.store import Payload
 from tickwork.stores.sqlite import opening
+from tickwork.stores.sqlite.checkpoints import FULL_PAGES
 from tickwork.stores.sqlite.writing import Failpoints, Writer, explained
 
 SMALL_BYTES = 2_048  # of a row and its payloads
@@ -38,12 +40,18 @@ class Pen:
             connection = opening.connect(self._path, self._synchronous, cache_kib=CACHE_KIB)
         except apsw.Error as error:
             raise explained(error) from error
+        connection.set_wal_hook(self._committed)
         self._writer = Writer(connection, self._failpoints, synchronous=self._synchronous)
 
     def put_down(self) -> None:
         writer, self._writer = self._writer, None
         if writer is not None:
             writer.connection.close()
+
+    def _committed(self, _connection: apsw.Connection, _name: str, pages: int) -> int:
+        if pages >= FULL_PAGES:
+            self._resting = REST_COMMITS
+        return apsw.SQLITE_OK
 
     def fits(self, row: Sealed, payloads: Sequence[Payload]) -> bool:
         if self._resting:
