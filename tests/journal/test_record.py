@@ -23,6 +23,8 @@ ROW = Row(
     [ev.WorkerOffered(0, 0), ev.RunSubmitted(1, 1), ev.Visited([1])],
 )
 
+LARGE = Row(1, 7, "rules", [inp.Submit("me", "acme", f"run-{number}", "one") for number in range(40)], ROW.events)
+
 
 def replaced(sealed: Sealed, **fields) -> Sealed:
     return msgspec.structs.replace(sealed, **fields)
@@ -53,19 +55,20 @@ def test_a_flipped_bit_never_gives_another_row(data):
 
 
 @pytest.mark.proves("I13", "I55")
-def test_each_bit_of_a_whole_row_is_guarded():
-    sealed = seal(ROW, GENESIS)
+@pytest.mark.parametrize(("row", "idle_bits"), [(ROW, 0), (LARGE, 7)])  # that fill up the last byte of packed data
+def test_each_bit_of_a_whole_row_is_guarded(row, idle_bits):
+    sealed = seal(row, GENESIS)
     passed = 0
     for bit in range(len(sealed.data) * 8):
         raw = bytearray(sealed.data)
         raw[bit // 8] ^= 1 << bit % 8
         try:
-            assert unseal(replaced(sealed, data=bytes(raw)), GENESIS) == ROW
+            assert unseal(replaced(sealed, data=bytes(raw)), GENESIS) == row
             passed += 1
         except Corrupt:
             pass
 
-    assert passed < 8  # the bits that fill up the last byte of the packed data
+    assert passed <= idle_bits
 
 
 @pytest.mark.proves("I13")
@@ -78,14 +81,23 @@ def test_a_row_under_another_number_is_found(field):
 
 
 @pytest.mark.proves("I13")
-def test_a_row_cut_anywhere_or_with_something_behind_it_is_found():
-    sealed = seal(ROW, GENESIS)
+@pytest.mark.parametrize(("row", "why"), [(ROW, "was changed"), (LARGE, "appended")])
+def test_a_row_cut_anywhere_or_with_something_behind_it_is_found(row, why):
+    sealed = seal(row, GENESIS)
 
     for length in range(len(sealed.data)):
         with pytest.raises(Corrupt):
             unseal(replaced(sealed, data=sealed.data[:length]), GENESIS)
-    with pytest.raises(Corrupt, match="appended"):
+    with pytest.raises(Corrupt, match=why):
         unseal(replaced(sealed, data=sealed.data + b"x"), GENESIS)
+
+
+def test_few_bytes_are_stored_as_they_are_and_many_packed():
+    few, many = seal(ROW, GENESIS).data, seal(LARGE, GENESIS).data
+
+    assert few == FORMAT_BYTE + msgspec.msgpack.encode(ROW, order="deterministic")
+    assert len(many) < len(msgspec.msgpack.encode(LARGE)) / 2
+    assert unseal(seal(ROW, GENESIS), GENESIS) == ROW and unseal(seal(LARGE, GENESIS), GENESIS) == LARGE
 
 
 @pytest.mark.proves("I13", "I55")

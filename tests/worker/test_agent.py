@@ -73,6 +73,19 @@ async def test_work_begins_before_the_next_call_and_an_end_within_that_moment_go
         assert executor.runs.keys() >= {(2, 1)} and server.calls[-1].wait_ms == 10_000
 
 
+async def test_after_much_work_the_next_call_goes_at_once_because_more_may_be_on_its_way(monkeypatch):
+    monkeypatch.setattr(caller, "START_S", 60.0)
+    server, executor = Server(), Puppet(slots=100)
+    async with working(server, executor):
+        await server.until(lambda: bool(server.calls) and server.calls[-1].wait_ms == 10_000)
+        server.offer(work(task) for task in range(caller.MANY))
+        await server.until(lambda: len(executor.runs) == caller.MANY)
+        server.offer(work(task) for task in range(100, 100 + caller.MANY))
+        await server.until(lambda: len(executor.runs) == 2 * caller.MANY)
+
+        assert not any(call.reports for call in server.calls)
+
+
 async def test_at_most_one_call_with_reports_is_under_way():
     server, executor = Server(), Puppet(slots=100)
     server.offer(work(task) for task in range(100))

@@ -3,7 +3,8 @@
 The hash of a row is over its format, the canonical bytes of everything in it and the hash before, so no
 row can be changed, dropped or moved without every later hash telling. Bytes are canonical because
 every struct is an array of integers, texts and bytes in a fixed order, and because the only maps
-inside are written with sorted keys. Compression comes after hashing and is of no consequence to it.
+inside are written with sorted keys. Compression comes after hashing and is of no consequence to it; few bytes
+are stored as they are.
 """
 
 import zlib
@@ -19,7 +20,7 @@ from tickwork.journal.upcast import FORMAT, upcast
 
 HASH_BYTES = 32
 GENESIS = bytes(HASH_BYTES)
-SMALL_BYTES_MAX = 2_048
+FEW_BYTES_MAX, SMALL_BYTES_MAX = 512, 2_048
 WINDOW, SMALL_WINDOW = (13, 6), (10, 2)  # as zlib counts them: bits of the window, level of memory
 ROW_BYTES_MAX = 256 * 1024 * 1024  # unpacked; a tick has a few megabytes, so more than this is damage or an attack
 
@@ -35,7 +36,7 @@ class Row(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Sealed(msgspec.Struct, frozen=True):
-    """A row as it is stored: its hash, and its compressed bytes."""
+    """A row as it is stored: its hash, and its bytes, compressed where they are many."""
 
     seq: int
     tick: int
@@ -57,7 +58,8 @@ def seal(row: Row, before: bytes) -> Sealed:
     """The stored form of a row that follows the hash `before`."""
     body = _encoder.encode(row)
     assert len(body) <= ROW_BYTES_MAX, "nobody could read this row again"
-    return Sealed(row.seq, row.tick, chain(before, FORMAT_BYTE, body), FORMAT_BYTE + packed(body))
+    data = body if len(body) <= FEW_BYTES_MAX else packed(body)
+    return Sealed(row.seq, row.tick, chain(before, FORMAT_BYTE, body), FORMAT_BYTE + data)
 
 
 def packed(data: bytes) -> bytes:
@@ -89,9 +91,12 @@ def rules_in(sealed: Sealed) -> str:
 
 
 FORMAT_BYTE = bytes([FORMAT])
+PLAIN_BYTE = b"\x95"  # how an array of five begins; nothing that zlib makes begins so
 
 
 def _body(sealed: Sealed) -> bytes:
+    if sealed.data[1:2] == PLAIN_BYTE:
+        return sealed.data[1:]
     unpacker = zlib.decompressobj()
     try:
         body = unpacker.decompress(sealed.data[1:], ROW_BYTES_MAX + 1)

@@ -16,6 +16,7 @@ from tickwork.ports.store import RunRow
 from tickwork.runtime.books import Books
 from tickwork.runtime.ended import record_of
 from tickwork.runtime.inbox import Part
+from tickwork.runtime.patience import patiently
 
 
 class Finder(Protocol):
@@ -43,7 +44,7 @@ class Facts:
                 asked.extend(range(len(inputs), len(inputs) + part.count))
             inputs += part.letter.inputs[part.start : part.start + part.count]
         if asked:
-            await self._look_up(inputs, asked)
+            await patiently(lambda: self._look_up(inputs, asked))
         return inputs
 
     async def _look_up(self, inputs: list[Input], asked: list[int]) -> None:

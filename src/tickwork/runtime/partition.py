@@ -265,7 +265,8 @@ class Partition:
     def _inputs_beside_timers(self) -> int | None:
         """What waits for its time goes before what only reports; but not for long, or a stream of timers would
         keep everybody else waiting."""
-        if self._timer_ticks >= TIMER_TICKS_MAX or not self._timer_due():
+        few = self._inbox.waiting <= BESIDE_TIMERS
+        if few or self._timer_ticks >= TIMER_TICKS_MAX or not self._timer_due():
             self._timer_ticks = 0
             return None
         self._timer_ticks += 1
@@ -302,7 +303,7 @@ class Partition:
         limit = 1 if self._one_by_one else self._inputs_beside_timers()
         parts = self._in_hand = self._inbox.take() if limit is None else self._inbox.take(limit=limit)
         self._one_by_one = max(0, self._one_by_one - 1)
-        asked = await patiently(lambda: self._facts.beside(parts))
+        asked = await self._facts.beside(parts)
         tick = await self._next_tick()
         if self.failed is not None:
             return  # whoever asked has been told

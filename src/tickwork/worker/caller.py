@@ -17,7 +17,7 @@ BEAT_MS = 10_000  # how long a call may wait for work; the next one follows at o
 GATHER_S = 0.001  # after a call that carried many reports, the next waits so long for more
 MANY = 16
 REPORTS_MAX, REPORT_BYTES_MAX = 2_000, 4 * 1024 * 1024
-START_S = 0.001  # after a reply with work, the next call without reports waits so long: the work goes first
+START_S = 0.001  # after a reply with some work, the next call without reports waits so long: the work goes first
 BACKOFF_S, BACKOFF_S_MAX = 0.05, 1.0
 LATER_S = 0.1  # what could not be delivered is tried again after so long
 Key = tuple[int, int]
@@ -224,9 +224,9 @@ class Caller(Generic[H]):
         self._heard(reply)
         if reply.later:
             self._pump_handle = asyncio.get_running_loop().call_later(LATER_S, self._pump)
-        elif reply.work and not self._pending and self._poll is None:
+        elif 0 < len(reply.work) < MANY and not self._pending and self._poll is None:
             self._poll_handle = asyncio.get_running_loop().call_later(START_S, self._pump)
-        else:
+        else:  # after much work as well: more of it may be on its way
             self._pump()
 
     def _end(self, error: BaseException | None = None) -> None:
