@@ -207,9 +207,9 @@ class Engine(Commands):
 
     def _on_durable(self, decided: Decided) -> None:
         self.floor.deliver(decided.orders)
-        if decided.orders:  # counted when they are on their way
-            now_ms = self._live.keeper.reading_ms()
-            asyncio.get_running_loop().call_soon(self.figures.dispatched, self.state, decided.orders, now_ms)
+        if decided.orders:  # counted a turn later, when they are on their way
+            loop, now_ms = asyncio.get_running_loop(), self._live.keeper.reading_ms()
+            loop.call_soon(loop.call_soon, self.figures.dispatched, self.state, decided.orders, now_ms)
         if self.floor.deals:
             self.floor.look_for_room()
         for effect in decided.effects:

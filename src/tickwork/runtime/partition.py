@@ -455,9 +455,10 @@ class Partition:
         self.commit_counts[bisect_left(COMMIT_SECONDS, took)] += 1
         self.durable_seq, self.durable_tick = decided.seq, decided.tick
         self._on_durable(decided)
-        for letter in decided.through:
-            if not letter.done.done():
-                letter.done.set_result(None)
+        if decided.orders:  # workers first: what is written leaves when everybody who is awake has had a turn
+            asyncio.get_running_loop().call_soon(_tell, decided.through)
+        else:
+            _tell(decided.through)
         self._told_at = asyncio.get_running_loop().time()
         committed, self._committed = self._committed, asyncio.Event()
         committed.set()
@@ -571,6 +572,12 @@ class Partition:
         self._undurable.clear()
         for event in (self._wake, self._pending, self._room, self._committed, self._rows_ready):
             event.set()
+
+
+def _tell(letters: list[Letter]) -> None:
+    for letter in letters:
+        if not letter.done.done():
+            letter.done.set_result(None)
 
 
 def _sort_answers(parts: list[Part], effects: list[Effect], gaps: int) -> None:
