@@ -66,6 +66,11 @@ def apscheduler(count: int, words: list[str]) -> None:
     scheduler.start()
 
 
+def counted(first_s: float) -> list[float]:
+    """Not those of a minute before the first instant that is looked at."""
+    return [at_s for at_s in list(STARTED) if at_s >= first_s]
+
+
 def main() -> None:
     peer, count, instants = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
     now_s = int(time.time())
@@ -73,10 +78,10 @@ def main() -> None:
     {"dbos": dbos, "apscheduler": apscheduler}[peer](count, fields(times_s[0], instants))
     assert time.time() < times_s[0], "they are there before they are due"
     deadline = times_s[-1] + PATIENCE_S
-    while len(STARTED) < count * len(times_s) and time.time() < deadline:
+    while len(counted(times_s[0])) < count * len(times_s) and time.time() < deadline:
         time.sleep(0.05)
-    # Every start belongs to the last instant before it; those before the first one, of a minute that was no part of it.
-    found = sorted((at_s - max(due for due in times_s if due <= at_s)) * 1e3 for at_s in STARTED if at_s >= times_s[0])
+    # Every start belongs to the last instant before it.
+    found = sorted((at_s - max(due for due in times_s if due <= at_s)) * 1e3 for at_s in counted(times_s[0]))
     print(
         json.dumps(
             {
