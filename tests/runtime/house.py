@@ -11,7 +11,22 @@ from tickwork.ports import wire
 from tickwork.ports.exchange import Begun, Broke, Call, Done, Profile, Reply, Report, Spec, Work
 from tickwork.runtime.engine import Engine
 from tickwork.sim.net import MemoryArtifacts
+from tickwork.sim.store import at_once
 from tickwork.stores.memory import MemoryDisk, MemoryStore
+
+
+class AtOnceStore(MemoryStore):
+    """Commits while the caller stands still, as SQLite's pen does."""
+
+    def commit(self, *args: Any, **fields: Any) -> "asyncio.Future[None]":  # type: ignore[override]
+        answer: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        try:
+            at_once(super().commit(*args, **fields))
+        except Exception as error:
+            answer.set_exception(error)
+        else:
+            answer.set_result(None)
+        return answer
 
 
 class HandClock:

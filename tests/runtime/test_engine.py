@@ -6,7 +6,7 @@ import contextlib
 import msgspec
 import pytest
 
-from runtime.house import Hand, House, task
+from runtime.house import AtOnceStore, Hand, House, task
 from tickwork.core.errors import Refused, Unavailable
 from tickwork.core.inputs import Succeeded
 from tickwork.core.machine import Machine
@@ -16,9 +16,9 @@ from tickwork.ports.store import OutcomeUnknown, StoreFull
 from tickwork.stores.memory import MemoryStore
 
 
-@pytest.fixture
-async def house():
-    house = House()
+@pytest.fixture(params=[MemoryStore, AtOnceStore])
+async def house(request):
+    house = House(request.param)
     await house.open()
     yield house
     await house.crash()
@@ -48,6 +48,34 @@ async def test_a_run_goes_from_submission_to_its_output(house):
     assert [(one.node, one.state, len(one.attempts)) for one in run.tasks] == [
         ("one", "succeeded", 1), ("two", "succeeded", 1)
     ]  # fmt: skip
+
+
+async def test_work_is_on_its_way_before_its_submission_is_acknowledged(house):
+    await house.define("w", task("a"))
+    hand, order = Hand(house), []
+    await hand.sit_down()
+    waiting = asyncio.create_task(hand.call(wait_ms=5_000))
+    waiting.add_done_callback(lambda _: order.append("work"))
+    await asyncio.sleep(0.05)
+    await house.submit("w")
+    order.append("acknowledged")
+    await waiting
+
+    assert order == ["work", "acknowledged"] and len(hand.held) == 1
+
+
+async def test_a_defect_behind_a_commit_stops_the_partition_and_whoever_waits_is_told(house, monkeypatch):
+    await house.define("w", task("a"))
+
+    def broken(_):
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(house.engine._live, "_on_durable", broken)
+    with pytest.raises(Unavailable, match="not known"):
+        async with asyncio.timeout(5):
+            await house.submit("w")
+    with pytest.raises(Unavailable, match="has stopped"):
+        await house.submit("w")
 
 
 @pytest.mark.proves("I27", "S001-40")

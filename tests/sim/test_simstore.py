@@ -22,6 +22,7 @@ class Bench:
         host = self.world.host(name) if name not in self.world.hosts else self.world.hosts[name]
         host.start()
         store: Store = SimStore(host, MemoryStore(self.disk), self.journals, self.troubles)
+        store.at_once = 0.0
         self.run(host, self.until(store.open))
         return host, store
 
@@ -91,6 +92,20 @@ def test_operations_take_time_and_happen_in_order(bench):
     assert b.journal == ROWS[:20]
     assert [commit.row for commit in b.journals.acknowledged] == ROWS[:20]
     assert b.world.loop.time() > begin
+
+
+def test_a_commit_at_once_is_written_and_acknowledged_before_anybody_waits_for_it(bench):
+    b = bench()
+    host, store = b.open("n")
+    epoch = b.claim(host, store)
+    store.at_once = 1.0
+    answers = [store.commit(0, row, (), epoch=epoch) for row in (*ROWS[:2], ROWS[1])]
+
+    assert all(answer.done() for answer in answers)
+    assert isinstance(answers[2].exception(), Fenced)
+    assert b.journal == [commit.row for commit in b.journals.acknowledged] == ROWS[:2]
+    b.troubles.go_down(1)
+    assert isinstance(b.run(host, store.commit(0, ROWS[2], (), epoch=epoch)), Unavailable)
 
 
 def test_an_old_owner_is_fenced(bench):

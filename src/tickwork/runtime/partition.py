@@ -348,10 +348,11 @@ class Partition:
             changed=self._changed(outcome.events) if self.watched else frozenset(),
             committing=committing,
         )
+        self._undurable.append(decided)
         if committing is not None and committing.done() and committing.exception() is None:
             self._made_durable(decided, took)
+            self._undurable.popleft()
         else:
-            self._undurable.append(decided)
             self._pending.set()
         self._ticked_at = asyncio.get_running_loop().time()
         if self._own_process:

@@ -43,6 +43,7 @@ SLOW = 100
 LATE_NS_MAX = 20 * NS
 TIMEOUT_NS = 5 * NS
 RETRY_AFTER_MS = 100
+AT_ONCE = 0.3  # of commits while nothing else is under way, and all is well
 
 
 class StoreTroubles:
@@ -104,6 +105,7 @@ class SimStore:
         self.chance = host.chance.stream(f"store/{host.starts}")
         self._owner: dict[int, str] = {}  # of the epochs that this process was granted
         self._free_ns = 0  # when the operation before is done
+        self.at_once = AT_ONCE
 
     # ---- the promises of ports.store.Store
 
@@ -146,7 +148,8 @@ class SimStore:
     async def read_head(self, partition: int) -> Head:
         return await self._read("read_head", lambda: self.inner.read_head(partition))
 
-    async def commit(self, partition: int, row: Sealed, payloads: Sequence[Payload], *, epoch: int) -> None:
+    def commit(self, partition: int, row: Sealed, payloads: Sequence[Payload], *, epoch: int) -> Awaitable[None]:
+        """Some of them while the caller stands still, as SQLite's pen does."""
         made: list[Commit] = []
 
         def committed(_: None) -> None:
@@ -155,10 +158,19 @@ class SimStore:
             made.append(Commit(partition, epoch, self._owner.get(epoch, self.host.name), row, at))
             self.journals.written.append(made[0])
 
-        await self._write(
-            "commit", lambda: self.inner.commit(partition, row, payloads, epoch=epoch), committed, late=True
-        )
+        async def in_time() -> None:
+            await self._write("commit", deed, committed, late=True)
+            self.journals.acknowledged.extend(made)
+
+        def deed() -> Awaitable[None]:
+            return self.inner.commit(partition, row, payloads, epoch=epoch)
+
+        if not self._may_at_once():
+            return in_time()
+        answer: asyncio.Future[None] = self.world.loop.create_future()
+        self._do(deed, committed, answer)
         self.journals.acknowledged.extend(made)
+        return answer
 
     async def write_rows(self, partition: int, rows: Rows, *, epoch: int, through: int, head: bytes) -> None:
         def written(_: None) -> None:
@@ -267,6 +279,11 @@ class SimStore:
         await self.inner.bring_in(batches)
 
     # ---- how an operation goes
+
+    def _may_at_once(self) -> bool:
+        troubles, name = self.troubles, self.host.name
+        sound = not (troubles.down or troubles.full or troubles.is_cut(name) or troubles.is_deaf(name))
+        return sound and self._free_ns <= self.world.loop.now_ns and self.chance.happens(self.at_once)
 
     async def _read(self, name: str, deed: Callable[[], Awaitable[T]]) -> T:
         await self._may_fail(name)

@@ -7,8 +7,9 @@ block takes it away and puts what is left of it in its place.
 
 What leads to a run is kept for each stretch, not for each run. Groups tell what runs there are, so that a list opens
 only those that have something for it. Clues tell where an id may be: ids of version 7 that were made within 16 ms share
-one, and so do neighbours among names that end in a number. Clues grow with the ids, so that an index of them is written
-at few places and not all over. Of the blocks there, marks tell which to open.
+one, and so do neighbours among names that end in a number. Clues grow with these ids, and with the time in the id of an
+occurrence, so that an index of them is written at few places and not all over. Of the blocks there, marks tell which to
+open.
 """
 
 import re
@@ -33,6 +34,7 @@ SMALL_MAX = 8  # such blocks in a stretch: where runs end one by one, they are p
 CLUE_BITS = 4  # of the milliseconds in an id that a clue leaves out
 NAMED_BITS = 2  # of the number at the end of a name that it leaves out: names may come in any order, and then lie apart
 NAMED_BITS_KEPT = 30  # of a longer number: its first ones
+MARK_BITS = 22  # of the name before a time
 DIGITS = "0123456789"
 NUMBER_MAX = 2**63 - 1
 
@@ -45,6 +47,7 @@ _decode_raw = msgspec.msgpack.Decoder(list[msgspec.Raw]).decode
 _decode_one = msgspec.msgpack.Decoder(RunRow).decode
 _number = attrgetter("number")
 _is_seven = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7").match
+_is_timed = re.compile(r"(.*)-([0-9]{4})-([0-9]{2})-([0-9]{2})T([0-9]{2}):([0-9]{2})[0-9:.]*Z", re.DOTALL).fullmatch
 
 
 class Outline(NamedTuple):
@@ -149,10 +152,13 @@ def clue_of(run_id: str) -> int:
     """Of an id of version 7, its beginning is enough."""
     if _is_seven(run_id):
         return int(run_id[:8] + run_id[9:13], 16) >> CLUE_BITS
+    if run_id.endswith("Z") and (timed := _is_timed(run_id)):
+        name, *time = timed.groups()
+        return (int("".join(time)) << MARK_BITS | mark_of(name) >> 32 - MARK_BITS) - (1 << 63)
     stem = run_id.rstrip(DIGITS)
     number = int(run_id[len(stem) :] or 0)
     near = number >> max(NAMED_BITS, number.bit_length() - NAMED_BITS_KEPT)
-    return (mark_of(stem) << NAMED_BITS_KEPT | near) - (1 << 62)  # below all of the first kind
+    return (mark_of(stem) << NAMED_BITS_KEPT | near) - (1 << 62)  # between the others
 
 
 def mark_of(text: str) -> int:
