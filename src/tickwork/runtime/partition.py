@@ -36,9 +36,10 @@ from tickwork.runtime.timekeeper import Timekeeper
 
 UNDURABLE_MAX = 2  # one tick commits, one is decided
 AHEAD_INPUTS = 200  # that make it worth while; fewer wait for the commit, and take along what comes until then
-ROWS_TICKS, ROWS_TICKS_MAX = 8, 256
+ROWS_TICKS = 8
 ROWS_S = 0.05  # of rest
-ROWS_LOAD_S = 1.0  # under load
+ROWS_LOAD_S, ROWS_MANY_S = 3.0, 1.0  # under load: what lives at such a moment is written twice
+ROWS_MANY = 20_000  # runs that have ended since: then it is the second
 WRITTEN_S = 0.002
 COLLECT_TICKS = 64
 BESIDE_TIMERS, TIMER_TICKS_MAX = 32, 8  # inputs that a tick takes while timers are due, and for how many ticks
@@ -252,11 +253,12 @@ class Partition:
 
     def _rows_wait(self) -> float:
         """One piece of arithmetic for waiting and for acting: where they round differently, nothing would do either."""
-        now, ticks = asyncio.get_running_loop().time(), self.books.window.ticks
+        now, books = asyncio.get_running_loop().time(), self.books
         rest = self._ticked_at + ROWS_S - now
-        if ticks >= ROWS_TICKS_MAX:
-            return 0.0
-        return min(rest, self._rows_at + ROWS_LOAD_S - now) if ticks >= ROWS_TICKS else rest
+        if books.window.ticks < ROWS_TICKS:
+            return rest
+        longest = ROWS_MANY_S if books.left_count >= ROWS_MANY else ROWS_LOAD_S
+        return min(rest, self._rows_at + longest - now)
 
     def _timer_due(self) -> bool:
         due = self.machine.next_tick()
