@@ -13,6 +13,8 @@ from tickwork.core.machine import Machine
 from tickwork.ports import wire
 from tickwork.ports.exchange import Begun, Broke, Done, Saved
 from tickwork.ports.store import OutcomeUnknown, StoreFull
+from tickwork.runtime.floor import MUCH_MAIL
+from tickwork.runtime.inbox import Letter
 from tickwork.stores.memory import MemoryStore
 
 
@@ -323,6 +325,46 @@ async def test_what_a_report_sets_free_comes_with_its_own_reply_and_the_call_tha
     await hand.call(Done(second.task, second.attempt, None))
     await house.submit("w")
     assert len((await asyncio.wait_for(waiting, 10)).work) == 1
+
+
+async def test_much_work_goes_out_although_reports_of_its_worker_are_not_durable_yet(house):
+    await house.define("w", task("a"))
+    hand = Hand(house, credit=100)
+    await hand.sit_down()
+    waiting = asyncio.create_task(hand.call(wait_ms=20_000))
+    await asyncio.sleep(0.01)
+    house.engine.floor.seats["w1"].reporting += 1  # as while a burst of timers keeps its reports waiting
+
+    await house.submit("w")
+    await asyncio.sleep(0.01)
+    assert not waiting.done()
+    await house.engine.submit([wire.Submission(workflow="w")] * MUCH_MAIL, by="test")
+    assert len((await asyncio.wait_for(waiting, 10)).work) == MUCH_MAIL + 1
+
+
+async def test_a_call_that_only_waits_for_work_does_not_wait_for_an_earlier_one_with_reports(house, monkeypatch):
+    await house.define("w", task("a"))
+    hand = Hand(house, credit=100)
+    await hand.sit_down()
+    await house.submit("w")
+    [first] = await hand.take()
+    kept: list[Letter] = []
+
+    def keep(inputs, payloads):
+        kept.append(Letter(inputs, asyncio.get_running_loop().create_future()))
+        return kept[-1]
+
+    monkeypatch.setattr(house.engine._live, "ask", keep)
+    reporting = asyncio.create_task(hand.call(Done(first.task, first.attempt, None)))
+    await asyncio.sleep(0.01)
+    monkeypatch.undo()
+    assert kept and not reporting.done()
+
+    waiting = asyncio.create_task(hand.call(wait_ms=20_000))
+    await house.engine.submit([wire.Submission(workflow="w")] * MUCH_MAIL, by="test")
+    assert len((await asyncio.wait_for(waiting, 10)).work) == MUCH_MAIL
+    assert not reporting.done()
+    reporting.cancel()
 
 
 async def test_a_server_that_does_not_know_a_session_asks_for_everything(house):

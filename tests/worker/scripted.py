@@ -65,7 +65,7 @@ class Server:
         self.stops: list[tuple[int, int]] = []
         self._answers: dict[int, Reply] = {}
         self._changed = asyncio.Event()
-        self._newest = 0
+        self._newest = self._credit = 0
 
     # ---- what a test does
 
@@ -96,7 +96,9 @@ class Server:
         self.calls.append(call)
         if call.seq in self._answers:
             return self._answers[call.seq]
-        self._newest = max(self._newest, call.seq)
+        self._credit = call.credit
+        if not call.reports or call.held is not None:  # beside reports, one that waits goes on waiting
+            self._newest = max(self._newest, call.seq)
         self._changed.set()
         if self.refused:
             return Reply(call.seq, refused=self.refused)
@@ -147,7 +149,7 @@ class Server:
                 self.others.append(report)
 
     def _reply(self, call: Call) -> Reply:
-        room = max(0, call.credit - len(self.assigned))
+        room = max(0, self._credit - len(self.assigned))
         if call.goodbye or call.seq < self._newest:
             room = 0
         works, self._ready = self._ready[:room], self._ready[room:]

@@ -86,6 +86,33 @@ async def test_after_much_work_the_next_call_goes_at_once_because_more_may_be_on
         assert not any(call.reports for call in server.calls)
 
 
+async def test_more_of_a_burst_comes_while_the_server_has_yet_to_take_what_was_reported():
+    server, executor = Server(), Puppet(slots=100)
+    taken, inner = asyncio.Event(), server._handle
+
+    async def slow(call):
+        if call.reports:
+            await taken.wait()
+        return await inner(call)
+
+    server._handle = slow
+    async with working(server, executor):
+        server.offer(work(task) for task in range(caller.MANY))
+        await server.until(lambda: len(executor.runs) == caller.MANY)
+        await server.until(lambda: server.calls[-1].wait_ms == 10_000)
+        executor.end(0, 1)
+        await server.until(lambda: bool(server.calls[-1].reports))
+        for first in (100, 200, 300):
+            server.offer(work(task) for task in range(first, first + caller.MANY))
+            await server.until(lambda: sum(key[0] >= first for key in executor.runs) == caller.MANY)  # noqa: B023
+
+        beside = server.calls[[bool(call.reports) for call in server.calls].index(True) :]
+        assert server.ends == {} and len(beside) >= 3
+        assert {call.credit for call in beside} == {beside[0].credit}  # nothing new, which would have to be decided
+        taken.set()
+        await server.until(lambda: (0, 1) in server.ends)
+
+
 async def test_at_most_one_call_with_reports_is_under_way():
     server, executor = Server(), Puppet(slots=100)
     server.offer(work(task) for task in range(100))

@@ -60,6 +60,7 @@ SILENT_MS = 12_500  # half of that: a beat is missing
 CHECK_S, CHECK_S_MAX = 0.5, 60.0
 MESSAGE_CHARACTERS_MAX = 4_000
 WAIT_MS_MAX = 20_000
+MUCH_MAIL = 16  # attempts that are worth a reply of their own
 VIA_WAIT_MS_MAX = 60_000  # of a node: it beats for all its workers at once
 MOVED = "it speaks to another node by now"
 
@@ -238,7 +239,8 @@ class Floor:
         return seat
 
     async def _answer(self, seat: Seat, call: Call, before: "asyncio.Future[Reply] | None") -> Reply:
-        if before is not None and not before.done() and before is not seat.waiting:
+        beside = seat.reporting and not call.reports and call.held is None  # it waits for work, and for nothing else
+        if before is not None and not before.done() and before is not seat.waiting and not beside:
             await asyncio.wait([before])  # mail goes out in the order of the calls
         inputs, payloads, places = await self._inputs_of(seat, call)
         fenced: tuple[Pair, ...] = ()
@@ -469,7 +471,8 @@ class Floor:
             seat.mail.append((work, spec))
             got[worker] = seat
         for seat in got.values():
-            if not seat.reporting:  # else it goes with that reply, and the call that waits goes on waiting
+            # Beside reports, little goes with their reply, and the call that waits goes on waiting.
+            if not seat.reporting or len(seat.mail) >= MUCH_MAIL:
                 seat.wake()
 
     def _made(self, order: Order) -> Ready | None:

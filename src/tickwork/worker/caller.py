@@ -3,7 +3,8 @@
 Whoever holds attempts of a server speaks to it through this: a worker's agent, and a node that stands for a worker at
 the owner of a partition. A report is forgotten only when a reply says that it is durable; until then it is sent
 again. One call waits at the server for work; when there is something to report meanwhile, the next call goes at
-once. At most one call with reports is under way, so under load reports gather by themselves.
+once. At most one call with reports is under way, so under load reports gather by themselves; where much work comes at
+once, a call waits for more of it beside them.
 """
 
 import asyncio
@@ -44,6 +45,7 @@ class Caller(Generic[H]):
         self._pump_handle: asyncio.Handle | None = None
         self._poll_handle: asyncio.Handle | None = None
         self._carried = 0  # reports in the last call
+        self._credit_told = 0
         self._introduce = True  # the server must hear profile and everything held
         self._doubt = False  # a reply may be lost: say what is held
         self._told_all = 0  # number of the last call that said what is held
@@ -110,6 +112,13 @@ class Caller(Generic[H]):
             wait_ms = 0 if self._introduce else self._beat_ms
             self._poll = loop.create_task(self._wait_for_work(self._call(wait_ms=wait_ms)))
 
+    def _poll_beside_reports(self) -> None:
+        """More of a burst comes before the server has taken what was reported. It says nothing new, so that it waits
+        for nothing but work."""
+        if self._poll is None and not (self._draining or self._introduce or self._doubt):
+            call = self._call(wait_ms=self._beat_ms, credit=self._credit_told)
+            self._poll = asyncio.get_running_loop().create_task(self._wait_for_work(call))
+
     def _batch(self) -> tuple[Report, ...]:
         size = 0
         for count, report in enumerate(self._pending[:REPORTS_MAX]):
@@ -124,9 +133,17 @@ class Caller(Generic[H]):
         taken, self._pending = self._pending[:count], self._pending[count:]
         return tuple(taken)
 
-    def _call(self, reports: tuple[Report, ...] = (), *, wait_ms: int = 0, goodbye: bool = False) -> Call:
+    def _call(
+        self,
+        reports: tuple[Report, ...] = (),
+        *,
+        wait_ms: int = 0,
+        goodbye: bool = False,
+        credit: int | None = None,
+    ) -> Call:
         self._seq += 1
-        credit = 0 if self._draining else self._room()
+        if credit is None:
+            credit = self._credit_told = 0 if self._draining else self._room()
         tell_all = self._introduce or self._doubt
         self._doubt = False
         if tell_all:
@@ -226,6 +243,8 @@ class Caller(Generic[H]):
             self._pump_handle = asyncio.get_running_loop().call_later(LATER_S, self._pump)
         elif 0 < len(reply.work) < MANY and not self._pending and self._poll is None:
             self._poll_handle = asyncio.get_running_loop().call_later(START_S, self._pump)
+        elif self._post is not None and len(reply.work) >= MANY:
+            self._poll_beside_reports()
         else:  # after much work as well: more of it may be on its way
             self._pump()
 
