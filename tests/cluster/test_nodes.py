@@ -258,7 +258,7 @@ async def fired(cluster, house, count, *, seconds=10.0):
 
 
 async def told_silent(cluster, house, name, *, seconds=10.0):
-    """The metrics of a node that has not heard `name` for 13 s; a call of the worker that comes between is asked past."""
+    """The metrics of a node that has not heard `name` for 13 s; where the worker calls meanwhile, asked again."""
     guest, until = house.node.board.guests[name], time.monotonic() + seconds
     while True:
         guest.heard_ms -= 13_000

@@ -3,7 +3,9 @@
 import pytest
 
 from tickwork.core import occurrences, zoned
+from tickwork.core.model import Schedule
 from tickwork.core.occurrences import _run as run_as_it_is
+from tickwork.core.snapshot import digest
 from tickwork.core.zones import Zones
 from tickwork.sim import schedulecheck as checker
 from tickwork.sim.schedulecheck import DAY_MS, HOUR_MS, MINUTE_MS, Life, Policy, Rule, Seen, Span, Told, Verdict
@@ -101,6 +103,29 @@ def test_five_months_of_schedules_are_as_they_were_told():
     assert result.crashes > 3
 
 
+def test_the_short_way_of_plain_schedules_decides_what_the_long_way_decides(monkeypatch):
+    class Told(Years):
+        def _tick(self, at_ms, asked):
+            super()._tick(at_ms, asked)
+            story.append(digest(self.machine.state))
+
+    def short(turn, schedule):
+        taken.append(begin_on_time(turn, schedule))
+        return taken[-1]
+
+    begin_on_time, taken = occurrences._begin_on_time, []
+    monkeypatch.setattr(occurrences, "_begin_on_time", short)
+    stories = []
+    for _ in range(2):
+        story = []
+        assert Told(7, size=30, days=120).run().ok
+        stories.append(story)
+        monkeypatch.setattr(Schedule, "is_plain", property(lambda _: False))
+
+    assert taken.count(True) > 300 and taken.count(False) > 5
+    assert stories[0] == stories[1]
+
+
 @pytest.mark.slow
 @pytest.mark.proves("I16", "I20", "I22", "I23", "I58", "S004-01", "S004-21", "S004-25", "S004-27", "S004-85")
 def test_two_years_of_a_thousand_schedules_in_forty_zones_are_as_they_were_told():
@@ -138,6 +163,7 @@ def test_an_occurrence_that_is_left_out_silently_is_found(monkeypatch):
         run_as_it_is(turn, schedule, after_ms, start_at)
 
     monkeypatch.setattr(occurrences, "_run", sloppy)
+    monkeypatch.setattr(occurrences, "_begin_on_time", lambda *_: False)
     result = broken_years()
 
     assert result.verdict.missed and result.verdict.wrong_fates and result.verdict.early

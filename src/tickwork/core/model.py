@@ -404,8 +404,14 @@ class Schedule(msgspec.Struct, gc=False, eq=False):
     active: tuple[int, ...] = ()  # its live runs
     buffer: tuple[int, ...] = ()  # nominal times that wait for one of those to end
     late: Late | None = None
-    span: Range | None = None  # the last range of fates, which may still grow …
-    joins_ms: int = 0  # … by an occurrence at this time
+    # The last range of fates, which may still grow by an occurrence at `joins_ms`. In fields of its own, because it
+    # grows with nearly every occurrence.
+    span_from_ms: int = 0
+    span_to_ms: int = 0
+    span_count: int = 0  # 0: there is none
+    span_fate: int = 0
+    span_cause: str = ""
+    joins_ms: int = 0
     fates: tuple[int, ...] = (0, 0, 0, 0, 0)  # how many of each
     governing: Governing | None = None
     course: Course | None = None
@@ -414,6 +420,15 @@ class Schedule(msgspec.Struct, gc=False, eq=False):
     ended: int = 0  # state of the last governed run, until the Governor has heard of it
     begun_ms: int = 0  # when that run began
     broken: str = ""
+
+    @property
+    def span(self) -> Range | None:
+        if not self.span_count:
+            return None
+        return Range(
+            self.tenant.id, self.name, self.number, self.version,
+            self.span_from_ms, self.span_to_ms, self.span_count, self.span_fate, self.span_cause,
+        )  # fmt: skip
 
     @property
     def is_plain(self) -> bool:

@@ -17,11 +17,11 @@ from tickwork.core.events import (
     SchedulePaused,
     ScheduleResumed,
 )
-from tickwork.core.evolve.arrivals import on_scheduled
+from tickwork.core.evolve.arrivals import begun_on_time, on_scheduled
 from tickwork.core.evolve.schedules import is_held, may_unbuffer, must_pause, occurrence_id
 from tickwork.core.governing import next_decision
 from tickwork.core.lifecycle import RunTrigger
-from tickwork.core.model import Schedule, State
+from tickwork.core.model import BLOCK_BITS, Schedule, State
 from tickwork.core.retry import jitter_ms
 from tickwork.core.schedule import Choice, Fate
 from tickwork.core.steps import end_run
@@ -33,7 +33,9 @@ PASSED_PER_LOOK = 5_000
 
 
 def look(turn: Turn, number: int) -> None:
-    schedule = turn.state.schedules[number]
+    schedule = turn.state.schedules.blocks[number >> BLOCK_BITS][number]
+    if schedule.is_plain and _begin_on_time(turn, schedule):
+        return
     if is_held(schedule):
         _look_at_held(turn, schedule)
     elif schedule.terms.pause_after and must_pause(schedule):
@@ -46,6 +48,28 @@ def look(turn: Turn, number: int) -> None:
         for _ in range(RUNS_PER_LOOK):
             if not take_one(turn, schedule):
                 break
+
+
+def _begin_on_time(turn: Turn, schedule: Schedule) -> bool:
+    """Nearly every look: one occurrence is due, it is on time, and nothing is in its way. False: it is not so simple,
+    and nothing is decided yet."""
+    state, tenant, terms, rhythm = turn.state, schedule.tenant, schedule.terms, schedule.rhythm
+    now_ms, due_ms = state.now_ms, schedule.next_ms
+    if (
+        rhythm is None or schedule.active or schedule.wait_ms or terms.jitter or terms.runs_max
+        or due_ms < schedule.resumed_ms or not 0 < due_ms <= now_ms <= due_ms + terms.grace_ms
+        or state.live_runs >= state.settings.max_live_runs or tenant.active >= tenant.max_live_runs
+    ):  # fmt: skip
+        return False
+    after_ms = state.parts.next_ms(rhythm, due_ms) or 0
+    plan = tenant.plans.get(schedule.workflow)
+    run_id = occurrence_id(schedule.name, due_ms)
+    if 0 < after_ms <= now_ms or plan is None or run_id in tenant.runs.of(run_id):
+        return False
+    event = RunScheduled(state.next_number, schedule.number, due_ms, after_ms)
+    turn.events.append(event)
+    begun_on_time(state, schedule, plan, run_id, event)
+    return True
 
 
 def _look_at_held(turn: Turn, schedule: Schedule) -> None:

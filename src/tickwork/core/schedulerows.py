@@ -132,9 +132,10 @@ def _add(state: State, row: LiveSchedule, timers: list[int]) -> None:
         row.context, parts.one(row.by), parts.one(row.owner), row.description, row.made_ms, row.version, row.next_ms,
         row.wait_ms, row.due, row.fired, row.last_fired_ms, row.last_success_ms, row.failures,
     )  # fmt: skip
-    one.active, one.span, one.joins_ms, one.fates, one.begun_ms = (
-        row.active, row.span, row.joins_ms, row.fates, row.begun_ms,
-    )  # fmt: skip
+    one.active, one.joins_ms, one.fates, one.begun_ms = row.active, row.joins_ms, row.fates, row.begun_ms
+    if (span := row.span) is not None:
+        one.span_from_ms, one.span_to_ms, one.span_count = span.from_ms, span.to_ms, span.count
+        one.span_fate, one.span_cause = span.fate, span.cause
     more = row.more
     if more is not None:
         one.paused, one.archived, one.pause_reason = more.paused, more.archived, more.pause_reason

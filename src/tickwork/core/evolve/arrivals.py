@@ -8,7 +8,7 @@ from tickwork.core.definition import Definition
 from tickwork.core.errors import Refused
 from tickwork.core.evolve.backfills import backfill_run_begun, backfill_run_id
 from tickwork.core.evolve.runs import arm_sla
-from tickwork.core.evolve.schedules import occurrence_id, run_begun, run_returned
+from tickwork.core.evolve.schedules import fired_on_time, occurrence_id, run_begun, run_returned
 from tickwork.core.evolve.tasks import count_ended, keep_result
 from tickwork.core.evolve.upkeep import clear_timer, set_timer, want
 from tickwork.core.inputfields import filled
@@ -111,8 +111,11 @@ def _on_debounced(state: State, event: ev.RunDebounced) -> None:
 def on_scheduled(state: State, event: ev.RunScheduled) -> None:
     schedule = state.schedules.blocks[event.schedule >> BLOCK_BITS][event.schedule]
     tenant, terms, due_ms = schedule.tenant, schedule.terms, event.due_ms
-    backfill = state.backfills[event.backfill] if event.backfill else None
     plan = tenant.plans[schedule.workflow]
+    if event.way == "due" and not event.start_at and not event.wait_ms and schedule.is_plain:
+        begun_on_time(state, schedule, plan, occurrence_id(schedule.name, due_ms), event)
+        return
+    backfill = state.backfills[event.backfill] if event.backfill else None
     inputs, by, source = schedule.inputs, schedule.by, "schedule"
     if plan.definition.inputs or schedule.context is not None:
         inputs = scheduled_inputs(state, schedule, plan.definition, due_ms)
@@ -137,6 +140,17 @@ def on_scheduled(state: State, event: ev.RunScheduled) -> None:
         _start_later(state, run, event.start_at)
     else:
         _arrive(state, run)
+
+
+def begun_on_time(state: State, schedule: Schedule, plan: Plan, run_id: str, event: ev.RunScheduled) -> None:
+    """What `on_scheduled` does where nothing but its rhythm moves a schedule on, and its run begins now."""
+    terms, due_ms, inputs = schedule.terms, event.due_ms, schedule.inputs
+    if plan.definition.inputs or schedule.context is not None:
+        inputs = scheduled_inputs(state, schedule, plan.definition, due_ms)
+    run = _new_run(state, event.run, run_id, schedule.tenant, plan, inputs, schedule.by, "schedule")
+    run.schedule, run.scheduled_ms, run.queue, run.priority = schedule.name, due_ms, terms.queue, terms.priority
+    fired_on_time(state, schedule, event)
+    _arrive(state, run)
 
 
 def scheduled_inputs(state: State, schedule: Schedule, definition: Definition, at_ms: int) -> Value:

@@ -17,7 +17,7 @@ from tickwork.core.evolve.backfills import leave_backfill
 from tickwork.core.evolve.upkeep import clear_timer, move_timer, set_timer
 from tickwork.core.lifecycle import RunState
 from tickwork.core.model import BackfillState, Group, Run, Schedule, State, Tenant, Timer
-from tickwork.core.schedule import Advice, CatchUp, Choice, Fate, Late, Range
+from tickwork.core.schedule import Advice, CatchUp, Choice, Fate, Late
 from tickwork.core.timetext import instant_text
 from tickwork.core.when import When, compile_when
 
@@ -32,7 +32,10 @@ RAN = int(Fate.RAN)
 def arm(state: State, schedule: Schedule, *, looked: bool = False) -> None:
     """A timer that has come and waits for its turn in this tick stays: only the look itself (`looked`) ends it.
     Otherwise whoever is busy in every tick would never be looked at."""
-    tick = _next_tick(state, schedule) if schedule.is_plain else _wanted(state, schedule)
+    _arm_at(state, schedule, _next_tick(state, schedule) if schedule.is_plain else _wanted(state, schedule), looked)
+
+
+def _arm_at(state: State, schedule: Schedule, tick: int, looked: bool) -> None:
     due = schedule.due
     if 0 < tick <= state.tick:
         if not looked and 0 < due <= state.tick:
@@ -370,29 +373,26 @@ def record(
     state: State, schedule: Schedule, fate: int, cause: str, from_ms: int, to_ms: int, count: int, next_ms: int = 0
 ) -> None:
     """A fate is written once. Neighbours with the same one are a range; `next_ms` is the neighbour after these."""
-    fates, span = schedule.fates, schedule.span
+    fates = schedule.fates
     if fate == RAN:
         schedule.fates = (fates[0] + count, *fates[1:])
     else:
         schedule.fates = (*fates[: fate - 1], fates[fate - 1] + count, *fates[fate:])
     # What the Governor decided has no neighbours but what it decided before and after.
-    joins = schedule.joins_ms == from_ms if schedule.governing is None else span is not None and span.to_ms < from_ms
+    joins = schedule.joins_ms == from_ms if schedule.governing is None else schedule.span_to_ms < from_ms
     schedule.joins_ms = next_ms
-    if span is not None and joins and span.fate == fate and span.cause == cause:
-        schedule.span = Range(
-            span.tenant, span.name, span.schedule, span.version, span.from_ms, to_ms, span.count + count, fate, cause
-        )
-        return
-    close_span(state, schedule)
-    schedule.span = Range(
-        schedule.tenant.id, schedule.name, schedule.number, schedule.version, from_ms, to_ms, count, fate, cause
-    )
+    if not (joins and schedule.span_count and schedule.span_fate == fate and schedule.span_cause == cause):
+        close_span(state, schedule)
+        schedule.span_from_ms, schedule.span_fate, schedule.span_cause = from_ms, fate, cause
+    schedule.span_to_ms = to_ms
+    schedule.span_count += count
 
 
 def close_span(state: State, schedule: Schedule) -> None:
-    if schedule.span is not None:
-        state.spans.append(schedule.span)
-        schedule.span = None
+    span = schedule.span
+    if span is not None:
+        state.spans.append(span)
+        schedule.span_count = 0
 
 
 # ---- its runs
@@ -424,6 +424,19 @@ def run_begun(state: State, schedule: Schedule, run: Run, event: ev.RunScheduled
     else:
         schedule.buffer = tuple(other_ms for other_ms in schedule.buffer if other_ms != due_ms)
         arm(state, schedule, looked=True)
+
+
+def fired_on_time(state: State, schedule: Schedule, event: ev.RunScheduled) -> None:
+    """`run_begun` of what was due, where nothing but its rhythm moves the schedule on."""
+    active, due_ms, next_ms = schedule.active, event.due_ms, event.next_ms
+    schedule.active = (*active, event.run) if active else (event.run,)
+    schedule.fired += 1
+    if due_ms > schedule.last_fired_ms:
+        schedule.last_fired_ms = due_ms
+    schedule.begun_ms = state.now_ms
+    record(state, schedule, RAN, "", due_ms, due_ms, 1, next_ms)
+    schedule.next_ms, schedule.wait_ms = next_ms, 0
+    _arm_at(state, schedule, _next_tick(state, schedule), looked=True)
 
 
 def run_returned(run: Run) -> None:
