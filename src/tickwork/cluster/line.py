@@ -61,6 +61,7 @@ class Line(Caller[None]):
         self.partition = partition
         self.share = 0  # of the worker's credit
         self.told = 0  # the most of it that the owner may still believe in
+        self._told_by = 0  # the number of the call that it heard last
         self.wanted = 0
         self._worker = worker
         self._way = way
@@ -157,8 +158,8 @@ class Line(Caller[None]):
     async def _ask(self, call: Call) -> Reply:
         self.told = max(self.told, call.credit)
         reply = await self._way(self.partition, call)
-        if not reply.resync and not reply.refused:
-            self.told = call.credit
+        if not reply.resync and not reply.refused and call.seq > self._told_by:  # one that waited says what was
+            self.told, self._told_by = call.credit, call.seq
         return reply
 
     def _room(self) -> int:

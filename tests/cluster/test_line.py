@@ -1,0 +1,42 @@
+"""A worker's line to the owner of a partition: what that believes of the worker's credit."""
+
+import asyncio
+
+from tickwork.cluster.line import Line
+from tickwork.ports.exchange import Profile, Reply
+
+
+class Worker:
+    def bring(self, work, spec): ...
+    def call_off(self, key): ...
+    def line_heard(self, line): ...
+    def line_ended(self, error): ...
+
+
+async def test_the_reply_to_a_call_that_waited_does_not_say_what_the_owner_believes():
+    waits = [asyncio.get_running_loop().create_future() for _ in range(2)]
+    left = iter(waits)
+
+    async def way(partition, call):
+        if call.wait_ms:
+            await next(left)
+        return Reply(call.seq)
+
+    line = Line(Worker(), 3, way=way, name="w1", session="s", profile=Profile(), via="n1")
+    line.share = 10
+    line.start(())
+    async with asyncio.timeout(5):
+        while line._poll is None or line._introduce:
+            await asyncio.sleep(0)
+    assert line.told == 10
+    line.set_share(4)
+    async with asyncio.timeout(5):
+        while line.told != 4:
+            await asyncio.sleep(0)
+
+    waited = line._poll
+    waits[0].set_result(None)
+    await waited
+
+    assert line.told == 4
+    await line.hang_up()
