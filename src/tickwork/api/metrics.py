@@ -13,9 +13,9 @@ from tickwork.core.schedule import Fate
 from tickwork.ports import wire
 from tickwork.runtime.auditor import Audit
 from tickwork.runtime.engine import Engine
-from tickwork.runtime.floor import Freshness
 from tickwork.runtime.partition import COMMIT_SECONDS
 from tickwork.runtime.reads import depths
+from tickwork.runtime.seat import Freshness
 
 BEAT_QUANTILES = (0.5, 0.95, 1.0)
 

@@ -16,7 +16,8 @@ from tickwork.core.errors import Refused, Unavailable
 from tickwork.core.model import NUMBER_BITS
 from tickwork.ports.clock import Clock
 from tickwork.ports.exchange import Call, Profile, Reply, Report, Spec, Work, unspoken
-from tickwork.runtime.floor import CLOSED_AFTER_MS, LOST_AFTER_MS, MOVED, SILENT_MS, WAIT_MS_MAX, Freshness
+from tickwork.runtime.floor import CLOSED_AFTER_MS, LOST_AFTER_MS, MOVED, SILENT_MS, WAIT_MS_MAX
+from tickwork.runtime.seat import Freshness
 from tickwork.worker.caller import Key
 
 DELIVER_S = 2.0  # after which a report that is not durable yet is asked for again

@@ -7,108 +7,34 @@ memory and worker may differ (a new session, a restart of the server) the worker
 
 import asyncio
 import contextlib
-import re
 from collections.abc import Callable, Coroutine, Iterable
 from typing import Any
 
 import msgspec
 
 from tickwork.core.effects import Release, Stop
-from tickwork.core.errors import Refused, Unavailable
-from tickwork.core.inputs import (
-    Checkpointed,
-    Failed,
-    HandedBack,
-    Input,
-    Offer,
-    Started,
-    Succeeded,
-    WorkerLost,
-)
-from tickwork.core.inputs import Taken as TakenInput
+from tickwork.core.errors import Unavailable
+from tickwork.core.inputs import Failed, WorkerLost
 from tickwork.core.lanes import is_carrier
 from tickwork.core.model import State
-from tickwork.core.values import INLINE_BYTES_MAX, Ref, Value
 from tickwork.ports.clock import Clock
-from tickwork.ports.exchange import (
-    VALUE_BYTES_MAX,
-    Begun,
-    Broke,
-    Call,
-    Done,
-    Profile,
-    Progressed,
-    Reply,
-    Report,
-    Returned,
-    Saved,
-    Spec,
-    Taken,
-    Work,
-    unspoken,
-)
-from tickwork.ports.store import Payload
+from tickwork.ports.exchange import Call, Reply, Taken, unspoken
 from tickwork.runtime.assign import Assigner, BadArgument, Order, Ready
-from tickwork.runtime.books import Books, Open
+from tickwork.runtime.books import Books
 from tickwork.runtime.partition import Partition
 from tickwork.runtime.patience import patiently
+from tickwork.runtime.reporting import Reporting
+from tickwork.runtime.seat import Freshness, Pair, Seat, introduced
 from tickwork.runtime.vault import Vault
 
 LOST_AFTER_MS = 25_000  # silent: two beats of 10 s may go missing
 CLOSED_AFTER_MS = 3_000  # its connection closed without goodbye, and it did not come back
 SILENT_MS = 12_500  # half of that: a beat is missing
 CHECK_S, CHECK_S_MAX = 0.5, 60.0
-MESSAGE_CHARACTERS_MAX = 4_000
 WAIT_MS_MAX = 20_000
 MUCH_MAIL = 16  # attempts that are worth a reply of their own
 VIA_WAIT_MS_MAX = 60_000  # of a node: it beats for all its workers at once
 MOVED = "it speaks to another node by now"
-
-Pair = tuple[int, int]
-_DIGEST = re.compile(r"[0-9a-f]{64}")
-
-
-class Freshness(msgspec.Struct, frozen=True):
-    """When workers were last heard: how many seconds ago, and how many attempts those hold who should have beaten
-    since."""
-
-    ages_s: list[float]
-    orphaned: int
-
-
-class Seat:
-    """One worker, as this node knows it."""
-
-    def __init__(self, worker: str, session: str, heard_ms: int) -> None:
-        self.worker = worker
-        self.session = session
-        self.heard_ms = heard_ms
-        self.closed_ms = 0  # when its connection broke; 0: it has not
-        self.peer = ""
-        self.calls: dict[str, int] = {}  # by connection: calls that are not answered yet
-        self.seq = 0
-        self.reply: asyncio.Future[Reply] | None = None  # to its latest call
-        self.offer: Offer | None = None
-        self.profile = Profile()
-        self.mail: list[tuple[Work, Spec]] = []
-        self.stops: list[Pair] = []
-        self.specs: dict[int, None] = {}  # that this session has been told
-        self.woken: asyncio.Future[None] | None = None
-        self.waiting: asyncio.Future[Reply] | None = None  # the reply to the call that waits for mail
-        self.reporting = 0  # calls whose reports are not durable yet
-        self.via = ""  # the node that stands for it
-        self.deals = False  # its credit is dealt out to partitions, by that node or by itself
-        self.start, self.introduced = "", 0  # which start of the worker it is, and how late that introduced itself
-        self.told_wanted = 0
-        self.replaces = False  # another start of this worker, which is over: what that held is lost
-
-    @property
-    def credit(self) -> int:
-        return self.offer.credit if self.offer is not None else 0
-
-    def wake(self) -> None:
-        if self.woken is not None and not self.woken.done():
-            self.woken.set_result(None)
 
 
 class Floor:
@@ -124,7 +50,7 @@ class Floor:
     ) -> None:
         self._partition = partition
         self._clock = clock
-        self._vault = vault
+        self._reporting = Reporting(lambda: self._books, vault)
         self._assigner = assigner
         self._on_alarm = on_alarm
         self._lost_after_ms = lost_after_ms
@@ -218,7 +144,7 @@ class Floor:
             return Reply(call.seq, resync=True)
         if not call.via and (why := unspoken(call.profile.protocol)):  # nodes looked at each other when they joined
             return Reply(call.seq, refused=why)
-        start, count = _introduced(call)
+        start, count = introduced(call)
         if seat is not None and seat.start == start:
             if count < seat.introduced:
                 return Reply(call.seq, refused=MOVED)
@@ -242,7 +168,7 @@ class Floor:
         beside = seat.reporting and not call.reports and call.held is None  # it waits for work, and for nothing else
         if before is not None and not before.done() and before is not seat.waiting and not beside:
             await asyncio.wait([before])  # mail goes out in the order of the calls
-        inputs, payloads, places = await self._inputs_of(seat, call)
+        inputs, payloads, places = await self._reporting.inputs_of(seat, call)
         fenced: tuple[Pair, ...] = ()
         if inputs:
             letter = self._partition().ask(inputs, payloads)
@@ -274,7 +200,9 @@ class Floor:
     async def _overtaken(self, seat: Seat, call: Call) -> Reply:
         """A later call came first, on another connection. What it says counts; mail goes out with later replies only,
         because nobody may be there to read this one."""
-        inputs, payloads, places = await self._inputs_of(seat, msgspec.structs.replace(call, credit=seat.credit))
+        inputs, payloads, places = await self._reporting.inputs_of(
+            seat, msgspec.structs.replace(call, credit=seat.credit)
+        )
         fenced: tuple[Pair, ...] = ()
         if inputs:
             letter = self._partition().ask(inputs, payloads)
@@ -386,74 +314,6 @@ class Floor:
             if (held := self._books.open.get(task.number)) is not None:
                 held.told = 0
 
-    # ---- reports
-
-    async def _inputs_of(self, seat: Seat, call: Call) -> tuple[list[Input], list[Payload], dict[int, Report]]:
-        inputs: list[Input] = []
-        payloads: list[Payload] = []
-        places: dict[int, Report] = {}
-        if call.profile is not None:
-            seat.profile = call.profile
-        opened, offer = self._books.open, _offer(seat, call.credit)
-        if seat.replaces:
-            seat.replaces = False
-            if seat.worker in self._state.worker_numbers:
-                inputs.append(WorkerLost(seat.worker))  # offered again, its attempts would begin twice
-        if offer != seat.offer and not (call.goodbye or call.lost):
-            seat.offer = offer
-            inputs.append(offer)  # before what it takes: the machine must know who asks
-        for report in call.reports:
-            # Nearly all are a result that needs nobody to be asked: no coroutine for them.
-            asked = _small_result(opened, report) if type(report) is Done else None
-            if asked is None:
-                asked = await self._input_of(seat, report, payloads)
-            if asked is not None:
-                places[len(inputs)] = report
-                inputs.append(asked)
-        if call.goodbye or call.lost:
-            inputs.append(WorkerLost(seat.worker, clean=call.goodbye))
-        return inputs, payloads, places
-
-    async def _input_of(self, seat: Seat, report: Report, payloads: list[Payload]) -> Input | None:
-        held = self._books.open.get(report.task)
-        row = held.row if held is not None and held.row.attempt == report.attempt else None
-        match report:
-            case Done():
-                if row is not None:
-                    row.started_worker_ms, row.ended_worker_ms = report.started_ms, report.ended_ms
-                return Succeeded(report.task, report.attempt, await self._value(report.value, payloads))
-            case Broke():
-                if row is not None:
-                    row.started_worker_ms, row.ended_worker_ms = report.started_ms, report.ended_ms
-                    row.exit_code = report.exit_code
-                error, message = _line(report.error, 128) or "Error", _line(report.message, MESSAGE_CHARACTERS_MAX)
-                return Failed(report.task, report.attempt, error, message, report.permanent)
-            case Begun():
-                if row is not None:
-                    row.started_worker_ms = report.started_ms
-                return Started(report.task, report.attempt)
-            case Saved():
-                return Checkpointed(report.task, report.attempt, await self._value(report.value, payloads))
-            case Returned():
-                return HandedBack(report.task, report.attempt, seat.worker if is_carrier(seat.worker) else "")
-            case Taken():
-                return TakenInput(report.task, report.attempt, seat.worker)
-            case Progressed():
-                if held is not None and row is not None:
-                    held.progress, held.progress_message = (report.done, report.total), report.message[:500]
-                return None
-
-    async def _value(self, value: bytes | Ref | None, payloads: list[Payload]) -> Value:
-        if isinstance(value, Ref):
-            if value.place != "artifact" or not _DIGEST.fullmatch(value.digest) or value.size < 0:
-                raise Refused("bad_value", "a value elsewhere is an artifact, named by its digest", path="reports")
-            return value
-        if value is None:
-            return None
-        if len(value) <= VALUE_BYTES_MAX:
-            return self._vault.take(value, payloads)
-        return await self._vault.take_any(value, payloads)
-
     # ---- what the machine wants done
 
     def deliver(self, orders: list[Ready | Order]) -> None:
@@ -560,45 +420,5 @@ class Floor:
         task.add_done_callback(self._jobs.discard)
 
 
-def _offer(seat: Seat, credit: int) -> Offer:
-    profile = seat.profile
-    return Offer(
-        seat.worker,
-        credit,
-        profile.queues,
-        profile.labels,
-        profile.slots,
-        profile.cpu_milli,
-        profile.memory_mb,
-        profile.gpu,
-    )
-
-
-def _introduced(call: Call) -> tuple[str, int]:
-    """Which start of a worker it is, and how far that was when it introduced itself, here or to whoever deals its
-    credit out: where it introduced itself last, it is."""
-    start, _, more = call.session.partition("@")
-    if not call.via and not call.share:
-        return start, call.seq
-    count = more.partition(".")[0]
-    return start, int(count) if count.isascii() and count.isdigit() and len(count) < 18 else 0
-
-
 def _broken(reply: "asyncio.Future[Reply]") -> bool:
     return reply.done() and (reply.cancelled() or reply.exception() is not None)
-
-
-def _line(text: str, characters_max: int) -> str:
-    """What a worker says goes into the journal: valid Unicode, and not too much of it."""
-    return text[:characters_max].encode("utf-8", "replace").decode()
-
-
-def _small_result(opened: dict[int, Open], report: Done) -> Input | None:
-    value = report.value
-    if value is not None and (type(value) is not bytes or len(value) > INLINE_BYTES_MAX):
-        return None
-    task, attempt = report.task, report.attempt
-    held = opened.get(task)
-    if held is not None and held.row.attempt == attempt:
-        held.row.started_worker_ms, held.row.ended_worker_ms = report.started_ms, report.ended_ms
-    return Succeeded(task, attempt, value)
