@@ -144,6 +144,14 @@ class Bench:
             await asyncio.sleep(0.05)
         raise SystemExit(f"the server did not become ready:\n{(self.folder / 'server').read_text()[-2000:]}")
 
+    async def rest(self) -> None:
+        """Until nobody has anything to do: rows are written, and every child of the workers has started."""
+        deadline, before = time.monotonic() + 10, -1.0
+        while (spent := sum(one.cpu_s() for one in (self.server, *self.workers))) > before + 0.01:
+            assert time.monotonic() < deadline, "it does not come to rest"
+            before = spent
+            await asyncio.sleep(0.3)
+
     async def completed(self, client: httpx2.AsyncClient) -> int:
         status = (await client.get("/v1/status")).json()
         return sum(status.get("runs", {}).values()) if not status["live_runs"] else -1
@@ -207,6 +215,7 @@ async def rate(
 
 async def latency(bench: Bench, client: httpx2.AsyncClient, samples: int) -> tuple[float, float]:
     """From the submission leaving the client to the first line of the function, on an idle system."""
+    await bench.rest()
     found: list[float] = []
     for _ in range(samples):
         await asyncio.sleep(0.02)

@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from executors.stage import APP, Stage, playing
+from tickwork.core.definition import VALUE_HANDLER
 from tickwork.core.errors import Refused
 from tickwork.core.values import Ref
 from tickwork.executors.limits import Limits
@@ -337,6 +338,16 @@ async def test_progress_is_passed_on_a_few_times_a_second():
 
 
 # ---- threads and coroutines
+
+
+async def test_no_process_starts_for_what_gives_back_values_before_one_is_needed(tmp_path):
+    app = tmp_path / "plain_app.py"
+    app.write_text("import tickwork as tw\n\n@tw.task\ndef plain() -> int:\n    return 1\n")
+    async with playing(str(app)) as stage:
+        slots = stage.executor.slots
+        assert list(stage.executor._pools) == ["process"] and slots > 2  # it is offered all the same
+        assert await stage.value(VALUE_HANDLER, value=[1, 2]) == [1, 2]
+        assert list(stage.executor._pools) == ["process", "thread"] and stage.executor.slots == slots
 
 
 async def test_threads_run_side_by_side_in_one_child():

@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 FORMAT = 1  # of the document; raised when a field changes its meaning
+VALUE_HANDLER = "tickwork.value"  # of every application: gives back what it is given
 PRIORITY_MIN, PRIORITY_DEFAULT, PRIORITY_MAX = 0, 5, 9
 HTTP_TIMEOUT_MS, ENDPOINT_TIMEOUT_MS_MAX = 30_000, 30 * 60_000  # of a request; for any http node, for an endpoint
 HTTP_BODY_BYTES, HTTP_BODY_BYTES_MAX = 100_000, 1_000_000  # kept of an answer

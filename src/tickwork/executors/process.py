@@ -16,6 +16,7 @@ from pathlib import Path
 
 import msgspec
 
+from tickwork.core.definition import VALUE_HANDLER
 from tickwork.core.errors import Corrupt, Refused
 from tickwork.core.values import Ref
 from tickwork.executors.child import Key, Settings
@@ -60,6 +61,7 @@ class ProcessExecutor:
         self._mark = f"{os.getpid()}-{time.time_ns():x}"
         self._pools: dict[str, Pool] = {}
         self._modes: dict[str, str] = {}  # handler -> how it is run
+        self._offered: tuple[str, ...] = ()  # each way once
         self._heads: dict[int, tuple[Spec, bytes]] = {}
         self._flows: dict[Key, Flow] = {}
         self._folders: dict[Key, str] = {}
@@ -71,12 +73,16 @@ class ProcessExecutor:
     def slots(self) -> int:
         """Of threads and coroutines only somewhat more than are in use: they are cheap to offer, but a worker that
         offers them all would be sent as many functions that need a process."""
-        if not self._pools:
+        if not self._modes:
             return self._processes
         return sum(
-            self._processes if mode == "process" else min(pool.width, 2 * pool.busy + 2)
-            for mode, pool in self._pools.items()
+            self._processes if mode == "process" else min(self._widths[mode], 2 * self._busy(mode) + 2)
+            for mode in self._offered
         )
+
+    def _busy(self, mode: str) -> int:
+        pool = self._pools.get(mode)
+        return pool.busy if pool is not None else 0
 
     @property
     def isolation(self) -> str:
@@ -100,8 +106,10 @@ class ProcessExecutor:
             message = f"the application {self._settings.app} did not load within {START_S_MAX:.0f} s"
             raise Refused("application", message) from error
         self._modes = dict(ready.handlers)
-        for mode in dict.fromkeys(self._modes.values()):
-            self._pool(mode)
+        self._offered = tuple(dict.fromkeys(self._modes.values()))
+        for name, mode in ready.handlers:
+            if name != VALUE_HANDLER:  # seldom needed: the process for it starts when it is
+                self._pool(mode)
         if "process" in self._modes.values():
             first.grow(self._processes)
         else:
@@ -136,7 +144,7 @@ class ProcessExecutor:
         if work.fetch or size > PACKET_BYTES_MAX or type(checkpoint) is Ref:
             self._move(errand.key, self._bring(errand, mode))
             return
-        self._pools[mode].submit(errand)
+        self._pool(mode).submit(errand)
         if self._sweeping is None:
             self._sweep_soon()
 
@@ -253,7 +261,7 @@ class ProcessExecutor:
         except OSError as error:
             self.ended(Broke(*key, "StorageError", f"a large argument cannot be put down: {error}"))
         else:
-            self._pools[mode].submit(msgspec.structs.replace(errand, job=job))
+            self._pool(mode).submit(msgspec.structs.replace(errand, job=job))
             if self._sweeping is None:
                 self._sweep_soon()
 

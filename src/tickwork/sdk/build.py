@@ -12,7 +12,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from tickwork.core.definition import Argument, Trigger
+from tickwork.core.definition import VALUE_HANDLER, Argument, Trigger
 from tickwork.core.errors import Refused
 from tickwork.core.names import RESERVED_NODE_IDS, check_name
 from tickwork.sdk.options import Options
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from tickwork.sdk.tasks import Task
     from tickwork.sdk.values import Codec
     from tickwork.sdk.workflows import Workflow
-
-VALUE_HANDLER = "tickwork.value"  # known to every worker of an application: gives back what it is given
 
 _active: ContextVar["Builder | None"] = ContextVar("tickwork_build", default=None)
 _DICT_KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*", re.ASCII)

@@ -14,9 +14,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from tickwork.core.definition import VALUE_HANDLER
 from tickwork.core.errors import Refused, TickworkError
 from tickwork.core.stablehash import stable_digest
-from tickwork.sdk.build import VALUE_HANDLER
 from tickwork.sdk.context import Context
 from tickwork.sdk.declared import DECLARED, INSTANCES
 from tickwork.sdk.places import raised_at
