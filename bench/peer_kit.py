@@ -29,6 +29,7 @@ WORKERS = 2
 LINKS = 10
 PATIENCE_S = 40
 GAP_S = 0.037  # between samples: no multiple of anybody's polling interval
+REST_S = 1.0  # after what came before, as ours rests
 
 
 class Peer(abc.ABC):
@@ -126,6 +127,7 @@ def _try(peer: Peer, kind: str, runs: int) -> float:
 
 def latencies(peer: Peer, samples: int) -> list[float]:
     """Milliseconds from the call of submit to the first line of the function, one at a time at an even pace."""
+    time.sleep(REST_S)
     begun = []
     for _ in range(samples):
         begin = time.time_ns()
