@@ -15,6 +15,7 @@ from chaos.stage import LEASE_TTL_S, Stage, ended_runs
 from chaos.verdicts import Verdict, some
 from chaos.watch import BELIEFS_S, Beliefs, Epochs
 from tickwork.core import events as ev
+from tickwork.core.inputs import HandedBack
 from tickwork.core.machine import Machine
 from tickwork.core.model import Settings
 from tickwork.journal.record import GENESIS, Sealed, unseal
@@ -125,10 +126,12 @@ def check_waits(starts: list[Start], load: Load, *, allowed_ms: int) -> Verdict:
 # ---- journals
 
 
-async def check_journals(stage: Stage, epochs: Epochs, load: Load) -> list[Verdict]:
+async def check_journals(stage: Stage, epochs: Epochs, load: Load, tally: Counter[str] | None = None) -> list[Verdict]:
+    """`tally` is told how many attempts were lost, and how many workers gave back before they had begun."""
     rows = 0
     succeeded: Counter[int] = Counter()
-    stale = lost = taken = 0
+    tally = Counter() if tally is None else tally
+    stale = taken = 0
     broken: list[str] = []
     fenced: list[str] = []
     zones = load_zones()
@@ -160,7 +163,8 @@ async def check_journals(stage: Stage, epochs: Epochs, load: Load) -> list[Verdi
                     elif isinstance(event, ev.TaskTaken):
                         taken += 1
                     elif isinstance(event, ev.TaskRequeued):
-                        lost += event.cause == "lost"
+                        tally["lost"] += event.cause == "lost"
+                tally["given_back"] += sum(isinstance(asked, HandedBack) for asked in decided.inputs)
             seq = page[-1]["seq"]
         rows += seq
         asked = "select epoch from tickwork.partitions where id = $1"
@@ -182,7 +186,8 @@ async def check_journals(stage: Stage, epochs: Epochs, load: Load) -> list[Verdi
         Verdict(
             "one accepted result per task",
             not doubled and len(succeeded) >= load.tasks,
-            f"doubled {len(doubled)} of {len(succeeded)}; {stale} reports came too late, {lost} attempts were given up",
+            f"doubled {len(doubled)} of {len(succeeded)}; {stale} reports came too late, "
+            f"{tally['lost']} attempts were given up",
             "I29 I5",
         ),
         Verdict(

@@ -1,6 +1,10 @@
 """Short attempts share a packet: what becomes of the others when one of them is slow, dies or is stopped."""
 
 import asyncio
+import mmap
+import subprocess
+import sys
+import tempfile
 import time
 from collections import Counter
 from contextlib import asynccontextmanager, contextmanager
@@ -226,6 +230,46 @@ def test_what_is_kept_is_found_until_it_is_sent():
     assert sayings_decoder.decode(bytes(child.kept())[4:]) == ends
     child.sent()
     assert sayings_decoder.decode(pool.unsent()) == []
+
+
+WRITER = """
+import mmap, sys
+import msgspec
+from tickwork.ports.exchange import Done
+from tickwork.ports.marks import Marks, marks_bytes
+
+memory = mmap.mmap(int(sys.argv[1]), marks_bytes(1))
+marks = Marks(memoryview(memory), 1)
+ends = [msgspec.msgpack.encode(Done(n, 1, b"x" * (n * 37 % 90))) for n in range(50)]
+for turn in range(1_000_000):
+    for place in range(turn % 31 + 1):
+        marks.keep(ends[(turn + place) % 50])
+    marks.sent()
+"""
+
+
+def test_what_a_child_keeps_and_sends_at_any_moment_is_read_whole_or_not_at_all():
+    with memory_file(marks_bytes(1)) as fd, mmap.mmap(fd, marks_bytes(1)) as memory:
+        pool = Marks(memoryview(memory), 1)
+        writer = subprocess.Popen([sys.executable, "-c", WRITER, str(fd)], pass_fds=[fd])
+        found, until = 0, time.monotonic() + 30
+        try:
+            while found < 20_000:
+                assert writer.poll() is None and time.monotonic() < until
+                ends = sayings_decoder.decode(pool.unsent())
+                assert all(later.task == (earlier.task + 1) % 50 for earlier, later in pairwise(ends))
+                found += len(ends)
+        finally:
+            writer.kill()
+            writer.wait()
+            pool.release()
+
+
+@contextmanager
+def memory_file(size):
+    with tempfile.TemporaryFile() as file:
+        file.truncate(size)
+        yield file.fileno()
 
 
 def test_what_does_not_fit_is_refused_and_the_rest_stays_whole():

@@ -114,7 +114,7 @@ class Child:
         return said
 
     def unsaid(self) -> list[Saying]:
-        """Ends of attempts that it has not sent, and that may come once more. Only while it stands still."""
+        """Ends of attempts that it has not sent, and that may come once more."""
         return sayings_decoder.decode(self.marks.unsent())
 
     def order(self, order: Order) -> bool:

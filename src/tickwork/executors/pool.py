@@ -174,9 +174,7 @@ class Pool:
             return
         child.hold(number)
         box.learn(box.errands[key].spec.id, (now_ns - start_ns) // 1_000)
-        unsaid = child.unsaid()
-        if child.marked() == [(key, start_ns)]:  # else it has moved while we read, and says them itself
-            self._hear(child, unsaid)
+        self._hear(child, child.unsaid())
 
     def _again(self, errands: list[Errand]) -> None:
         """No child has begun or will begin these: they are the next."""

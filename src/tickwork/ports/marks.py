@@ -19,6 +19,10 @@ PACKET, TASK, ATTEMPT, START, TAKEN = range(5)  # of a slot; `TAKEN` is written 
 SLOT_WORDS: Final = 5
 ENDS_BYTES: Final = 160 * 1024  # more than the largest single one
 LIST_HEAD: Final = 7  # four bytes of length, then a MessagePack array of 16 bits
+# The word of the ends: how often they were sent, the bytes of those that are kept since, and how many these are.
+SENT_BIT, SIZE_BIT = 40, 16
+SENT_MASK, SIZE_MASK, COUNT_MASK = (1 << 23) - 1, (1 << SENT_BIT - SIZE_BIT) - 1, (1 << SIZE_BIT) - 1
+NO_ENDS: Final = b"\xdc\0\0"
 Key = tuple[int, int]
 
 
@@ -61,7 +65,7 @@ class Marks:
         self._words_end = WORD * (HEAD_WORDS + SLOT_WORDS * width)
         self.words = memory[: self._words_end].cast("q")
         self._ends = memory[self._words_end :]
-        self._size = self._count = 0  # of the ends that are kept, as the child knows them
+        self._sent = self._size = self._count = 0  # of the ends that are kept, as the child knows them
 
     def release(self) -> None:
         self._ends.release()
@@ -82,7 +86,7 @@ class Marks:
         self._ends[at:after] = end
         self._size += len(end)
         self._count += 1
-        self.words[UNSENT] = self._size << 16 | self._count
+        self._tell_kept()
         return True
 
     def kept(self) -> memoryview:
@@ -91,8 +95,13 @@ class Marks:
         return self._ends[: LIST_HEAD + self._size]
 
     def sent(self) -> None:
+        """Before anything is kept where these were."""
         self._size = self._count = 0
-        self.words[UNSENT] = 0
+        self._sent = self._sent + 1 & SENT_MASK
+        self._tell_kept()
+
+    def _tell_kept(self) -> None:
+        self.words[UNSENT] = self._sent << SENT_BIT | self._size << SIZE_BIT | self._count
 
     # ---- the pool's
 
@@ -116,7 +125,11 @@ class Marks:
         return int(self.words[HELD])
 
     def unsent(self) -> bytes:
-        """What is kept, as a MessagePack array. Only while the child stands still: dead, or in one attempt all the
-        time."""
-        size, count = divmod(self.words[UNSENT], 1 << 16)
-        return b"\xdc" + int(count).to_bytes(2, "big") + bytes(self._ends[LIST_HEAD : LIST_HEAD + size])
+        """What is kept, as a MessagePack array. None of it, where the child sent it while it was read: others may lie
+        there by then."""
+        told = self.words[UNSENT]
+        size, count = told >> SIZE_BIT & SIZE_MASK, told & COUNT_MASK
+        data = bytes(self._ends[LIST_HEAD : LIST_HEAD + size])
+        if self.words[UNSENT] >> SENT_BIT != told >> SENT_BIT:
+            return NO_ENDS
+        return b"\xdc" + count.to_bytes(2, "big") + data
