@@ -162,6 +162,7 @@ async def across(owner: Bench, database: Database, figures: dict[str, float], *,
         async with httpx2.AsyncClient(base_url=second.url, timeout=60) as client:
             await second.ready(client, workflow="started")
             await latency(second, client, 10)
+            await owner.rest()
             figures["across_p50_ms"], figures["across_p95_ms"] = await latency(second, client, samples)
     finally:
         second.end()

@@ -13,7 +13,7 @@ from tickwork.core.machine import Machine
 from tickwork.ports import wire
 from tickwork.ports.exchange import Begun, Broke, Done, Saved
 from tickwork.ports.store import OutcomeUnknown, StoreFull
-from tickwork.runtime.floor import MUCH_MAIL
+from tickwork.runtime.engine import BURST
 from tickwork.runtime.inbox import Letter
 from tickwork.stores.memory import MemoryStore
 
@@ -327,19 +327,28 @@ async def test_what_a_report_sets_free_comes_with_its_own_reply_and_the_call_tha
     assert len((await asyncio.wait_for(waiting, 10)).work) == 1
 
 
-async def test_much_work_goes_out_although_reports_of_its_worker_are_not_durable_yet(house):
+async def delayed(house, count):
+    """So many runs that are due together, and are."""
+    wanted = wire.Submission(workflow="w", delay_ms=5_000)
+    await house.engine.submit([wanted] * count, by="test")
+    house.clock.pass_ms(5_000)
+    house.engine._live.look_again()
+
+
+async def test_what_a_burst_of_timers_began_goes_out_although_reports_of_its_worker_are_not_durable_yet(house):
     await house.define("w", task("a"))
     hand = Hand(house, credit=100)
     await hand.sit_down()
     waiting = asyncio.create_task(hand.call(wait_ms=20_000))
     await asyncio.sleep(0.01)
-    house.engine.floor.seats["w1"].reporting += 1  # as while a burst of timers keeps its reports waiting
+    house.engine.floor.seats["w1"].reporting += 1  # as while these timers keep its reports waiting
 
     await house.submit("w")
-    await asyncio.sleep(0.01)
+    await delayed(house, 1)
+    await asyncio.sleep(0.02)
     assert not waiting.done()
-    await house.engine.submit([wire.Submission(workflow="w")] * MUCH_MAIL, by="test")
-    assert len((await asyncio.wait_for(waiting, 10)).work) == MUCH_MAIL + 1
+    await delayed(house, BURST)
+    assert len((await asyncio.wait_for(waiting, 10)).work) == BURST + 2
 
 
 async def test_a_call_that_only_waits_for_work_does_not_wait_for_an_earlier_one_with_reports(house, monkeypatch):
@@ -361,8 +370,8 @@ async def test_a_call_that_only_waits_for_work_does_not_wait_for_an_earlier_one_
     assert kept and not reporting.done()
 
     waiting = asyncio.create_task(hand.call(wait_ms=20_000))
-    await house.engine.submit([wire.Submission(workflow="w")] * MUCH_MAIL, by="test")
-    assert len((await asyncio.wait_for(waiting, 10)).work) == MUCH_MAIL
+    await delayed(house, BURST)
+    assert len((await asyncio.wait_for(waiting, 10)).work) == BURST
     assert not reporting.done()
     reporting.cancel()
 

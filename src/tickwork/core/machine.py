@@ -40,6 +40,7 @@ class Outcome(msgspec.Struct):
     events: list[Event]
     effects: list[Effect]
     closed: list[Run]  # runs that ended and left memory
+    fired: int  # timers that were due
 
 
 def rules_of(zones: Zones) -> str:
@@ -64,11 +65,11 @@ class Machine:
         begin_tick(state, tick, asked)
         turn = Turn(state)
         taken = _take_inputs(turn, asked)
-        _take_timers(turn)
+        fired = _take_timers(turn)
         _visit_runs(turn)
         admit(turn)
         shed_load(turn)
-        return Outcome(tick, taken, turn.events, turn.effects, state.closed)
+        return Outcome(tick, taken, turn.events, turn.effects, state.closed, fired)
 
     def fold(self, tick: int, asked: list[inputs.Input], events: list[Event]) -> None:
         """Apply what was decided once, without deciding again."""
@@ -112,19 +113,21 @@ def refuse(turn: Turn, place: int, refused: Refused) -> None:
     turn.effects.append(Answer(place, "", refused.code, str(refused)))
 
 
-def _take_timers(turn: Turn) -> None:
-    """Not all that are due at one instant at once: what the first of them began goes out while others are decided."""
+def _take_timers(turn: Turn) -> int:
+    """How many. Not all that are due at one instant at once: what the first of them began goes out while others are
+    decided."""
     wheel, tick = turn.state.wheel, turn.state.tick
     changes_max = max(1, turn.changes_max * 3 // 4)
-    for _ in range(TIMERS_PER_TICK):
+    for fired in range(TIMERS_PER_TICK):
         if len(turn.events) >= changes_max:
-            return
+            return fired
         timer = wheel.first(tick)
         if timer is None:
-            return
+            return fired
         decided = len(turn.events)
         TIMERS[timer[1] & KIND_MASK](turn, timer[1] >> KIND_BITS)
         assert len(turn.events) > decided, "a timer that fires is ended by an event"
+    return TIMERS_PER_TICK
 
 
 def _visit_runs(turn: Turn) -> None:

@@ -40,6 +40,7 @@ from tickwork.runtime.vault import ARGUMENTS_STEP, decode_value
 from tickwork.runtime.versions import stranded_words
 
 TIDY_S = 5.0
+BURST = 16  # timers of one tick: what they began does not wait for anybody
 
 
 class Engine(Commands):
@@ -206,7 +207,7 @@ class Engine(Commands):
     # ---- after each commit
 
     def _on_durable(self, decided: Decided) -> None:
-        self.floor.deliver(decided.orders)
+        self.floor.deliver(decided.orders, burst=decided.fired >= BURST)
         if decided.orders:  # counted a turn later, when they are on their way
             loop, now_ms = asyncio.get_running_loop(), self._live.keeper.reading_ms()
             loop.call_soon(loop.call_soon, self.figures.dispatched, self.state, decided.orders, now_ms)

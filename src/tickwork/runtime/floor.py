@@ -32,7 +32,6 @@ CLOSED_AFTER_MS = 3_000  # its connection closed without goodbye, and it did not
 SILENT_MS = 12_500  # half of that: a beat is missing
 CHECK_S, CHECK_S_MAX = 0.5, 60.0
 WAIT_MS_MAX = 20_000
-MUCH_MAIL = 16  # attempts that are worth a reply of their own
 VIA_WAIT_MS_MAX = 60_000  # of a node: it beats for all its workers at once
 MOVED = "it speaks to another node by now"
 
@@ -316,8 +315,10 @@ class Floor:
 
     # ---- what the machine wants done
 
-    def deliver(self, orders: list[Ready | Order]) -> None:
-        """Work for workers, once its tick is durable."""
+    def deliver(self, orders: list[Ready | Order], *, burst: bool = False) -> None:
+        """Work for workers, once its tick is durable. That of a burst of timers goes out beside reports: these stand
+        behind the timers that are still due. Otherwise it goes with their reply, and the call that waits goes on
+        waiting."""
         opened, seats = self._books.open, self.seats
         got: dict[str, Seat] = {}
         for order in orders:
@@ -331,8 +332,7 @@ class Floor:
             seat.mail.append((work, spec))
             got[worker] = seat
         for seat in got.values():
-            # Beside reports, little goes with their reply, and the call that waits goes on waiting.
-            if not seat.reporting or len(seat.mail) >= MUCH_MAIL:
+            if burst or not seat.reporting:
                 seat.wake()
 
     def _made(self, order: Order) -> Ready | None:

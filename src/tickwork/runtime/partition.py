@@ -56,6 +56,7 @@ class Decided(msgspec.Struct, eq=False):
     row: Sealed | None = None
     payloads: list[Payload] = []
     through: list[Letter] = []
+    fired: int = 0  # timers that it took
     orders: list[Ready | Order] = []
     effects: list[Effect] = []  # beside what the orders came of
     inputs: list[Input] = []
@@ -342,6 +343,7 @@ class Partition:
             row=row,
             payloads=payloads,
             through=self._inbox.settle(parts, max(0, outcome.taken - gaps)),
+            fired=outcome.fired,
             orders=orders,
             effects=effects,
             inputs=taken,
