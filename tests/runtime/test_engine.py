@@ -80,17 +80,6 @@ async def test_a_defect_behind_a_commit_stops_the_partition_and_whoever_waits_is
         await house.submit("w")
 
 
-@pytest.mark.parametrize(("ticks", "ended", "wait_s"), [(7, 0, 10), (8, 0, 3), (8, 19_999, 3), (8, 20_000, 1)])
-async def test_rows_wait_under_load_unless_much_has_ended(house, monkeypatch, ticks, ended, wait_s):
-    live = house.engine._live
-    monkeypatch.setattr(type(live.books), "left_count", ended)
-    live.books.window.ticks = ticks
-    live._rows_at = asyncio.get_running_loop().time()
-    live._ticked_at = live._rows_at + 10  # it never rests
-
-    assert live._rows_wait() == pytest.approx(wait_s, abs=0.5)
-
-
 @pytest.mark.proves("I27", "S001-40")
 async def test_one_key_is_one_run_while_it_runs_after_it_left_and_when_it_is_stored(house):
     await house.define("w", task("a"))

@@ -1,5 +1,7 @@
 """Rows at the watermark and the journal's tail give back the machine that never died."""
 
+from random import Random
+
 import msgspec
 import pytest
 
@@ -11,9 +13,9 @@ from tickwork.core.errors import Corrupt
 from tickwork.core.inputs import Input
 from tickwork.core.machine import Machine, Outcome
 from tickwork.core.snapshot import digest
-from tickwork.journal.record import Sealed
+from tickwork.journal.record import GENESIS, Sealed
 from tickwork.journal.replay import Recorder
-from tickwork.ports.store import Store
+from tickwork.ports.store import Rows, RunFilter, RunRow, Store
 from tickwork.runtime.books import Books
 from tickwork.runtime.recovery import recover
 from tickwork.stores.memory import MemoryDisk, MemoryStore
@@ -34,10 +36,12 @@ class Taped(Driver):
 
 
 class Storing(History):
-    """A history that is stored as the runtime does it: every tick committed, rows behind, now and then."""
+    """A history that is stored as the runtime does it: every tick committed, rows behind, now and then, and in between
+    those of ended runs alone, where `early`."""
 
-    def __init__(self, seed: int, store: Store, epoch: int) -> None:
+    def __init__(self, seed: int, store: Store, epoch: int, *, early: bool) -> None:
         super().__init__(seed)
+        self.early = Random(seed) if early else None
         self.driver.__class__ = Taped
         self.driver.tape()
         self.check = False
@@ -48,36 +52,49 @@ class Storing(History):
     async def go(self, steps: int) -> None:
         """Step by step, because what is stored must be stored before the next tick."""
         apply = self.driver._apply
-        moments: list[tuple[Sealed, bool]] = []
+        moments: list[tuple[Sealed, Rows | None]] = []
 
         def observed(tick: int, asked: list[Input]) -> Outcome:
             outcome = apply(tick, asked)
             self.books.observe(asked[: outcome.taken], outcome.events)
             sealed = self.driver.taped[-1][0]
             rows = None
-            if self.rng.random() < 0.2:
-                rows = self.books.rows()
+            whole = self.rng.random() < 0.2
+            if whole or (self.early and self.early.random() < 0.3 and not self.books.window.reopened):
+                rows = self.books.rows() if whole else self.books.ended_rows()
                 self.books.written()
-                # These histories use an id again without the fact that it is known; the runtime never does.
-                rows.runs = [msgspec.structs.replace(row, id=f"{row.id}.{row.number}") for row in rows.runs]
+                rows = _renamed(rows)
             moments.append((sealed, rows))
             return outcome
 
         self.driver._apply = observed
         self.run(steps)
+        through, head = 0, GENESIS
         for sealed, rows in moments:
             await self.store.commit(0, sealed, [], epoch=self.epoch)
             if rows is not None:
-                await self.store.write_rows(0, rows, epoch=self.epoch, through=sealed.seq, head=sealed.hash)
+                through, head = (sealed.seq, sealed.hash) if rows.header else (through, head)
+                await self.store.write_rows(0, rows, epoch=self.epoch, through=through, head=head)
+        self.last = (sealed.seq, sealed.hash)
+
+    async def close(self) -> None:
+        seq, head = self.last
+        await self.store.write_rows(0, _renamed(self.books.rows()), epoch=self.epoch, through=seq, head=head)
 
 
-async def stored(seed: int, steps: int) -> tuple[Storing, MemoryStore]:
+def _renamed(rows: Rows) -> Rows:
+    """These histories use an id again without the fact that it is known; the runtime never does."""
+    rows.runs = [msgspec.structs.replace(row, id=f"{row.id}.{row.number}") for row in rows.runs]
+    return rows
+
+
+async def stored(seed: int, steps: int, *, early: bool = True) -> tuple[Storing, MemoryStore]:
     store = MemoryStore(MemoryDisk())
     await store.open()
     history = Storing.__new__(Storing)
     settings = History(seed).driver.state.settings
     head = await store.claim(0, owner="n1", settings=msgspec.msgpack.encode(settings))
-    history.__init__(seed, store, head.epoch)
+    history.__init__(seed, store, head.epoch, early=early)
     await history.go(steps)
     return history, store
 
@@ -93,6 +110,23 @@ async def test_recovery_gives_back_the_machine_that_never_died(seed):
     assert {task: (held.row.attempt, held.row.worker) for task, held in books.open.items()} == {
         task: (held.row.attempt, held.row.worker) for task, held in history.books.open.items()
     }
+
+
+@pytest.mark.parametrize("seed", range(40))
+async def test_rows_of_ended_runs_may_be_written_early(seed):
+    """In the end all is stored as if they had been written with everything else, also where one lived again."""
+    early, late = [await stored(seed, 60, early=early) for early in (True, False)]
+    for history, _ in (early, late):
+        await history.close()
+    found = [await _ended(history, store) for history, store in (early, late)]
+
+    assert found[0] == found[1] and found[0]
+
+
+async def _ended(history: Storing, store: MemoryStore) -> list[tuple[RunRow, list[bytes]]]:
+    wanted = [RunFilter(tenant=tenant, limit=10_000) for tenant in sorted(history.driver.state.tenants)]
+    rows = [row for one in wanted for row in await store.list_runs(one)]
+    return [(row, await store.read_attempts(row.number)) for row in rows]
 
 
 @pytest.mark.proves("I7", "I8")

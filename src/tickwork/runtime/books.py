@@ -226,8 +226,17 @@ class Books:
         window.fates = rows.fates
         return rows
 
+    def ended_rows(self) -> Rows:
+        """Rows of the runs that have ended, while the window stays open. `written` follows."""
+        assert self.writing is None, "one write at a time"
+        assert not self.window.reopened, "a run that was live again in this window is written with all of it"
+        window, self.writing = self.window, Window()
+        self.writing.left, window.left = window.left, {}
+        self.writing.left_keys, window.left_keys = window.left_keys, {}
+        return Rows(runs=list(self.writing.left.values()))
+
     def written(self) -> None:
-        """The rows of the closed window are durable."""
+        """The rows that were taken last are durable."""
         self.writing = None
 
     def _run_row(self, run: Run, ended_ms: int, history: list[Attempt] | None) -> RunRow:

@@ -32,14 +32,11 @@ from tickwork.runtime.inbox import Inbox, Letter, Part
 from tickwork.runtime.pace import Pace
 from tickwork.runtime.patience import RETRY_S, RETRY_S_MAX, patiently
 from tickwork.runtime.recovery import Recovered
+from tickwork.runtime.rowpace import RowPace
 from tickwork.runtime.timekeeper import Timekeeper
 
 UNDURABLE_MAX = 2  # one tick commits, one is decided
 AHEAD_INPUTS = 200  # that make it worth while; fewer wait for the commit, and take along what comes until then
-ROWS_TICKS = 8
-ROWS_S = 0.05  # of rest
-ROWS_LOAD_S, ROWS_MANY_S = 3.0, 1.0  # under load: what lives at such a moment is written twice
-ROWS_MANY = 20_000  # runs that have ended since: then it is the second
 WRITTEN_S = 0.002
 COLLECT_TICKS = 64
 BESIDE_TIMERS, TIMER_TICKS_MAX = 32, 8  # inputs that a tick takes while timers are due, and for how many ticks
@@ -112,6 +109,7 @@ class Partition:
         self._recorder = Recorder(seq=head.seq, head=head.hash, rules=machine.rules)
         self._inbox = Inbox()
         self._pace = Pace()
+        self._row_pace = RowPace()
         self._on_durable = on_durable
         self._on_alarm = on_alarm
         self._rebuild = rebuild
@@ -128,7 +126,7 @@ class Partition:
         self._rows_ready = asyncio.Event()
         self._stopping = False
         self._over = False  # nothing is decided any more
-        self._rows_at = self._ticked_at = self._told_at = 0.0
+        self._told_at = 0.0
         self._timer_ticks = 0  # in a row that took few inputs
         self._since_collect = 0
         self._busy: bool | None = None
@@ -138,7 +136,7 @@ class Partition:
 
     def start(self) -> None:
         loop = asyncio.get_running_loop()
-        self._rows_at = self._ticked_at = loop.time()
+        self._row_pace.ticked(loop.time(), events=0)  # what a recovery has folded may be unwritten
         self._tasks = [loop.create_task(job) for job in (self._run(), self._commit_all(), self._write_behind())]
         self._tasks[1].add_done_callback(lambda _: self._rows_ready.set())
 
@@ -254,12 +252,8 @@ class Partition:
 
     def _rows_wait(self) -> float:
         """One piece of arithmetic for waiting and for acting: where they round differently, nothing would do either."""
-        now, books = asyncio.get_running_loop().time(), self.books
-        rest = self._ticked_at + ROWS_S - now
-        if books.window.ticks < ROWS_TICKS:
-            return rest
-        longest = ROWS_MANY_S if books.left_count >= ROWS_MANY else ROWS_LOAD_S
-        return min(rest, self._rows_at + longest - now)
+        window = self.books.window
+        return self._row_pace.wait_s(asyncio.get_running_loop().time(), ticks=window.ticks, ended=len(window.left))
 
     def _timer_due(self) -> bool:
         due = self.machine.next_tick()
@@ -327,8 +321,6 @@ class Partition:
         began = asyncio.get_running_loop().time()
         committing = None if self._undurable else self._begin(row, payloads)
         took = asyncio.get_running_loop().time() - began
-        if not self.books.unwritten:
-            self._rows_at = asyncio.get_running_loop().time()
         others = self.books.observe(taken, outcome.events)
         for difference in self.books.ledger.take_found():
             self._on_alarm("ledger_gap", difference)
@@ -358,7 +350,7 @@ class Partition:
             self._undurable.popleft()
         else:
             self._pending.set()
-        self._ticked_at = asyncio.get_running_loop().time()
+        self._row_pace.ticked(asyncio.get_running_loop().time(), events=len(outcome.events))
         if self._own_process:
             self._share_interpreter(busy=len(taken) > BUSY_INPUTS)
             self._collect()
@@ -419,9 +411,11 @@ class Partition:
         if self._rows_left and not (force and books.window.cache):  # the journal tells all but what is cached
             return
         if not force and self._rows_wait() > 0:
-            return  # under load only now and then: what ends meanwhile is written once
-        self._rows_at = asyncio.get_running_loop().time()
-        rows, last = books.rows(), self._undurable[-1] if self._undurable else None
+            return
+        now, window = asyncio.get_running_loop().time(), books.window
+        whole = force or self._row_pace.is_whole(now) or bool(window.reopened)
+        self._row_pace.wrote(now, whole=whole)
+        rows, last = books.rows() if whole else books.ended_rows(), self._undurable[-1] if self._undurable else None
         if last is not None and last.rows is None:
             last.rows, last.head = rows, self._recorder.head
         else:
@@ -529,15 +523,17 @@ class Partition:
         return head
 
     async def _write_rows(self, decided: Decided) -> None:
-        """Ended runs first: writing them again after a crash changes nothing. The rest and the watermark in one."""
+        """Ended runs first: writing them again after a crash changes nothing. The rest and the watermark in one, where
+        all is to be written."""
         rows = decided.rows
         assert rows is not None
-        count = self._store.portion
-        while len(rows.runs) > count:
+        count, whole = self._store.portion, bool(rows.header)
+        while len(rows.runs) > count or (rows.runs and not whole):
             portion, rows.runs = rows.runs[:count], rows.runs[count:]
             await self._write(Rows(runs=portion), through=self.watermark, head=self._watermark_head)
-        await self._write(rows, through=decided.seq, head=decided.head)
-        self.watermark, self._watermark_head = decided.seq, decided.head
+        if whole:
+            await self._write(rows, through=decided.seq, head=decided.head)
+            self.watermark, self._watermark_head = decided.seq, decided.head
         self.books.written()
         self._wake.set()
 
