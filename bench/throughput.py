@@ -25,7 +25,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-SOURCE = Path(os.environ.get("TICKWORK_BENCH_SOURCE") or Path(__file__).resolve().parents[1] / "src")
+SOURCE = Path(os.environ.get("BENCH_SOURCE") or Path(__file__).resolve().parents[1] / "src")
 sys.path[:0] = [str(SOURCE), str(Path(__file__).resolve().parent)]
 
 import httpx2
