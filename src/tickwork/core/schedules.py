@@ -33,7 +33,7 @@ from tickwork.core.events import (
     ScopeResumed,
     ZonesNoted,
 )
-from tickwork.core.evolve.schedules import anchored, is_held, rhythm_of
+from tickwork.core.evolve.schedules import anchored, in_its_run, is_held, rhythm_of
 from tickwork.core.governing import course_of, cron_of, first_course
 from tickwork.core.governor import Course, arrives, check_course, cleared, decide
 from tickwork.core.inputfields import require_inputs
@@ -192,7 +192,7 @@ def _emit_put(turn: Turn, place: int, asked: ask.PutSchedule, rhythm: Rhythm, it
             next_ms = wait = 0
     turn.emit(SchedulePut(place, number, next_ms, item, wait))
     schedule = state.schedules[number]
-    if schedule.governing is not None and not schedule.active and not is_held(schedule):
+    if schedule.governing is not None and not in_its_run(state, schedule) and not is_held(schedule):
         govern(turn, schedule)
 
 
@@ -234,7 +234,7 @@ def pause(turn: Turn, place: int, asked: ask.Pause) -> None:
     if schedule.paused and (not until_ms or until_ms == schedule.paused_until_ms):
         raise Refused("illegal_move", f"schedule {schedule.name} is paused", path="name")
     turn.emit(SchedulePaused(schedule.number, place, asked.reason or "paused", until_ms))
-    if schedule.governing is not None and not is_held(schedule) and not schedule.active:
+    if schedule.governing is not None and not is_held(schedule) and not in_its_run(state, schedule):
         govern(turn, schedule)
 
 
@@ -270,7 +270,7 @@ def _steer(turn: Turn, place: int, asked: ask.SteerSchedule) -> None:
         case _:
             raise Refused("bad_deed", "a deed is archive, restore or reset_failures", path="deed")
     turn.emit(ScheduleSteered(place, schedule.number))
-    if asked.deed == "reset_failures" and schedule.decision is not None and not schedule.active:
+    if asked.deed == "reset_failures" and schedule.decision is not None:
         govern(turn, schedule)
 
 
