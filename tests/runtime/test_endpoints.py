@@ -67,6 +67,20 @@ async def test_a_failed_call_keeps_status_body_and_message():
         assert (await house.engine.endpoint("shop")).last.status == 503
 
 
+@pytest.mark.proves("S003-25")
+@pytest.mark.parametrize("status", ["200 OK", "500 No"])
+@pytest.mark.parametrize("body", [b"[" * 1_900, b'{"n": 1234567890123456789012345}', b"a\0b"])
+async def test_no_answer_makes_the_history_unreadable(status, body):
+    async with calling() as house:
+        await house.put()
+        house.server.status, house.server.body = status, body
+        await house.due()
+
+        [call] = await house.runs()
+        assert (call.status, call.body) == (int(status[:3]), body.decode().replace("\0", "\ufffd"))
+        assert (await house.engine.endpoint("shop")).last.status == int(status[:3])
+
+
 @pytest.mark.proves("S003-16")
 async def test_an_answer_that_takes_too_long_is_a_failure():
     async with calling() as house:

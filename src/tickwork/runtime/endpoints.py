@@ -15,6 +15,7 @@ from tickwork.core.errors import Refused
 from tickwork.core.model import Schedule, Tenant
 from tickwork.core.plan import plan_of
 from tickwork.core.schedules import check_put, is_same
+from tickwork.core.strictjson import loads
 from tickwork.core.timetext import instant_ms
 from tickwork.core.values import Value
 from tickwork.ports import wire
@@ -230,6 +231,6 @@ def _lasted_ms(attempt: wire.Attempt) -> int | None:
 def _plain(text: str) -> Any:
     """As data where it is whole; a message is cut after so many characters, and then it is text."""
     try:
-        return msgspec.json.decode(text)
-    except msgspec.DecodeError:
+        return loads(text.encode())
+    except (Refused, UnicodeEncodeError):
         return text
