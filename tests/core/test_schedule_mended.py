@@ -193,6 +193,43 @@ def test_failures_that_are_forgotten_during_a_run_by_hand_lengthen_nothing_more(
     assert minutes(driver) == [1, 2]
 
 
+@pytest.mark.proves("S003-77")
+@pytest.mark.parametrize("asked", [
+    inp.Advise(BY, T, "s", clear=True),
+    inp.Advise(BY, T, "s", interval_ms=HOUR, ttl_ms=HOUR),
+    inp.SteerSchedule(BY, T, "s", "reset_failures"),
+])  # fmt: skip
+def test_nobody_puts_an_endpoint_off_by_asking_often(asked):
+    driver = flow()
+    driver.expect(put(every_ms=5 * MINUTE, governing=Governing()))
+    for _ in range(6):
+        driver.advance(MINUTE)
+        driver.expect(asked)
+
+    assert minutes(driver) == [5]
+
+
+def test_hints_that_are_taken_back_bring_the_baseline_back_where_they_were_the_reason():
+    driver = flow()
+    driver.expect(put(every_ms=5 * MINUTE, governing=Governing()))
+    driver.expect(inp.Advise(BY, T, "s", interval_ms=MINUTE, ttl_ms=HOUR), inp.Advise(BY, T, "s", clear=True))
+    driver.advance(6 * MINUTE)
+
+    assert minutes(driver) == [5]
+
+
+def test_failures_that_are_forgotten_bring_the_next_time_forward_and_never_back():
+    driver = flow()
+    driver.expect(put(every_ms=MINUTE, governing=Governing()))
+    driver.advance(MINUTE)
+    driver.fail(next(iter(driver.state.runs.values())).id, "a")
+    driver.advance(MINUTE + 50_000)  # ten seconds are left of the two minutes
+    driver.expect(inp.SteerSchedule(BY, T, "s", "reset_failures"))
+    driver.advance(11_000)
+
+    assert minutes(driver) == [1, 3]
+
+
 def by_hand():
     """An endpoint that is due every five minutes, while a run that somebody asked for goes on."""
     driver = flow()

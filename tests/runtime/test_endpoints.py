@@ -214,6 +214,49 @@ async def test_hints_are_gone_once_they_expired():
         assert house.next_in_ms() == 10 * MINUTE
 
 
+async def test_a_hint_for_a_time_counts_until_that_time_has_come():
+    async with calling() as house:
+        await house.put(every="1h")
+        await house.hint(at=_in(house, 150 * MINUTE), reason="the sale ends")
+        for _ in range(3):
+            await house.due()
+
+        assert [call.source for call in await house.runs()] == ["ai-oneshot", "baseline-interval", "baseline-interval"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "code", "path"),
+    [
+        ({"interval": "1ms"}, "invalid_interval", "interval"),
+        ({"interval": "1m", "ttl": "0s"}, "bad_ttl", "ttl"),
+        ({"interval": "1m", "ttl": "400d"}, "bad_ttl", "ttl"),
+        ({"interval": "1m", "cost": -1}, "bad_cost", "cost"),
+        ({"interval": "soon"}, "duration_syntax", "interval"),
+        ({"at": "soon"}, "instant_syntax", "at"),
+        ({}, "empty_hint", "interval"),
+        ({"interval": "1m", "reason": "x" * 1_001}, "too_long", "reason"),
+    ],
+)
+async def test_a_hint_that_could_never_count_is_refused_in_the_words_of_the_request(fields, code, path):
+    async with calling() as house:
+        await house.put()
+        with pytest.raises(Refused) as refused:
+            await house.hint(**fields)
+
+        assert (refused.value.code, refused.value.path) == (code, path)
+        assert (await house.engine.endpoint("shop")).hints is None
+
+
+async def test_a_hint_that_would_expire_before_its_time_is_refused():
+    async with calling() as house:
+        await house.put()
+        with pytest.raises(Refused, match="expire before its time") as refused:
+            await house.hint(at=_in(house, 2 * MINUTE), ttl="1m")
+        await house.hint(at=_in(house, 2 * MINUTE), ttl="2m")
+
+        assert (refused.value.code, refused.value.path) == ("hint_expires_first", "ttl")
+
+
 @pytest.mark.proves("S003-77", "S003-78")
 async def test_a_hint_that_comes_during_a_run_counts_from_its_end():
     async with calling() as house:

@@ -197,7 +197,7 @@ def hint(
     *,
     every: str | None = None,
     at: str | None = None,
-    ttl: str = "1h",
+    ttl: str | None = None,
     reason: str = "",
     cost: int = 0,
     to: To = TO,
@@ -213,7 +213,7 @@ def hint(
     at
         The one time (RFC 3339).
     ttl
-        How long the hint counts.
+        How long the hint counts (1h; with --at, until 1h after it).
     reason
         Why; it is recorded and shown.
     cost
@@ -223,7 +223,7 @@ def hint(
         raise Ended(Exit.USAGE, "a hint has --every, --at, or both; tickwork endpoints clear-hints takes hints back")
     with to.client() as client:
         client.endpoint(name)
-        client.hint(name, interval=every or "", at=at or "", ttl=ttl, reason=reason, cost=cost)
+        client.hint(name, interval=every, at=at, ttl=ttl, reason=reason, cost=cost)
         return _told(client, name, "hint taken", to)
 
 

@@ -15,13 +15,17 @@ from tickwork.ports import wire
 
 _READING = re.compile(r"\d{4}-\d\d-\d\d(?:T\d\d:\d\d(?P<seconds>:\d\d(?:\.\d+)?)?)?", re.ASCII)
 _WORDS = {
+    "at_ms": "at",
     "buffer_max": "buffer",
     "catch_up_ms": "catch_up_window",
     "governing.interval_ms": "every",
     "governing.max_ms": "governor.max",
     "governing.min_ms": "governor.min",
     "grace_ms": "grace",
+    "hint_interval_ms": "interval",
+    "interval_ms": "interval",
     "runs_max": "max_runs",
+    "ttl_ms": "ttl",
     "when": "cron",
     "when.anchor_ms": "anchor",
     "when.at_ms": "at",

@@ -20,8 +20,8 @@ from tickwork.core.names import check_name
 from tickwork.core.plan import Plan
 from tickwork.core.schedule import Fate, Range
 from tickwork.core.schedulerows import LiveBackfill
-from tickwork.core.schedules import check_put, is_same, schedule_of
-from tickwork.core.timetext import instant_ms
+from tickwork.core.schedules import check_advice, check_put, is_same, schedule_of
+from tickwork.core.timetext import duration_ms, instant_ms
 from tickwork.core.zones import in_zone
 from tickwork.ports import wire
 from tickwork.ports.schedulewords import in_words, length_ms, reading_ms, when_of
@@ -36,6 +36,7 @@ TIMES_SHOWN = 10
 IDS_SHOWN = 10_000
 LATE_COUNTED = 1_000_000
 FATES_READ = 10_000
+HINT_TTL_MS = 60 * 60_000  # where nothing is said; of one for a time, from that time on
 
 _decode_backfill = msgspec.msgpack.Decoder(LiveBackfill).decode
 
@@ -90,8 +91,14 @@ class Schedules(Ground):
     async def advise(self, name: str, wanted: wire.HintRequest, *, by: str, tenant: str = TENANT) -> wire.Schedule:
         interval_ms = length_ms(wanted.interval, "interval")
         at_ms = instant_ms(wanted.at, path="at") if wanted.at else None
-        ttl_ms = length_ms(wanted.ttl, "ttl") or 0
-        await self._command(ask.Advise(by, tenant, name, interval_ms, at_ms, ttl_ms, wanted.reason, wanted.cost))
+        if wanted.ttl:
+            ttl_ms = duration_ms(wanted.ttl, path="ttl")
+        else:
+            ttl_ms = HINT_TTL_MS + max(0, (at_ms or 0) - self.state.now_ms)
+        asked = ask.Advise(by, tenant, name, interval_ms, at_ms, ttl_ms, wanted.reason, wanted.cost)
+        with in_words():
+            check_advice(self.state, asked)
+        await self._command(asked)
         return self.schedule(name, tenant=tenant)
 
     async def clear_hints(self, name: str, *, by: str, tenant: str = TENANT) -> wire.Schedule:
