@@ -252,7 +252,8 @@ async def test_a_hint_that_would_expire_before_its_time_is_refused():
         await house.put()
         with pytest.raises(Refused, match="expire before its time") as refused:
             await house.hint(at=_in(house, 2 * MINUTE), ttl="1m")
-        await house.hint(at=_in(house, 2 * MINUTE), ttl="2m")
+        house.clock.pass_ms(60 * MINUTE)  # nothing has happened since, not even a tick
+        await house.hint(at=_in(house, 2 * MINUTE), ttl="3m")
 
         assert (refused.value.code, refused.value.path) == ("hint_expires_first", "ttl")
 
@@ -338,6 +339,31 @@ async def test_a_pause_is_over_hints_and_limits_and_ends_by_itself():
         assert not (await house.engine.endpoint("shop")).paused
 
 
+@pytest.mark.proves("S003-52")
+async def test_a_pause_with_an_end_can_be_made_one_without():
+    async with calling() as house:
+        await house.put(every="1m")
+        await house.engine.pause("schedule", "shop", by="alice", until=_in(house, 2 * MINUTE))
+        await house.engine.pause("schedule", "shop", by="alice", reason="it is worse than that")
+        house.pass_ms(10 * MINUTE)
+        await asyncio.sleep(0.03)
+
+        found = await house.engine.endpoint("shop")
+        assert (found.paused, found.paused_until, found.next_at, found.source) == (True, None, None, "paused")
+        assert house.server.asked_ms == [] and found.candidates == ()
+        with pytest.raises(Refused, match="is paused"):
+            await house.engine.pause("schedule", "shop", by="alice")
+
+
+async def test_a_pause_that_ends_in_the_past_is_refused_in_the_words_of_the_request():
+    async with calling() as house:
+        await house.put()
+        with pytest.raises(Refused, match="must end in the future") as refused:
+            await house.engine.pause("schedule", "shop", by="alice", until=_in(house, -SECOND))
+
+        assert (refused.value.code, refused.value.path) == ("bad_time", "until")
+
+
 async def test_a_group_is_paused_as_a_whole():
     async with calling() as house:
         for name in ("a", "b", "c"):
@@ -347,7 +373,7 @@ async def test_a_group_is_paused_as_a_whole():
 
         found = {one.name: one for one in (await house.engine.endpoints()).endpoints}
         assert [found[name].paused for name in "abc"] == [True, True, False] and len(house.server.asked_ms) == 1
-        assert "stocktaking" in found["a"].pause_reason
+        assert "stocktaking" in found["a"].pause_reason and (found["a"].source, found["a"].next_at) == ("paused", None)
         assert [one.name for one in (await house.engine.endpoints(group="shops")).endpoints] == ["a", "b"]
         await house.engine.resume("group", "shops", by="alice")
         await house.rest("a")

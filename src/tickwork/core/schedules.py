@@ -232,7 +232,7 @@ def pause(turn: Turn, place: int, asked: ask.Pause) -> None:
         turn.emit(ScopePaused(place))
         return
     schedule = schedule_of(state, asked.tenant, asked.name)
-    if schedule.paused and (not until_ms or until_ms == schedule.paused_until_ms):
+    if schedule.paused and until_ms == schedule.paused_until_ms:
         raise Refused("illegal_move", f"schedule {schedule.name} is paused", path="name")
     turn.emit(SchedulePaused(schedule.number, place, asked.reason or "paused", until_ms))
     if schedule.governing is not None and not is_held(schedule) and not in_its_run(state, schedule):
@@ -283,7 +283,7 @@ def _steer(turn: Turn, place: int, asked: ask.SteerSchedule) -> None:
 
 def _advise(turn: Turn, place: int, asked: ask.Advise) -> None:
     state = turn.state
-    schedule = check_advice(state, asked)
+    schedule = check_advice(state, asked, now_ms=state.now_ms)
     turn.emit(Advised(place, schedule.number))
     if schedule.ended and not is_held(schedule):
         govern(turn, schedule)  # it has to hear of the run that ended before anything else
@@ -296,7 +296,7 @@ def _advise(turn: Turn, place: int, asked: ask.Advise) -> None:
     turn.emit(ScheduleDecided(schedule.number, after, told))
 
 
-def check_advice(state: State, asked: ask.Advise) -> Schedule:
+def check_advice(state: State, asked: ask.Advise, *, now_ms: int) -> Schedule:
     """Whom it is for. Raises `Refused` for advice that could never count."""
     schedule = schedule_of(state, asked.tenant, asked.schedule)
     if schedule.governing is None:
@@ -306,14 +306,14 @@ def check_advice(state: State, asked: ask.Advise) -> Schedule:
         raise Refused("empty_hint", "a hint has an interval or a time, or clears those before it", path="interval_ms")
     if hinted and not 1_000 <= asked.ttl_ms <= HINT_TTL_MS_MAX:
         raise Refused("bad_ttl", "a hint counts for a second at least and a year at most", path="ttl_ms")
-    if asked.at_ms is not None and asked.at_ms > state.now_ms + asked.ttl_ms:
+    if asked.at_ms is not None and asked.at_ms > now_ms + asked.ttl_ms:
         message = f"it would expire before its time, {instant_text(asked.at_ms)}; let it count for longer"
         raise Refused("hint_expires_first", message, path="ttl_ms")
     if len(asked.reason) > TEXT_CHARACTERS_MAX:
         raise Refused("too_long", f"a reason has at most {TEXT_CHARACTERS_MAX} characters", path="reason")
     if asked.cost < 0:
         raise Refused("bad_cost", "what advice did cost is not negative", path="cost")
-    check_course(_advised(course_of(schedule), asked, state.now_ms))
+    check_course(_advised(course_of(schedule), asked, now_ms))
     return schedule
 
 

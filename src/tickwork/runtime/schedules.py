@@ -91,13 +91,11 @@ class Schedules(Ground):
     async def advise(self, name: str, wanted: wire.HintRequest, *, by: str, tenant: str = TENANT) -> wire.Schedule:
         interval_ms = length_ms(wanted.interval, "interval")
         at_ms = instant_ms(wanted.at, path="at") if wanted.at else None
-        if wanted.ttl:
-            ttl_ms = duration_ms(wanted.ttl, path="ttl")
-        else:
-            ttl_ms = HINT_TTL_MS + max(0, (at_ms or 0) - self.state.now_ms)
+        now_ms = self._clock.wall_ms()
+        ttl_ms = duration_ms(wanted.ttl, path="ttl") if wanted.ttl else HINT_TTL_MS + max(0, (at_ms or 0) - now_ms)
         asked = ask.Advise(by, tenant, name, interval_ms, at_ms, ttl_ms, wanted.reason, wanted.cost)
         with in_words():
-            check_advice(self.state, asked)
+            check_advice(self.state, asked, now_ms=now_ms)
         await self._command(asked)
         return self.schedule(name, tenant=tenant)
 
