@@ -217,6 +217,15 @@ async def test_the_headers_of_a_node_replace_ours_and_none_replaces_the_signatur
     assert headers["x-tickwork-signature"] != "v1=forged"
 
 
+@pytest.mark.parametrize("headers", [{"Content-Length": "5"}, {"Transfer-Encoding": "chunked"}, {"X-A": "\u20ac"}])
+async def test_a_header_that_cannot_be_sent_fails_for_good_and_nothing_leaves(headers):
+    async with site(plain()) as at, playing(executor=local()) as stage:
+        broke = await stage.end(stage.start("h", **node(url=at.url, method="POST", body="longer", headers=headers)))
+
+    assert (broke.error, broke.permanent) == ("HeaderRefused", True) and at.requests == []
+    assert next(iter(headers)) in broke.message
+
+
 async def test_a_signature_covers_time_method_path_and_body():
     async with site(plain()) as at, playing(executor=local(TICKWORK_SECRET_SHOP_KEY="s3cret")) as stage:
         asked = node(url=f"{at.url}/a%20b?c=d", method="POST", body={"x": [1, 2]}, sign="shop-key")

@@ -14,6 +14,7 @@ import msgspec
 from tickwork.core.conditions import HTTP_VARIABLES, Condition, ConditionFailed
 from tickwork.core.definition import HTTP_TIMEOUT_MS, HttpNode
 from tickwork.core.errors import Refused
+from tickwork.core.requests import header_reason
 from tickwork.core.strictjson import check as check_plain
 from tickwork.executors.guard import AddressRefused, Guard
 from tickwork.executors.outbound import Answer, NoAnswer, Outbound, Sign
@@ -79,6 +80,9 @@ class HttpExecutor(Turns):
 
 def _content(node: HttpNode, work: Work, spec: Spec) -> dict[str, Any]:
     headers = dict(node.headers)
+    for name, value in headers.items():
+        if reason := header_reason(name, value):
+            raise Failure("HeaderRefused", f"{node.method} {node.url}: {name}: {reason}", permanent=True)
     args = msgspec.msgpack.decode(work.args) if work.args else {}
     content: dict[str, Any] = {"headers": headers}
     if node.method in BODYLESS:

@@ -44,8 +44,13 @@ def in_words(at: str = "") -> Iterator[None]:
     try:
         yield
     except Refused as refused:
-        path = _WORDS.get(refused.path, refused.path.removeprefix("when."))
-        raise Refused(refused.code, refused.message, path=f"{at}.{path}".strip(".")) from None
+        path = f"{at}.{word_of(refused.path)}".strip(".")
+        raise Refused(refused.code, refused.message, path=path) from None
+
+
+def word_of(path: str) -> str:
+    """A field of the core, as the request has it."""
+    return _WORDS.get(path, path.removeprefix("when."))
 
 
 def when_of(wanted: wire.ScheduleRequest, at: str = "") -> When:

@@ -13,7 +13,7 @@ from tickwork.core import inputs as ask
 from tickwork.core.definition import HttpNode
 from tickwork.core.errors import Refused
 from tickwork.core.model import Schedule, Tenant
-from tickwork.core.plan import plan_of
+from tickwork.core.plan import new_plan
 from tickwork.core.schedules import check_put, is_same
 from tickwork.core.strictjson import loads
 from tickwork.core.timetext import instant_ms
@@ -73,7 +73,7 @@ class Endpoints(Schedules, Questions):
         """What there is to do; nothing for what is there just so, because putting a schedule again would move it."""
         words.check_endpoint_name(name)
         document = words.document_of(name, wanted)
-        plan = plan_of(document)
+        plan = new_plan(document)
         put = words.endpoint_put(name, wanted, by=by, tenant=owner.id)
         old, latest = owner.schedules.get(name), owner.plans.get(plan.name)
         if old is not None and not words.is_endpoint(old):
