@@ -145,7 +145,11 @@ def test_what_is_wrong_is_said_in_one_line(cli, args, code, says):
         ("a: {url: 'http://x', retries: many}", "a.retries: Expected `int`"),
         ("endpoints: {a: {url: 'http://x', every: 5m}}\nowner: me", "'owner' stands beside"),
         ("[1, 2]", "it must be a mapping"),
-        ("a: [", "while parsing"),
+        ("a: [", "(line 1)"),
+        ("a: {url: 'http://x', every: 5m}\na: {url: 'http://y', every: 5m}", "'a' stands twice"),
+        ("yes: {url: 'http://x', every: 5m}\n1: {url: 'http://y', every: 5m}", "stands twice"),
+        ("yes: {url: 'http://x', every: 5m}", "put it in quotes"),
+        ("a: &a {url: 'http://x', every: 5m, body: [*a]}", "nests deeper"),
     ],
 )
 def test_a_file_that_cannot_be_read_says_where(cli, served, tmp_path, text, says):
