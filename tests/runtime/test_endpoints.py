@@ -689,6 +689,22 @@ async def test_names_of_others_are_not_taken():
             await house.put("x" * 120)
 
 
+async def test_an_endpoint_is_neither_deleted_nor_replaced_as_a_schedule():
+    async with calling() as house:
+        await house.put(every="1m")
+        plain = wire.ScheduleRequest(workflow="endpoint.shop", every="1h")
+        with pytest.raises(Refused, match="archived and not deleted"):
+            await house.engine.remove_schedule("shop", by="bob")
+        with pytest.raises(Refused, match="is an endpoint"):
+            await house.engine.put_schedule("shop", plain, by="bob")
+        with pytest.raises(Refused, match="is an endpoint") as refused:
+            await house.engine.apply_schedules(wire.ScheduleSet(owner="me", schedules={"shop": plain}), by="bob")
+        assert refused.value.path == "schedules.shop"
+        await house.due()
+
+        assert (await house.runs())[0].state == "completed"
+
+
 async def test_an_archived_endpoint_rests_keeps_its_history_and_comes_back_when_put():
     async with calling() as house:
         await house.put(every="1m")

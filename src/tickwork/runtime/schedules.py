@@ -26,6 +26,7 @@ from tickwork.core.zones import in_zone
 from tickwork.ports import wire
 from tickwork.ports.schedulewords import in_words, length_ms, reading_ms, when_of
 from tickwork.runtime import scheduleviews as views
+from tickwork.runtime.endpointwords import is_endpoint
 from tickwork.runtime.ground import TENANT, Ground
 from tickwork.runtime.patience import patiently
 from tickwork.runtime.schedulewords import put_of
@@ -49,6 +50,7 @@ class Schedules(Ground):
     ) -> wire.SchedulePreview:
         """Create or replace one; with `new`, only create it."""
         put = put_of(name, wanted, by=by, tenant=tenant, new=new)
+        self._check_no_endpoint(name, tenant)
         with in_words():
             check_put(self.state, put)
         await self._command(put)
@@ -77,12 +79,21 @@ class Schedules(Ground):
         for name, one in sorted(wanted.items()):
             path = f"schedules.{name}"
             put = put_of(name, one, by=by, tenant=tenant, owner=owner, path=path)
+            self._check_no_endpoint(name, tenant, path=path)
             with in_words(path):
                 check_put(self.state, put, plans=plans, queues=queues)
             puts.append(put)
         return ask.ApplySchedules(by, tenant, owner, puts)
 
+    def _check_no_endpoint(self, name: str, tenant: str, *, path: str = "schedule") -> None:
+        old = self._tenant(tenant).schedules.get(name)
+        if old is not None and is_endpoint(old):
+            raise Refused("name_taken", f"{name} is an endpoint; put it as one, or choose another name", path=path)
+
     async def remove_schedule(self, name: str, *, by: str, tenant: str = TENANT) -> None:
+        """Not an endpoint, which keeps its history: that is archived."""
+        if is_endpoint(schedule_of(self.state, tenant, name)):
+            raise Refused("illegal_move", f"{name} is an endpoint, which is archived and not deleted", path="schedule")
         await self._command(ask.RemoveSchedule(by, tenant, name))
 
     async def steer_schedule(self, name: str, deed: str, *, by: str, tenant: str = TENANT) -> None:
