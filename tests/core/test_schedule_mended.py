@@ -130,6 +130,114 @@ def test_advice_that_comes_while_a_triggered_run_goes_on_is_heard_when_it_has_en
     assert len(minutes(driver)) == 1
 
 
+@pytest.mark.proves("S003-77", "S003-78")
+@pytest.mark.parametrize("deeds", [
+    pytest.param([put(every_ms=2 * MINUTE, governing=Governing())], id="edited"),
+    pytest.param([inp.SteerSchedule(BY, T, "s", "archive"), put(every_ms=2 * MINUTE, governing=Governing()),
+                  inp.SteerSchedule(BY, T, "s", "restore")], id="edited in the archive"),
+    pytest.param([inp.Pause(BY, "schedule", T, "s"), put(every_ms=2 * MINUTE, governing=Governing()),
+                  inp.Resume(BY, "schedule", T, "s")], id="edited in a pause"),
+])  # fmt: skip
+def test_an_endpoint_that_is_edited_during_a_run_by_hand_goes_on_by_its_new_times(deeds):
+    driver = by_hand()
+    driver.expect(*deeds)
+    driver.finish_all()
+    driver.advance(3 * MINUTE)
+
+    assert minutes(driver) == [2]
+
+
+@pytest.mark.proves("S003-51", "S003-52")
+def test_a_pause_that_comes_during_a_run_by_hand_is_over_the_time_that_stood():
+    driver = by_hand()
+    driver.expect(inp.Pause(BY, "schedule", T, "s", "", driver.now_ms + HOUR))
+    driver.finish_all()
+    driver.advance(30 * MINUTE)
+    assert minutes(driver) == []
+    driver.advance(31 * MINUTE)
+
+    assert minutes(driver) == [60]
+
+
+def test_a_pause_that_comes_and_goes_during_a_run_by_hand_leaves_no_time_of_before():
+    driver = by_hand()
+    driver.expect(inp.Pause(BY, "schedule", T, "s"))
+    driver.advance(HOUR)
+    driver.expect(inp.Resume(BY, "schedule", T, "s"))
+    driver.finish_all()
+    driver.advance(6 * MINUTE)
+
+    assert minutes(driver) == [65]
+
+
+@pytest.mark.proves("S003-77")
+def test_a_relaxing_hint_that_comes_during_a_run_by_hand_does_not_put_off_what_was_promised():
+    driver = by_hand()
+    driver.expect(inp.Advise(BY, T, "s", interval_ms=10 * HOUR, ttl_ms=DAY))
+    driver.finish_all()
+    driver.advance(6 * MINUTE)
+
+    assert minutes(driver) == [5]
+
+
+def test_failures_that_are_forgotten_during_a_run_by_hand_lengthen_nothing_more():
+    driver = flow()
+    driver.expect(put(every_ms=MINUTE, governing=Governing()))
+    driver.advance(MINUTE)
+    driver.fail(next(iter(driver.state.runs.values())).id, "a")
+    driver.expect(inp.Trigger(BY, T, "s"))
+    driver.expect(inp.SteerSchedule(BY, T, "s", "reset_failures"))
+    driver.finish_all()
+    driver.advance(MINUTE + 10)
+
+    assert minutes(driver) == [1, 2]
+
+
+@pytest.mark.proves("S003-77")
+@pytest.mark.parametrize("asked", [
+    inp.Advise(BY, T, "s", clear=True),
+    inp.Advise(BY, T, "s", interval_ms=HOUR, ttl_ms=HOUR),
+    inp.SteerSchedule(BY, T, "s", "reset_failures"),
+])  # fmt: skip
+def test_nobody_puts_an_endpoint_off_by_asking_often(asked):
+    driver = flow()
+    driver.expect(put(every_ms=5 * MINUTE, governing=Governing()))
+    for _ in range(6):
+        driver.advance(MINUTE)
+        driver.expect(asked)
+
+    assert minutes(driver) == [5]
+
+
+def test_hints_that_are_taken_back_bring_the_baseline_back_where_they_were_the_reason():
+    driver = flow()
+    driver.expect(put(every_ms=5 * MINUTE, governing=Governing()))
+    driver.expect(inp.Advise(BY, T, "s", interval_ms=MINUTE, ttl_ms=HOUR), inp.Advise(BY, T, "s", clear=True))
+    driver.advance(6 * MINUTE)
+
+    assert minutes(driver) == [5]
+
+
+def test_failures_that_are_forgotten_bring_the_next_time_forward_and_never_back():
+    driver = flow()
+    driver.expect(put(every_ms=MINUTE, governing=Governing()))
+    driver.advance(MINUTE)
+    driver.fail(next(iter(driver.state.runs.values())).id, "a")
+    driver.advance(MINUTE + 50_000)  # ten seconds are left of the two minutes
+    driver.expect(inp.SteerSchedule(BY, T, "s", "reset_failures"))
+    driver.advance(11_000)
+
+    assert minutes(driver) == [1, 3]
+
+
+def by_hand():
+    """An endpoint that is due every five minutes, while a run that somebody asked for goes on."""
+    driver = flow()
+    driver.expect(put(every_ms=5 * MINUTE, governing=Governing()), inp.Trigger(BY, T, "s"))
+    driver.quiet()
+    return driver
+
+
 def test_a_paused_endpoint_that_is_removed_makes_up_no_occurrences():
     driver = flow()
     driver.expect(put(cron="* * * * *", governing=Governing()))

@@ -247,6 +247,18 @@ def test_a_worker_that_is_not_the_latest_version_says_so(terminal):
 
     found = terminal.json("versions")["versions"]
     assert [one["version_name"] for one in found] == ["v2", "v1"] and found[0]["latest"]
+    assert terminal.run("versions", "--application", "nobody").returncode == Exit.NOT_FOUND
+
+
+def test_a_run_that_is_pinned_to_a_version_goes_to_a_worker_that_has_it(terminal):
+    terminal.start("server").until("tickwork server")
+    for version in ("v1", "v2"):
+        worker = ("worker", "app.py", "--url", terminal.url, "--name", version)
+        terminal.start(*worker, TICKWORK_APP_VERSION=version).until("serves app.py")
+    runs = [terminal.json("run", "greet", "--app-version", version) for version in ("v1", "v2", "v1")]
+
+    assert [run["tasks"][0]["attempts"][0]["worker"] for run in runs] == ["v1", "v2", "v1"]
+    assert terminal.run("run", "greet", "--app-version", "v9").returncode == Exit.NOT_FOUND
 
 
 @pytest.mark.slow

@@ -110,8 +110,8 @@ def test_the_command_line_tells_the_whole_story(served, cli):
     calls = json.loads(cli("history", "cli", "--json"))["runs"]
     assert [call["source"] for call in calls] == ["test", "trigger"] and calls[1]["id"] == run
     assert "X-Team: stock" in cli("show", "cli") and "GET http://127.0.0.1" in cli()
-    assert "ai-interval" in cli("hint", "cli", "--every", "2m", "--reason", "look closer")
-    assert "look closer" in cli("show", "cli")
+    assert "ai-interval" in cli("hint", "cli", "--every", "2m", "--reason", "look closer", "--cost", "7")
+    assert "look closer" in cli("show", "cli") and "at a cost of 7" in cli("show", "cli")
     assert "baseline-interval" in cli("clear-hints", "cli")
     assert "paused" in cli("pause", "cli", "--until", "2200-01-01T00:00:00Z") and "paused until" in cli("list")
     assert "resumed" in cli("resume", "cli")
@@ -128,6 +128,7 @@ def test_the_command_line_tells_the_whole_story(served, cli):
         (("put", "x", "http://a", "--every", "1h", "--min-interval", "2h", "--max-interval", "1h"), 4, "above the max"),
         (("put", "x", "http://there"), 4, "cron or every"),
         (("put", "x", "http://there", "--every", "1h", "--header", "nothing"), 2, "Name: value"),
+        (("history", "x", "--limit", "-1"), 2, "Must be >= 1"),
         (("pause",), 2, "name one endpoint"),
         (("hint", "x"), 2, "--every, --at"),
         (("apply", "nowhere.yaml"), 3, "cannot be read"),
@@ -144,7 +145,11 @@ def test_what_is_wrong_is_said_in_one_line(cli, args, code, says):
         ("a: {url: 'http://x', retries: many}", "a.retries: Expected `int`"),
         ("endpoints: {a: {url: 'http://x', every: 5m}}\nowner: me", "'owner' stands beside"),
         ("[1, 2]", "it must be a mapping"),
-        ("a: [", "while parsing"),
+        ("a: [", "(line 1)"),
+        ("a: {url: 'http://x', every: 5m}\na: {url: 'http://y', every: 5m}", "'a' stands twice"),
+        ("yes: {url: 'http://x', every: 5m}\n1: {url: 'http://y', every: 5m}", "stands twice"),
+        ("yes: {url: 'http://x', every: 5m}", "put it in quotes"),
+        ("a: &a {url: 'http://x', every: 5m, body: [*a]}", "nests deeper"),
     ],
 )
 def test_a_file_that_cannot_be_read_says_where(cli, served, tmp_path, text, says):

@@ -14,6 +14,7 @@ import pytest
 from executors.sites import plain, raw, site
 from executors.stage import playing
 from tickwork.core.errors import Refused
+from tickwork.core.strictjson import check
 from tickwork.core.values import Ref
 from tickwork.executors.guard import LOOPBACK, Guard
 from tickwork.executors.http import MESSAGE_CHARACTERS_MAX, HttpExecutor
@@ -171,6 +172,29 @@ async def test_a_page_stays_text():
     assert msgspec.msgpack.decode(done.value)["body"] == page.decode()
 
 
+@pytest.mark.proves("S003-22", "S003-23", "S47")
+@pytest.mark.parametrize(
+    ("body", "kept"),
+    [
+        pytest.param(b"[" * 50_000, "[" * 50_000, id="deeper than a reader goes"),
+        pytest.param(b"[" * 65 + b"]" * 65, "[" * 65 + "]" * 65, id="deeper than a value may be"),
+        pytest.param(b"[" * 64 + b"]" * 64, None, id="as deep as a value may be"),
+        pytest.param(b'{"n": 123456789012345678901234567890}', '{"n": 123456789012345678901234567890}', id="a number"),
+        pytest.param(b"1" * 90_000, "1" * 90_000, id="a very long number"),
+        pytest.param(rb'{"n": "\u0000"}', r'{"n": "\u0000"}', id="a NUL in JSON"),
+        pytest.param(b"a\0b", "a\ufffdb", id="a NUL in text"),
+    ],
+)
+async def test_an_answer_that_cannot_be_stored_as_a_value_is_kept_as_text(body, kept):
+    async with site(plain(body)) as at, playing(executor=local()) as stage:
+        done = await stage.end(stage.start("h", **node(url=at.url)))
+
+    data = stage.artifacts[done.value.digest] if isinstance(done.value, Ref) else done.value
+    value = msgspec.msgpack.decode(data)
+    assert (value["status"], value["body"]) == (200, json.loads(body) if kept is None else kept)
+    check(value)
+
+
 @pytest.mark.proves("S40", "S42", "B20")
 @pytest.mark.parametrize(
     "url", ["http://127.0.0.1/", "http://localhost:{port}/", "http://[::1]/", "http://10.0.0.1:22/"]
@@ -191,6 +215,15 @@ async def test_the_headers_of_a_node_replace_ours_and_none_replaces_the_signatur
     headers = at.requests[0][1]
     assert (headers["user-agent"], headers["content-type"]) == ("mine", "text/plain")
     assert headers["x-tickwork-signature"] != "v1=forged"
+
+
+@pytest.mark.parametrize("headers", [{"Content-Length": "5"}, {"Transfer-Encoding": "chunked"}, {"X-A": "\u20ac"}])
+async def test_a_header_that_cannot_be_sent_fails_for_good_and_nothing_leaves(headers):
+    async with site(plain()) as at, playing(executor=local()) as stage:
+        broke = await stage.end(stage.start("h", **node(url=at.url, method="POST", body="longer", headers=headers)))
+
+    assert (broke.error, broke.permanent) == ("HeaderRefused", True) and at.requests == []
+    assert next(iter(headers)) in broke.message
 
 
 async def test_a_signature_covers_time_method_path_and_body():

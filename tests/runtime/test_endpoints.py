@@ -67,6 +67,20 @@ async def test_a_failed_call_keeps_status_body_and_message():
         assert (await house.engine.endpoint("shop")).last.status == 503
 
 
+@pytest.mark.proves("S003-25")
+@pytest.mark.parametrize("status", ["200 OK", "500 No"])
+@pytest.mark.parametrize("body", [b"[" * 1_900, b'{"n": 1234567890123456789012345}', b"a\0b"])
+async def test_no_answer_makes_the_history_unreadable(status, body):
+    async with calling() as house:
+        await house.put()
+        house.server.status, house.server.body = status, body
+        await house.due()
+
+        [call] = await house.runs()
+        assert (call.status, call.body) == (int(status[:3]), body.decode().replace("\0", "\ufffd"))
+        assert (await house.engine.endpoint("shop")).last.status == int(status[:3])
+
+
 @pytest.mark.proves("S003-16")
 async def test_an_answer_that_takes_too_long_is_a_failure():
     async with calling() as house:
@@ -200,6 +214,50 @@ async def test_hints_are_gone_once_they_expired():
         assert house.next_in_ms() == 10 * MINUTE
 
 
+async def test_a_hint_for_a_time_counts_until_that_time_has_come():
+    async with calling() as house:
+        await house.put(every="1h")
+        await house.hint(at=_in(house, 150 * MINUTE), reason="the sale ends")
+        for _ in range(3):
+            await house.due()
+
+        assert [call.source for call in await house.runs()] == ["ai-oneshot", "baseline-interval", "baseline-interval"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "code", "path"),
+    [
+        ({"interval": "1ms"}, "invalid_interval", "interval"),
+        ({"interval": "1m", "ttl": "0s"}, "bad_ttl", "ttl"),
+        ({"interval": "1m", "ttl": "400d"}, "bad_ttl", "ttl"),
+        ({"interval": "1m", "cost": -1}, "bad_cost", "cost"),
+        ({"interval": "soon"}, "duration_syntax", "interval"),
+        ({"at": "soon"}, "instant_syntax", "at"),
+        ({}, "empty_hint", "interval"),
+        ({"interval": "1m", "reason": "x" * 1_001}, "too_long", "reason"),
+    ],
+)
+async def test_a_hint_that_could_never_count_is_refused_in_the_words_of_the_request(fields, code, path):
+    async with calling() as house:
+        await house.put()
+        with pytest.raises(Refused) as refused:
+            await house.hint(**fields)
+
+        assert (refused.value.code, refused.value.path) == (code, path)
+        assert (await house.engine.endpoint("shop")).hints is None
+
+
+async def test_a_hint_that_would_expire_before_its_time_is_refused():
+    async with calling() as house:
+        await house.put()
+        with pytest.raises(Refused, match="expire before its time") as refused:
+            await house.hint(at=_in(house, 2 * MINUTE), ttl="1m")
+        house.clock.pass_ms(60 * MINUTE)  # nothing has happened since, not even a tick
+        await house.hint(at=_in(house, 2 * MINUTE), ttl="3m")
+
+        assert (refused.value.code, refused.value.path) == ("hint_expires_first", "ttl")
+
+
 @pytest.mark.proves("S003-77", "S003-78")
 async def test_a_hint_that_comes_during_a_run_counts_from_its_end():
     async with calling() as house:
@@ -281,6 +339,31 @@ async def test_a_pause_is_over_hints_and_limits_and_ends_by_itself():
         assert not (await house.engine.endpoint("shop")).paused
 
 
+@pytest.mark.proves("S003-52")
+async def test_a_pause_with_an_end_can_be_made_one_without():
+    async with calling() as house:
+        await house.put(every="1m")
+        await house.engine.pause("schedule", "shop", by="alice", until=_in(house, 2 * MINUTE))
+        await house.engine.pause("schedule", "shop", by="alice", reason="it is worse than that")
+        house.pass_ms(10 * MINUTE)
+        await asyncio.sleep(0.03)
+
+        found = await house.engine.endpoint("shop")
+        assert (found.paused, found.paused_until, found.next_at, found.source) == (True, None, None, "paused")
+        assert house.server.asked_ms == [] and found.candidates == ()
+        with pytest.raises(Refused, match="is paused"):
+            await house.engine.pause("schedule", "shop", by="alice")
+
+
+async def test_a_pause_that_ends_in_the_past_is_refused_in_the_words_of_the_request():
+    async with calling() as house:
+        await house.put()
+        with pytest.raises(Refused, match="must end in the future") as refused:
+            await house.engine.pause("schedule", "shop", by="alice", until=_in(house, -SECOND))
+
+        assert (refused.value.code, refused.value.path) == ("bad_time", "until")
+
+
 async def test_a_group_is_paused_as_a_whole():
     async with calling() as house:
         for name in ("a", "b", "c"):
@@ -290,7 +373,7 @@ async def test_a_group_is_paused_as_a_whole():
 
         found = {one.name: one for one in (await house.engine.endpoints()).endpoints}
         assert [found[name].paused for name in "abc"] == [True, True, False] and len(house.server.asked_ms) == 1
-        assert "stocktaking" in found["a"].pause_reason
+        assert "stocktaking" in found["a"].pause_reason and (found["a"].source, found["a"].next_at) == ("paused", None)
         assert [one.name for one in (await house.engine.endpoints(group="shops")).endpoints] == ["a", "b"]
         await house.engine.resume("group", "shops", by="alice")
         await house.rest("a")
@@ -554,7 +637,18 @@ async def test_what_is_put_again_just_so_is_left_alone():
         ({"success": "status ="}, "condition", "success"),
         ({"queue": "nowhere"}, "unknown_queue", "queue"),
         ({"retries": 101}, "bad_retries", "retries"),
-        ({"timezone": "Mars/Base"}, "unknown_zone", "when.zone"),
+        ({"timezone": "Mars/Base"}, "unknown_zone", "timezone"),
+        ({"every": "", "cron": "61 * * * *"}, "invalid_cron", "cron"),
+        ({"every": "0s"}, "invalid_interval", "every"),
+        ({"min_interval": "soon"}, "duration_syntax", "min_interval"),
+        ({"max_interval": "0s"}, "invalid_interval", "max_interval"),
+        ({"success": "status"}, "condition", "success"),
+        ({"success": "inputs.a == 1"}, "condition", "success"),
+        ({"headers": {"X-A": "grün"}}, "header", "headers.X-A"),
+        ({"headers": {"X-A": " b"}}, "header", "headers.X-A"),
+        ({"headers": {"X-A": "1", "x-a": "2"}}, "header", "headers.x-a"),
+        ({"headers": {"Content-Length": "7"}}, "header", "headers.Content-Length"),
+        ({"headers": {"transfer-encoding": "chunked"}}, "header", "headers.transfer-encoding"),
     ],
 )
 async def test_what_cannot_be_kept_is_refused_in_the_words_of_the_request(fields, code, path):
@@ -593,6 +687,22 @@ async def test_names_of_others_are_not_taken():
             await house.engine.endpoint("nightly")
         with pytest.raises(Refused, match="119 characters"):
             await house.put("x" * 120)
+
+
+async def test_an_endpoint_is_neither_deleted_nor_replaced_as_a_schedule():
+    async with calling() as house:
+        await house.put(every="1m")
+        plain = wire.ScheduleRequest(workflow="endpoint.shop", every="1h")
+        with pytest.raises(Refused, match="archived and not deleted"):
+            await house.engine.remove_schedule("shop", by="bob")
+        with pytest.raises(Refused, match="is an endpoint"):
+            await house.engine.put_schedule("shop", plain, by="bob")
+        with pytest.raises(Refused, match="is an endpoint") as refused:
+            await house.engine.apply_schedules(wire.ScheduleSet(owner="me", schedules={"shop": plain}), by="bob")
+        assert refused.value.path == "schedules.shop"
+        await house.due()
+
+        assert (await house.runs())[0].state == "completed"
 
 
 async def test_an_archived_endpoint_rests_keeps_its_history_and_comes_back_when_put():

@@ -197,7 +197,7 @@ def hint(
     *,
     every: str | None = None,
     at: str | None = None,
-    ttl: str = "1h",
+    ttl: str | None = None,
     reason: str = "",
     cost: int = 0,
     to: To = TO,
@@ -213,7 +213,7 @@ def hint(
     at
         The one time (RFC 3339).
     ttl
-        How long the hint counts.
+        How long the hint counts (1h; with --at, until 1h after it).
     reason
         Why; it is recorded and shown.
     cost
@@ -223,7 +223,7 @@ def hint(
         raise Ended(Exit.USAGE, "a hint has --every, --at, or both; tickwork endpoints clear-hints takes hints back")
     with to.client() as client:
         client.endpoint(name)
-        client.hint(name, interval=every or "", at=at or "", ttl=ttl, reason=reason, cost=cost)
+        client.hint(name, interval=every, at=at, ttl=ttl, reason=reason, cost=cost)
         return _told(client, name, "hint taken", to)
 
 
@@ -280,7 +280,7 @@ def _fired(name: str, to: To, *, test: bool) -> int:
 
 
 def _previewed(told: "dict[str, wire.EndpointPreview]", to: To) -> int:
-    from tickwork.cli.screen import console, print_json, safe, when
+    from tickwork.cli.screen import console, print_json, safe
     from tickwork.ports import wire
 
     if to.json:
@@ -288,8 +288,7 @@ def _previewed(told: "dict[str, wire.EndpointPreview]", to: To) -> int:
         return Exit.OK
     screen = console()
     for name, one in told.items():
-        rest = f"next {when(one.next_at)} ({safe(one.source)})" if one.next_at else "nothing is due"
-        screen.print(f"{safe(name)}: {safe(one.says)}; {rest}", soft_wrap=True)
+        screen.print(f"{safe(name)}: {safe(one.says)}; {_next(one)}", soft_wrap=True)
         for warning in one.warnings:
             screen.print(f"  [yellow]{safe(warning.code)}[/] {safe(warning.text)}", soft_wrap=True)
     return Exit.OK
@@ -306,12 +305,18 @@ def _group_told(group: str, what: str, to: To) -> int:
 
 
 def _told(client: "Client", name: str, what: str, to: To) -> int:
-    from tickwork.cli.screen import console, print_json, safe, when
+    from tickwork.cli.screen import console, print_json, safe
 
     one = client.endpoint(name)
     if to.json:
         print_json(one)
         return Exit.OK
-    rest = f"next {when(one.next_at)} ({safe(one.source)})" if one.next_at else "nothing is due"
-    console().print(f"{safe(name)}: {safe(what)}; {rest}", soft_wrap=True)
+    console().print(f"{safe(name)}: {safe(what)}; {_next(one)}", soft_wrap=True)
     return Exit.OK
+
+
+def _next(one: "wire.Endpoint | wire.EndpointPreview") -> str:
+    from tickwork.cli.screen import safe, when
+
+    why = f" ({safe(one.source)})" if one.source else ""
+    return (f"next {when(one.next_at)}" if one.next_at else "nothing is due") + why

@@ -1,4 +1,7 @@
-"""A set of endpoints in a file, as YAML or JSON: from name to what an endpoint has, bare or under `endpoints`."""
+"""A set of endpoints in a file, as YAML or JSON: from name to what an endpoint has, bare or under `endpoints`.
+
+It is read like a file of schedules: dates stay texts, and a name that stands twice is refused.
+"""
 
 from pathlib import Path
 from typing import Any
@@ -6,13 +9,18 @@ from typing import Any
 import msgspec
 
 from tickwork.cli.exits import Ended, Exit
+from tickwork.cli.schedulefile import read_document
+from tickwork.core.errors import Refused
+from tickwork.core.strictjson import check
 from tickwork.ports.wire import EndpointRequest
-
-BYTES_MAX = 16 * 1024 * 1024
 
 
 def read_endpoints(path: Path) -> dict[str, EndpointRequest]:
-    found = _document(path)
+    found = read_document(path)
+    try:
+        check(found)  # YAML has names that are no text, and values that hold themselves
+    except Refused as refused:
+        raise Ended(Exit.REFUSED, f"{path}: {refused}") from None
     if isinstance(found, dict) and isinstance(found.get("endpoints"), dict):
         unknown = sorted(str(name) for name in found if name != "endpoints")
         if unknown:
@@ -20,7 +28,7 @@ def read_endpoints(path: Path) -> dict[str, EndpointRequest]:
         found = found["endpoints"]
     if not isinstance(found, dict) or not found:
         raise Ended(Exit.REFUSED, f"{path}: it must be a mapping from an endpoint's name to what it has")
-    return {str(name): _one(path, str(name), one) for name, one in found.items()}
+    return {name: _one(path, name, one) for name, one in found.items()}
 
 
 def _one(path: Path, name: str, found: Any) -> EndpointRequest:
@@ -29,16 +37,3 @@ def _one(path: Path, name: str, found: Any) -> EndpointRequest:
     except msgspec.ValidationError as error:
         message, _, place = str(error).partition(" - at `$")
         raise Ended(Exit.REFUSED, f"{path}: {name}{place.rstrip('`')}: {message}") from None
-
-
-def _document(path: Path) -> Any:
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise Ended(Exit.NOT_FOUND, f"{path} cannot be read: {error.strerror}") from None
-    if len(data) > BYTES_MAX:
-        raise Ended(Exit.REFUSED, f"{path} has more than {BYTES_MAX} bytes")
-    try:
-        return msgspec.json.decode(data) if path.suffix == ".json" else msgspec.yaml.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise Ended(Exit.REFUSED, f"{path}: {' '.join(str(error).split())}") from None

@@ -9,7 +9,7 @@ from cyclopts import App, Parameter
 
 from tickwork.cli import endpointdeeds as deeds
 from tickwork.cli.exits import Exit
-from tickwork.cli.shared import TO, To
+from tickwork.cli.shared import TO, Count, To
 
 if TYPE_CHECKING:
     from rich.tree import Tree
@@ -93,7 +93,7 @@ def history(
     *,
     state: Annotated[tuple[State, ...], Parameter(negative="")] = (),
     bodies: Annotated[bool, Parameter(negative="")] = False,
-    limit: int = 20,
+    limit: Count = 20,
     to: To = TO,
 ) -> int:
     """The calls of an endpoint, newest first: why then, and what came back.
@@ -115,7 +115,7 @@ def history(
     from tickwork.ports import wire
 
     with to.client() as client:
-        found = tuple(islice(client.endpoint_runs(name, state=state, page_size=min(max(limit, 1), 100)), limit))
+        found = tuple(islice(client.endpoint_runs(name, state=state, page_size=min(limit, 100)), limit))
     if to.json:
         print_json(wire.EndpointRuns(runs=found))
         return Exit.OK
@@ -190,7 +190,8 @@ def _tree(one: "wire.Endpoint") -> "Tree":
         said = " and ".join(filter(None, (f"every {hints.interval}" if hints.interval else "",
                                           f"at {when(hints.at)}" if hints.at else "")))  # fmt: skip
         why = f": {safe(hints.reason)}" if hints.reason else ""
-        governor.add(f"hint {said} by {safe(hints.by)}{why}, until {when(hints.expires_at)}")
+        cost = f", at a cost of {hints.cost}" if hints.cost else ""
+        governor.add(f"hint {said} by {safe(hints.by)}{why}, until {when(hints.expires_at)}{cost}")
     last = one.last
     if last is not None:
         status = f" {last.status}" if last.status is not None else ""

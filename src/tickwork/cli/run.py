@@ -31,6 +31,7 @@ def run(
     key: str = "",
     priority: int | None = None,
     delay: str | None = None,
+    app_version: str = "",
     data: str | None = None,
     to: To = TO,
 ) -> int:
@@ -56,6 +57,8 @@ def run(
         Higher goes first.
     delay
         Start it after this time: 5m, PT5M.
+    app_version
+        Pin it to this version of its application: its definition, and only its workers (tickwork versions).
     data
         Data folder of a private server (TICKWORK_DATA; .tickwork).
     """
@@ -64,7 +67,7 @@ def run(
 
     app, workflow, name = _resolve(what)
     inputs = read_inputs(input, inputs_json, workflow)
-    wanted = Wanted(workflow or name, inputs, SystemIds().new(), key, priority, delay)
+    wanted = Wanted(workflow or name, inputs, SystemIds().new(), key, priority, delay, app_version)
     wanted.check()
     with to.client(deadline_s=REACH_S) as client:
         answers = _answers(client)
@@ -96,9 +99,10 @@ class Wanted:
         key: str,
         priority: int | None,
         delay: str | None,
+        app_version: str,
     ) -> None:
         self.workflow, self.inputs, self.id = workflow, inputs, run_id
-        self.key, self.priority, self.delay = key, priority, delay
+        self.key, self.priority, self.delay, self.app_version = key, priority, delay, app_version
 
     @property
     def name(self) -> str:
@@ -114,8 +118,9 @@ class Wanted:
         """Its id. Asking again is safe: the id is ours, and every try carries the same key."""
         try:
             handle = client.submit(
-                self.workflow, self.inputs, id=self.id, key=self.key, priority=self.priority, delay=self.delay
-            )
+                self.workflow, self.inputs, id=self.id, key=self.key, priority=self.priority, delay=self.delay,
+                app_version=self.app_version,
+            )  # fmt: skip
         except KeyboardInterrupt:
             raise Ended(
                 Exit.INTERRUPTED, f"interrupted while it was submitted; tickwork show {self.id} tells if it is there"

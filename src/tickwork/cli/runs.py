@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from cyclopts import Parameter
 
 from tickwork.cli.exits import Exit
-from tickwork.cli.shared import TO, To
+from tickwork.cli.shared import TO, Count, To
 
 if TYPE_CHECKING:
     from rich.tree import Tree
@@ -23,7 +23,7 @@ def runs(
     *,
     workflow: str = "",
     state: Annotated[tuple[State, ...], Parameter(negative="")] = (),
-    limit: int = 20,
+    limit: Count = 20,
     to: To = TO,
 ) -> int:
     """Runs, newest first.
@@ -41,7 +41,7 @@ def runs(
     from tickwork.ports import wire
 
     with to.client() as client:
-        found = tuple(islice(client.list(workflow, state=state, page_size=min(max(limit, 1), 500)), limit))
+        found = tuple(islice(client.list(workflow, state=state, page_size=min(limit, 500)), limit))
     if to.json:
         print_json(wire.Page(runs=found))
         return Exit.OK

@@ -139,7 +139,7 @@ def hint(
     *,
     every: str | None = None,
     at: str | None = None,
-    ttl: str = "1h",
+    ttl: str | None = None,
     reason: str = "",
     cost: int = 0,
     to: To = TO,
@@ -155,7 +155,7 @@ def hint(
     at
         The one time (RFC 3339).
     ttl
-        How long the hint counts.
+        How long the hint counts (1h; with --at, until 1h after it).
     reason
         Why; it is recorded and shown.
     cost

@@ -4,12 +4,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
+from cyclopts.validators import Number
 
 if TYPE_CHECKING:
     from tickwork.compose.settings import Settings
     from tickwork.sdk.client import Client
 
 DEADLINE_S = 3.0
+Count = Annotated[int, Parameter(validator=Number(gte=1))]
 
 
 @Parameter(name="*")

@@ -72,14 +72,15 @@ class ConditionFailed(Refused):
 class Condition:
     """One compiled expression.
 
-    `names` are the variables it reads. `nodes` are the ids of the nodes whose result or outcome
-    it reads; None where only an evaluation can tell.
+    `gives` is the type of its answer, DYN where only an evaluation can tell. `names` are the variables it reads.
+    `nodes` are the ids of the nodes whose result or outcome it reads; None where only an evaluation can tell.
     """
 
-    __slots__ = ("_evaluate", "_path", "_reads", "_rounds_depth", "names", "nodes", "text")
+    __slots__ = ("_evaluate", "_path", "_reads", "_rounds_depth", "gives", "names", "nodes", "text")
 
-    def __init__(self, text: str, tree: Tree, *, path: str) -> None:
+    def __init__(self, text: str, tree: Tree, *, path: str, gives: str) -> None:
         self.text = text
+        self.gives = gives
         self._path = path
         self._reads = _reads(tree.root)
         self.names: tuple[str, ...] = tuple(sorted(self._reads))
@@ -138,10 +139,11 @@ def _compile(text: str, path: str, allowed: tuple[str, ...]) -> Condition:
     if len(text) > TEXT_LENGTH_MAX:
         raise Refused("bad_condition", f"has {len(text)} characters, at most {TEXT_LENGTH_MAX}", path=path)
     try:
-        tree = Tree(_ENV.compile(text).serialize())
+        compiled = _ENV.compile(text)
+        tree = Tree(compiled.serialize())
     except (RuntimeError, TypeError) as error:  # TypeError: text that is not valid Unicode
         raise Refused("bad_condition", _reason(str(error)), path=path) from error
-    condition = Condition(text, tree, path=path)
+    condition = Condition(text, tree, path=path, gives=str(compiled.return_type()))
     for problem in (_unknown_here(condition.names, allowed), *map(_problem, walk(tree.root))):
         if problem:
             raise Refused("bad_condition", problem, path=path)

@@ -35,6 +35,9 @@ class Source(StrEnum):
     PAUSED = "paused"
 
 
+HINTED = frozenset((Source.AI_INTERVAL, Source.AI_ONESHOT))
+
+
 class Course(msgspec.Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True):
     """Everything about an endpoint that its next time depends on, except its cron."""
 
@@ -97,10 +100,13 @@ def arrives(now_ms: int, before: Course, decision: Decision, after: Course, rhyt
     itself does not show in the course: ask `decide`.
     """
     asked = decide(now_ms, after, rhythm)
-    if cleared(before) != cleared(after):
-        return asked
-    sooner = asked.next_ms is not None and (decision.next_ms is None or asked.next_ms < decision.next_ms)
-    return asked if sooner else decision
+    return asked if cleared(before) != cleared(after) else sooner(decision, asked)
+
+
+def sooner(standing: Decision, asked: Decision) -> Decision:
+    """The one that stands, unless the other brings the next time forward."""
+    brings = asked.next_ms is not None and (standing.next_ms is None or asked.next_ms < standing.next_ms)
+    return asked if brings else standing
 
 
 def consumed(course: Course, now_ms: int) -> Course:

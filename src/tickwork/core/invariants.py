@@ -226,6 +226,8 @@ def _schedule(state: State, schedule: Schedule) -> Iterator[str]:
         quiet = held or schedule.active or schedule.broken or due
         if not quiet and (schedule.decision is None or schedule.ended or next_ms):
             yield "the Governor is not asked, or not heard"
+        if schedule.decision is not None and not held and (schedule.decision.next_ms or 0) != next_ms:
+            yield f"the Governor said {schedule.decision.next_ms}, and {next_ms} is next"
     elif not held:
         wanted = max(state.settings.clock.tick_at(next_ms + schedule.wait_ms), state.tick + 1) if next_ms else 0
         wanted = state.tick + 1 if busy else wanted

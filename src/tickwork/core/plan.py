@@ -29,6 +29,7 @@ from tickwork.core.definition import (
 )
 from tickwork.core.document import accept, content_hash
 from tickwork.core.errors import Refused
+from tickwork.core.requests import check_requests
 
 
 class Kind(IntEnum):
@@ -99,6 +100,13 @@ def check_condition(text: str) -> str | None:
 def plan_of(document: bytes) -> Plan:
     """The plan of a document, or `InvalidDefinition` with every problem found."""
     return compile_plan(accept(document, check_condition=check_condition))
+
+
+def new_plan(document: bytes) -> Plan:
+    """The same for a document that comes in from outside."""
+    plan = plan_of(document)
+    check_requests(plan.definition)
+    return plan
 
 
 def compile_plan(definition: Definition) -> Plan:

@@ -33,9 +33,9 @@ from tickwork.core.events import (
     ScopeResumed,
     ZonesNoted,
 )
-from tickwork.core.evolve.schedules import anchored, is_held, rhythm_of
+from tickwork.core.evolve.schedules import anchored, in_its_run, is_held, rhythm_of
 from tickwork.core.governing import course_of, cron_of, first_course
-from tickwork.core.governor import Course, arrives, check_course, cleared, decide
+from tickwork.core.governor import HINTED, Course, arrives, check_course, cleared, decide, sooner
 from tickwork.core.inputfields import require_inputs
 from tickwork.core.lifecycle import RunTrigger
 from tickwork.core.lookup import answer, check_room, tenant_of
@@ -46,6 +46,7 @@ from tickwork.core.plan import Plan
 from tickwork.core.schedule import CATCH_UPS, SPAN_MS_MAX, Fate
 from tickwork.core.steps import end_run
 from tickwork.core.terms import check_terms
+from tickwork.core.timetext import instant_text
 from tickwork.core.turn import Turn
 
 TEXT_CHARACTERS_MAX = 1_000
@@ -192,7 +193,7 @@ def _emit_put(turn: Turn, place: int, asked: ask.PutSchedule, rhythm: Rhythm, it
             next_ms = wait = 0
     turn.emit(SchedulePut(place, number, next_ms, item, wait))
     schedule = state.schedules[number]
-    if schedule.governing is not None and not schedule.active and not is_held(schedule):
+    if schedule.governing is not None and not in_its_run(state, schedule) and not is_held(schedule):
         govern(turn, schedule)
 
 
@@ -231,10 +232,10 @@ def pause(turn: Turn, place: int, asked: ask.Pause) -> None:
         turn.emit(ScopePaused(place))
         return
     schedule = schedule_of(state, asked.tenant, asked.name)
-    if schedule.paused and (not until_ms or until_ms == schedule.paused_until_ms):
+    if schedule.paused and until_ms == schedule.paused_until_ms:
         raise Refused("illegal_move", f"schedule {schedule.name} is paused", path="name")
     turn.emit(SchedulePaused(schedule.number, place, asked.reason or "paused", until_ms))
-    if schedule.governing is not None and not is_held(schedule) and not schedule.active:
+    if schedule.governing is not None and not is_held(schedule) and not in_its_run(state, schedule):
         govern(turn, schedule)
 
 
@@ -269,9 +270,12 @@ def _steer(turn: Turn, place: int, asked: ask.SteerSchedule) -> None:
             pass
         case _:
             raise Refused("bad_deed", "a deed is archive, restore or reset_failures", path="deed")
+    standing, failures = schedule.decision, schedule.failures
     turn.emit(ScheduleSteered(place, schedule.number))
-    if asked.deed == "reset_failures" and schedule.decision is not None and not schedule.active:
-        govern(turn, schedule)
+    if asked.deed == "reset_failures" and standing is not None and failures:
+        after = course_of(schedule)
+        told = sooner(standing, decide(turn.state.now_ms, after, cron_of(schedule)))
+        turn.emit(ScheduleDecided(schedule.number, after, told))
 
 
 # ---- advice and triggers
@@ -279,6 +283,21 @@ def _steer(turn: Turn, place: int, asked: ask.SteerSchedule) -> None:
 
 def _advise(turn: Turn, place: int, asked: ask.Advise) -> None:
     state = turn.state
+    schedule = check_advice(state, asked, now_ms=state.now_ms)
+    turn.emit(Advised(place, schedule.number))
+    if schedule.ended and not is_held(schedule):
+        govern(turn, schedule)  # it has to hear of the run that ended before anything else
+    before, standing, rhythm = course_of(schedule), schedule.decision, cron_of(schedule)
+    after = _advised(before, asked, state.now_ms)
+    if standing is None or (asked.clear and standing.chosen in HINTED):
+        told = decide(state.now_ms, after, rhythm)  # what was cleared is the reason for the time that stands
+    else:
+        told = arrives(state.now_ms, before, standing, after, rhythm)
+    turn.emit(ScheduleDecided(schedule.number, after, told))
+
+
+def check_advice(state: State, asked: ask.Advise, *, now_ms: int) -> Schedule:
+    """Whom it is for. Raises `Refused` for advice that could never count."""
     schedule = schedule_of(state, asked.tenant, asked.schedule)
     if schedule.governing is None:
         raise Refused("not_governed", "only an endpoint takes hints; a schedule keeps its times", path="schedule")
@@ -287,19 +306,15 @@ def _advise(turn: Turn, place: int, asked: ask.Advise) -> None:
         raise Refused("empty_hint", "a hint has an interval or a time, or clears those before it", path="interval_ms")
     if hinted and not 1_000 <= asked.ttl_ms <= HINT_TTL_MS_MAX:
         raise Refused("bad_ttl", "a hint counts for a second at least and a year at most", path="ttl_ms")
+    if asked.at_ms is not None and asked.at_ms > now_ms + asked.ttl_ms:
+        message = f"it would expire before its time, {instant_text(asked.at_ms)}; let it count for longer"
+        raise Refused("hint_expires_first", message, path="ttl_ms")
     if len(asked.reason) > TEXT_CHARACTERS_MAX:
         raise Refused("too_long", f"a reason has at most {TEXT_CHARACTERS_MAX} characters", path="reason")
-    check_course(_advised(course_of(schedule), asked, state.now_ms))
-    turn.emit(Advised(place, schedule.number))
-    if schedule.ended and not is_held(schedule):
-        govern(turn, schedule)  # it has to hear of the run that ended before anything else
-    before, standing, rhythm = course_of(schedule), schedule.decision, cron_of(schedule)
-    after = _advised(before, asked, state.now_ms)
-    if asked.clear or standing is None:
-        told = decide(state.now_ms, after, rhythm)  # what was cleared may be the reason for the time that stands
-    else:
-        told = arrives(state.now_ms, before, standing, after, rhythm)
-    turn.emit(ScheduleDecided(schedule.number, after, told))
+    if asked.cost < 0:
+        raise Refused("bad_cost", "what advice did cost is not negative", path="cost")
+    check_course(_advised(course_of(schedule), asked, now_ms))
+    return schedule
 
 
 def _advised(course: Course, asked: ask.Advise, now_ms: int) -> Course:

@@ -9,7 +9,7 @@ from typing import Any
 from tickwork.core import events as ev
 from tickwork.core import inputs as inp
 from tickwork.core.evolve import child_id
-from tickwork.core.governor import Source
+from tickwork.core.governor import HINTED, Source
 from tickwork.core.lanes import CARRIER, is_carrier
 from tickwork.core.lifecycle import Phase, RunTrigger
 from tickwork.core.model import Run, Schedule, State, Task
@@ -120,7 +120,7 @@ def governed_words(schedule: Schedule, event: ev.RunScheduled) -> str:
         return ""
     at_ms = {one.source: one.at_ms for one in decision.candidates}
     said = f"{decision.chosen} was chosen at {instant_text(decision.decided_ms)}"
-    if decision.chosen in (Source.AI_INTERVAL, Source.AI_ONESHOT):
+    if decision.chosen in HINTED:
         if advice is not None:
             said += f", a hint by {advice.by}" + (f": {advice.reason}" if advice.reason else "")
         baseline_ms = at_ms.get(Source.BASELINE_INTERVAL) or at_ms.get(Source.BASELINE_CRON)

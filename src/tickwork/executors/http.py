@@ -13,6 +13,9 @@ import msgspec
 
 from tickwork.core.conditions import HTTP_VARIABLES, Condition, ConditionFailed
 from tickwork.core.definition import HTTP_TIMEOUT_MS, HttpNode
+from tickwork.core.errors import Refused
+from tickwork.core.requests import header_reason
+from tickwork.core.strictjson import check as check_plain
 from tickwork.executors.guard import AddressRefused, Guard
 from tickwork.executors.outbound import Answer, NoAnswer, Outbound, Sign
 from tickwork.executors.secrets import SecretMissing, Secrets
@@ -77,6 +80,9 @@ class HttpExecutor(Turns):
 
 def _content(node: HttpNode, work: Work, spec: Spec) -> dict[str, Any]:
     headers = dict(node.headers)
+    for name, value in headers.items():
+        if reason := header_reason(name, value):
+            raise Failure("HeaderRefused", f"{node.method} {node.url}: {name}: {reason}", permanent=True)
     args = msgspec.msgpack.decode(work.args) if work.args else {}
     content: dict[str, Any] = {"headers": headers}
     if node.method in BODYLESS:
@@ -100,13 +106,15 @@ def _plain(value: Any) -> str:
 
 
 def _body(answer: Answer) -> Any:
-    """JSON as a value where it is whole, anything else as text; nothing is ever read as a page."""
+    """JSON as a value where it is whole and plain data, anything else as text; nothing is ever read as a page."""
     if "json" in answer.content_type and not answer.cut:
         try:
-            return msgspec.json.decode(answer.body)
-        except msgspec.DecodeError:
-            pass  # it says so, but it is none
-    return answer.body.decode(errors="replace")
+            value = msgspec.json.decode(answer.body)
+            check_plain({"body": value})  # as deep as the result will be
+            return value
+        except (ValueError, RecursionError, Refused):
+            pass  # it says so, but it is none; or it is what nobody could store: too deep, too large a number
+    return answer.body.decode(errors="replace").replace("\0", "\N{REPLACEMENT CHARACTER}")
 
 
 def _said(body: Any) -> str:

@@ -15,13 +15,17 @@ from tickwork.ports import wire
 
 _READING = re.compile(r"\d{4}-\d\d-\d\d(?:T\d\d:\d\d(?P<seconds>:\d\d(?:\.\d+)?)?)?", re.ASCII)
 _WORDS = {
+    "at_ms": "at",
     "buffer_max": "buffer",
     "catch_up_ms": "catch_up_window",
     "governing.interval_ms": "every",
     "governing.max_ms": "governor.max",
     "governing.min_ms": "governor.min",
     "grace_ms": "grace",
+    "hint_interval_ms": "interval",
+    "interval_ms": "interval",
     "runs_max": "max_runs",
+    "ttl_ms": "ttl",
     "when": "cron",
     "when.anchor_ms": "anchor",
     "when.at_ms": "at",
@@ -40,8 +44,13 @@ def in_words(at: str = "") -> Iterator[None]:
     try:
         yield
     except Refused as refused:
-        path = _WORDS.get(refused.path, refused.path.removeprefix("when."))
-        raise Refused(refused.code, refused.message, path=f"{at}.{path}".strip(".")) from None
+        path = f"{at}.{word_of(refused.path)}".strip(".")
+        raise Refused(refused.code, refused.message, path=path) from None
+
+
+def word_of(path: str) -> str:
+    """A field of the core, as the request has it."""
+    return _WORDS.get(path, path.removeprefix("when."))
 
 
 def when_of(wanted: wire.ScheduleRequest, at: str = "") -> When:

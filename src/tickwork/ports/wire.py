@@ -638,9 +638,9 @@ class HintRequest(_Request, frozen=True, kw_only=True):
 
     interval: str = ""
     at: str = ""
-    ttl: str = "1h"
+    ttl: str = ""  # "": an hour; of one for a time, an hour after it
     reason: str = ""
-    cost: int = 0
+    cost: int = 0  # in whatever the adviser counts
 
 
 class EndpointRequest(_Request, frozen=True, kw_only=True):

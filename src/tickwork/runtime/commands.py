@@ -16,7 +16,7 @@ from tickwork.core.errors import Refused
 from tickwork.core.inputfields import SCHEDULED_TIME, check_inputs
 from tickwork.core.model import NUMBER_BITS
 from tickwork.core.names import NAME_CHARACTERS_MAX, check_name
-from tickwork.core.plan import Plan, plan_of
+from tickwork.core.plan import Plan, new_plan
 from tickwork.core.stablehash import stable_digest
 from tickwork.core.strictjson import check as check_plain
 from tickwork.core.timetext import duration_ms, instant_ms
@@ -139,7 +139,7 @@ class Commands(Endpoints, Versions):
         if publication.application:
             check_name(publication.application, path="application", kind="application")
         documents = [msgspec.json.encode(document) for document in publication.documents]
-        plans = [plan_of(document) for document in documents]
+        plans = [new_plan(document) for document in documents]
         taken = next((plan.name for plan in plans if plan.name.startswith(PREFIX)), None)
         if taken is not None:
             message = (
@@ -199,6 +199,8 @@ class Commands(Endpoints, Versions):
         self, scope: str, name: str, *, by: str, reason: str = "", until: str = "", tenant: str = TENANT
     ) -> None:
         until_ms = instant_ms(until, path="until") if until else None
+        if until_ms is not None and until_ms <= self._clock.wall_ms():
+            raise Refused("bad_time", "a pause must end in the future", path="until")
         await self._command(ask.Pause(by, scope, tenant, name, reason, until_ms), facts=scope == "run")
 
     async def resume(self, scope: str, name: str, *, by: str, tenant: str = TENANT) -> None:

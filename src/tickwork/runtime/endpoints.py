@@ -13,8 +13,9 @@ from tickwork.core import inputs as ask
 from tickwork.core.definition import HttpNode
 from tickwork.core.errors import Refused
 from tickwork.core.model import Schedule, Tenant
-from tickwork.core.plan import plan_of
+from tickwork.core.plan import new_plan
 from tickwork.core.schedules import check_put, is_same
+from tickwork.core.strictjson import loads
 from tickwork.core.timetext import instant_ms
 from tickwork.core.values import Value
 from tickwork.ports import wire
@@ -72,7 +73,7 @@ class Endpoints(Schedules, Questions):
         """What there is to do; nothing for what is there just so, because putting a schedule again would move it."""
         words.check_endpoint_name(name)
         document = words.document_of(name, wanted)
-        plan = plan_of(document)
+        plan = new_plan(document)
         put = words.endpoint_put(name, wanted, by=by, tenant=owner.id)
         old, latest = owner.schedules.get(name), owner.plans.get(plan.name)
         if old is not None and not words.is_endpoint(old):
@@ -230,6 +231,6 @@ def _lasted_ms(attempt: wire.Attempt) -> int | None:
 def _plain(text: str) -> Any:
     """As data where it is whole; a message is cut after so many characters, and then it is text."""
     try:
-        return msgspec.json.decode(text)
-    except msgspec.DecodeError:
+        return loads(text.encode())
+    except (Refused, UnicodeEncodeError):
         return text

@@ -15,6 +15,7 @@ from tickwork.core.names import NAME_CHARACTERS_MAX, check_name
 from tickwork.core.plan import Plan
 from tickwork.core.timetext import duration_ms, duration_text
 from tickwork.ports import wire
+from tickwork.ports.schedulewords import word_of
 from tickwork.runtime.scheduleviews import schedule as schedule_view
 from tickwork.runtime.schedulewords import put_of
 
@@ -25,15 +26,8 @@ MAX_DURATION_MS = 5 * 60_000  # where nothing is said, and no declared try is lo
 RETRIES_MAX = 100
 BODYLESS = frozenset(("GET", "HEAD", "DELETE", "OPTIONS"))
 
-# What the parts are called, in the words of the request.
-_FIELDS = {
-    "governing.interval_ms": "every",
-    "governing.min_ms": "min_interval",
-    "governing.max_ms": "max_interval",
-    "min": "min_interval",
-    "max": "max_interval",
-    "schedule": "endpoint",
-}
+# What the parts of its schedule are called, in the words of the request.
+_FIELDS = {"governor.min": "min_interval", "governor.max": "max_interval", "schedule": "endpoint"}
 _IN_NODE = "nodes[0]."
 
 
@@ -129,7 +123,8 @@ def in_words_of_request(error: Refused, path: str) -> Refused:
     if isinstance(error, InvalidDefinition):
         found = [msgspec.structs.replace(one, path=at + one.path.removeprefix(_IN_NODE)) for one in error.problems]
         return InvalidDefinition(found)
-    return Refused(error.code, error.message, path=(at + _FIELDS.get(error.path, error.path)).rstrip("."))
+    word = word_of(error.path)
+    return Refused(error.code, error.message, path=(at + _FIELDS.get(word, word)).rstrip("."))
 
 
 # ---- warnings

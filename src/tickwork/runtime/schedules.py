@@ -20,12 +20,13 @@ from tickwork.core.names import check_name
 from tickwork.core.plan import Plan
 from tickwork.core.schedule import Fate, Range
 from tickwork.core.schedulerows import LiveBackfill
-from tickwork.core.schedules import check_put, is_same, schedule_of
-from tickwork.core.timetext import instant_ms
+from tickwork.core.schedules import check_advice, check_put, is_same, schedule_of
+from tickwork.core.timetext import duration_ms, instant_ms
 from tickwork.core.zones import in_zone
 from tickwork.ports import wire
 from tickwork.ports.schedulewords import in_words, length_ms, reading_ms, when_of
 from tickwork.runtime import scheduleviews as views
+from tickwork.runtime.endpointwords import is_endpoint
 from tickwork.runtime.ground import TENANT, Ground
 from tickwork.runtime.patience import patiently
 from tickwork.runtime.schedulewords import put_of
@@ -36,6 +37,7 @@ TIMES_SHOWN = 10
 IDS_SHOWN = 10_000
 LATE_COUNTED = 1_000_000
 FATES_READ = 10_000
+HINT_TTL_MS = 60 * 60_000  # where nothing is said; of one for a time, from that time on
 
 _decode_backfill = msgspec.msgpack.Decoder(LiveBackfill).decode
 
@@ -48,6 +50,7 @@ class Schedules(Ground):
     ) -> wire.SchedulePreview:
         """Create or replace one; with `new`, only create it."""
         put = put_of(name, wanted, by=by, tenant=tenant, new=new)
+        self._check_no_endpoint(name, tenant)
         with in_words():
             check_put(self.state, put)
         await self._command(put)
@@ -76,12 +79,21 @@ class Schedules(Ground):
         for name, one in sorted(wanted.items()):
             path = f"schedules.{name}"
             put = put_of(name, one, by=by, tenant=tenant, owner=owner, path=path)
+            self._check_no_endpoint(name, tenant, path=path)
             with in_words(path):
                 check_put(self.state, put, plans=plans, queues=queues)
             puts.append(put)
         return ask.ApplySchedules(by, tenant, owner, puts)
 
+    def _check_no_endpoint(self, name: str, tenant: str, *, path: str = "schedule") -> None:
+        old = self._tenant(tenant).schedules.get(name)
+        if old is not None and is_endpoint(old):
+            raise Refused("name_taken", f"{name} is an endpoint; put it as one, or choose another name", path=path)
+
     async def remove_schedule(self, name: str, *, by: str, tenant: str = TENANT) -> None:
+        """Not an endpoint, which keeps its history: that is archived."""
+        if is_endpoint(schedule_of(self.state, tenant, name)):
+            raise Refused("illegal_move", f"{name} is an endpoint, which is archived and not deleted", path="schedule")
         await self._command(ask.RemoveSchedule(by, tenant, name))
 
     async def steer_schedule(self, name: str, deed: str, *, by: str, tenant: str = TENANT) -> None:
@@ -90,8 +102,12 @@ class Schedules(Ground):
     async def advise(self, name: str, wanted: wire.HintRequest, *, by: str, tenant: str = TENANT) -> wire.Schedule:
         interval_ms = length_ms(wanted.interval, "interval")
         at_ms = instant_ms(wanted.at, path="at") if wanted.at else None
-        ttl_ms = length_ms(wanted.ttl, "ttl") or 0
-        await self._command(ask.Advise(by, tenant, name, interval_ms, at_ms, ttl_ms, wanted.reason, wanted.cost))
+        now_ms = self._clock.wall_ms()
+        ttl_ms = duration_ms(wanted.ttl, path="ttl") if wanted.ttl else HINT_TTL_MS + max(0, (at_ms or 0) - now_ms)
+        asked = ask.Advise(by, tenant, name, interval_ms, at_ms, ttl_ms, wanted.reason, wanted.cost)
+        with in_words():
+            check_advice(self.state, asked, now_ms=now_ms)
+        await self._command(asked)
         return self.schedule(name, tenant=tenant)
 
     async def clear_hints(self, name: str, *, by: str, tenant: str = TENANT) -> wire.Schedule:

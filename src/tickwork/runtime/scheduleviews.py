@@ -137,7 +137,8 @@ def _group_reason(one: Schedule) -> str:
 def _governed(one: Schedule) -> wire.Governed | None:
     if one.governing is None:
         return None
-    decision, course, advice = one.decision, one.course, one.advice
+    held, course, advice = is_held(one), one.course, one.advice
+    decision = None if held else one.decision  # what stood before binds nobody: the Governor is asked again afterwards
     hints = None
     if course is not None and course.hint_expires_ms:
         hints = wire.Hints(
@@ -149,7 +150,7 @@ def _governed(one: Schedule) -> wire.Governed | None:
             cost=advice.cost if advice is not None else 0,
         )
     return wire.Governed(
-        source=str(decision.source) if decision is not None else "",
+        source=str(decision.source) if decision is not None else "paused" if held and not one.archived else "",
         candidates=tuple((str(each.source), instant(each.at_ms)) for each in decision.candidates) if decision else (),
         min=duration_text(one.governing.min_ms) if one.governing.min_ms is not None else "",
         max=duration_text(one.governing.max_ms) if one.governing.max_ms is not None else "",

@@ -134,11 +134,11 @@ class AsyncSchedules:
         *,
         interval: Duration | None = None,
         at: Instant | None = None,
-        ttl: Duration = "1h",
+        ttl: Duration | None = None,
         reason: str = "",
         cost: int = 0,
     ) -> wire.Schedule:
-        """Advises the Governor of an endpoint, for `ttl`."""
+        """Advises the Governor of an endpoint, for `ttl`: an hour; of one for a time, an hour after it."""
         return await self._ask(asks.hint(name, interval, at, ttl, reason, cost))
 
     async def clear_hints(self, name: str) -> wire.Schedule:

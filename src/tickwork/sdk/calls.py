@@ -276,11 +276,11 @@ def publish(catalog: Catalog) -> Ask[None]:
 
 
 def versions(application: str) -> Ask[list[wire.AppVersion]]:
-    return Ask("GET", _versions("", application), ("versions", wire.AppVersion))
+    return Ask("GET", "/v1/versions", ("versions", wire.AppVersion), _of_application(application))
 
 
 def latest_version(application: str) -> Ask[wire.AppVersion]:
-    return Ask("GET", _versions("/latest", application), wire.AppVersion)
+    return Ask("GET", "/v1/versions/latest", wire.AppVersion, _of_application(application))
 
 
 def set_latest_version(version: str, application: str) -> Ask[wire.AppVersion]:
@@ -288,8 +288,8 @@ def set_latest_version(version: str, application: str) -> Ask[wire.AppVersion]:
     return Ask("PUT", "/v1/versions/latest", wire.AppVersion, body=_encode(wanted))
 
 
-def _versions(part: str, application: str) -> str:
-    return f"/v1/versions{part}" + (f"?application={quote(application, safe='')}" if application else "")
+def _of_application(application: str) -> dict[str, str]:
+    return {"application": application} if application else {}
 
 
 def workers() -> Ask[list[wire.Worker]]:

@@ -83,12 +83,12 @@ def group_deed(name: str, word: str, reason: str = "") -> Ask[None]:
 
 
 def hint(
-    name: str, interval: Duration | None, at: Instant | None, ttl: Duration, reason: str, cost: int
+    name: str, interval: Duration | None, at: Instant | None, ttl: Duration | None, reason: str, cost: int
 ) -> Ask[wire.Schedule]:
     wanted = wire.HintRequest(
         interval="" if interval is None else _length(interval, "interval"),
         at="" if at is None else _instant(at, "at"),
-        ttl=_length(ttl, "ttl"),
+        ttl="" if ttl is None else _length(ttl, "ttl"),
         reason=reason,
         cost=cost,
     )

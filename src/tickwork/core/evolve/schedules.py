@@ -108,6 +108,12 @@ def may_unbuffer(schedule: Schedule) -> bool:
     return bool(schedule.buffer) and not schedule.active
 
 
+def in_its_run(state: State, schedule: Schedule) -> bool:
+    """Whether a run that was due goes on: what comes after it is decided when it has ended. A run by hand is beside the
+    times, so whatever changes meanwhile counts at once."""
+    return any(state.runs[number].source == "schedule" for number in schedule.active)
+
+
 # ---- set up
 
 
@@ -265,7 +271,7 @@ def _on_resumed(state: State, event: ev.ScheduleResumed) -> None:
 def go_on(state: State, schedule: Schedule, at_ms: int, *, looked: bool = False) -> None:
     """A pause is over: what fell due in it is told apart from what is late for other reasons."""
     schedule.resumed_ms = at_ms
-    if schedule.governing is not None and not schedule.active:
+    if schedule.governing is not None:
         schedule.decision, schedule.next_ms = None, 0
     arm(state, schedule, looked=looked)
 
@@ -316,7 +322,7 @@ def _on_advised(state: State, event: ev.Advised) -> None:
 def _on_decided(state: State, event: ev.ScheduleDecided) -> None:
     schedule = state.schedules[event.schedule]
     schedule.course, schedule.failures = event.course, event.course.failures
-    if not schedule.active and not is_held(schedule):  # otherwise it is asked again when that is over
+    if not in_its_run(state, schedule) and not is_held(schedule):  # otherwise it is asked again when that is over
         schedule.decision, schedule.ended = event.decision, 0
         schedule.next_ms = event.decision.next_ms or 0
     else:
