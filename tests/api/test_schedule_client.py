@@ -93,6 +93,10 @@ async def test_what_cannot_be_is_refused_with_its_field(ask):
         with pytest.raises(tw.Refused) as refused:
             await ask("put_schedule", "s", report, **options)
         assert (refused.value.code, refused.value.path) == (code, path)
+    for name in ("a/b", "..", ""):
+        with pytest.raises(tw.Refused, match="schedule name") as refused:
+            await ask("schedule", name)
+        assert refused.value.path == "schedule"
     with pytest.raises(tw.Refused, match="nowhere") as refused:
         await ask("publish", lost)
     assert "test_schedule_client.py:" in str(refused.value) and "tw.cron" in str(refused.value)  # the line in question

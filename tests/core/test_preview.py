@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tickwork.core.preview import Difference, describe, difference, next_times, warnings
+from tickwork.core.preview import Difference, describe, difference, next_times, of_name, of_terms, warnings
+from tickwork.core.schedule import Terms
 from tickwork.core.when import When, compile_when
 from tickwork.core.zones import in_zone
 from tickwork.zonedata import load_zones
@@ -49,6 +50,7 @@ def found(**fields):
         ({"cron": "0 9 * * 5#3,1L"}, "at 09:00 on the last Monday of the month and the third Friday of the month, UTC"),
         ({"cron": "0 9 * * 0,6"}, "at 09:00 on Saturday and Sunday, UTC"),
         ({"cron": "0,30 8-18 1-5 * *"}, "minutes 0 and 30 in hours 8 to 18 on days 1 to 5, UTC"),
+        ({"cron": "55-2 * * * *"}, "minutes 0 to 2 and 55 to 59, UTC"),
         ({"cron": "@daily"}, "at 00:00, UTC"),
         ({"every_ms": 5_400_000}, "every 1h30m"),
         ({"every_ms": 60_000, "anchor_ms": 0}, "every 1m, counted from 1970-01-01T00:00:00Z"),
@@ -130,6 +132,38 @@ def test_what_is_doubtful_is_said(fields, expected):
 )
 def test_a_time_in_a_gap_is_named_with_what_becomes_of_it(gap, words):
     assert [one.text for one in found(cron="30 2 * * *", zone="Europe/Berlin", gap=gap)] == [words]
+
+
+@pytest.mark.parametrize(
+    ("terms", "left", "expected"),
+    [
+        ({}, 9, []),
+        ({"runs_max": 3}, 3, []),
+        ({"runs_max": 3}, 0, ["never_due"]),
+        ({"overlap": "forbid"}, 9, []),  # the last one that is late runs, and nothing overlaps
+        ({"overlap": "allow", "catch_up": "all"}, 9, []),
+        ({"overlap": "buffer_all", "automatic_backfill": True}, 9, []),
+        ({"overlap": "forbid", "automatic_backfill": True}, 9, ["late_and_overlap"]),
+        ({"overlap": "replace", "catch_up": "spread", "catch_up_ms": 1}, 9, ["late_and_overlap"]),
+        ({"overlap": "buffer_one", "catch_up": "window", "catch_up_ms": 1}, 9, ["late_and_overlap"]),
+        ({"overlap": "forbid", "catch_up": "coalesce"}, 9, []),
+    ],
+)
+def test_policies_that_leave_out_more_than_a_person_may_mean_are_said(terms, left, expected):
+    assert [one.code for one in of_terms(Terms(**terms), left)] == expected
+
+
+@pytest.mark.parametrize(
+    ("cron", "name", "owner", "expected"),
+    [
+        ("H 9 * * *", "", "", ["hashed"]),
+        ("H 9 * * *", "nightly", "", []),
+        ("0 9 * * THU", "", "", []),
+        ("0 9 * * *", "nightly", "reports", ["owned"]),
+    ],
+)
+def test_a_name_that_is_missing_or_not_ones_own_is_said(cron, name, owner, expected):
+    assert [one.code for one in of_name(When(cron=cron), name, owner)] == expected
 
 
 entries = st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 20)), unique=True, max_size=20)

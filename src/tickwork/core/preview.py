@@ -13,7 +13,8 @@ from tickwork.core.calendar import Pattern, Rhythm, Within
 from tickwork.core.cron import Cron, Days
 from tickwork.core.cronfields import MACROS
 from tickwork.core.dates import DAY_S, local_text, members
-from tickwork.core.saying import day_words, joined
+from tickwork.core.saying import day_words, joined, runs
+from tickwork.core.schedule import Terms
 from tickwork.core.timetext import duration_text, instant_text
 from tickwork.core.when import When, policies
 from tickwork.core.zoned import Zoned
@@ -100,7 +101,7 @@ def _numbers(unit: str, values: list[int], count: int) -> str:
             return f"every {step} {unit}s"
         spread = f" to {values[-1]}" if step == 1 else f", {values[1]} … {values[-1]}"
         return f"{unit}s {values[0]}{spread}"
-    return f"{unit}{'s' if len(values) > 1 else ''} {joined([str(one) for one in values])}"
+    return f"{unit}{'s' if len(values) > 1 else ''} {joined(runs(values, str))}"
 
 
 def _dates(dates: tuple[str, ...]) -> str:
@@ -137,6 +138,29 @@ def warnings(when: When, rhythm: Rhythm, zones: Zones, now_ms: int) -> list[Warn
     if when.cron is not None and isinstance(pattern, Cron):
         found += [*_confused(when.cron, pattern), *_either_day(pattern.days), *_pile_up(when.cron, pattern)]
     return found
+
+
+def of_terms(terms: Terms, left: int) -> Iterator[Warning]:
+    """What its policies do together that a person may not have meant; `left`: how many runs it may still have."""
+    if left < 1:
+        yield Warning("never_due", f"it is not due again: it has had its {terms.runs_max} runs")
+    policy = "automatic_backfill" if terms.automatic_backfill else f"catch_up {terms.catch_up}"
+    many = terms.automatic_backfill or terms.catch_up in ("all", "window", "spread")
+    said = {
+        "forbid": "only the first of what is late runs, because the others come while it goes on",
+        "replace": "of what is late only the last goes on, because each one replaces the one before",
+        "buffer_one": "only the first two of what is late run, because one waits and no more",
+    }.get(terms.overlap)
+    if many and said is not None:
+        yield Warning("late_and_overlap", f"with {policy} and overlap {terms.overlap}, {said}")
+
+
+def of_name(when: When, name: str, owner: str) -> Iterator[Warning]:
+    """What its name, or whose it was, makes of it."""
+    if not name and when.cron is not None and _HASHED.search(when.cron.upper()):
+        yield Warning("hashed", "H stands for other times with every name; these are those without one")
+    if owner:
+        yield Warning("owned", f"it belongs to {owner}, which sets it back when it is published or applied next")
 
 
 def _pattern(rhythm: Rhythm) -> Pattern | None:

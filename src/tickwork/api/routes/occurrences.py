@@ -8,6 +8,7 @@ from tickwork.ports import wire
 FATES_MAX = 1_000
 DUE_MAX = 10_000
 DAYS_MAX = 3_660
+CURSOR_CHARACTERS_MAX = 160
 
 
 async def fates(asked: Asked) -> Answer:
@@ -22,8 +23,11 @@ async def expected(asked: Asked) -> Answer:
     query = asked.query
     if query["schedule"]:
         asked.engine.schedule(query["schedule"])  # an unknown one is an error, not an empty answer
-    found = asked.engine.next_occurrences(days=query["days"], name=query["schedule"], limit=query["limit"])
-    return as_json(wire.Upcoming(occurrences=tuple(found)))
+    return as_json(
+        asked.engine.next_occurrences(
+            days=query["days"], name=query["schedule"], after=query["cursor"], limit=query["limit"]
+        )
+    )
 
 
 async def late(asked: Asked) -> Answer:
@@ -57,6 +61,7 @@ ROUTES = (
         query=(
             Param("days", "How far to look.", int, 30, 1, DAYS_MAX),
             Param("schedule", "Of this schedule only.", characters_max=128),
+            Param("cursor", "`next` of the page before.", characters_max=CURSOR_CHARACTERS_MAX),
             Param("limit", "How many at most.", int, DUE_MAX, 1, DUE_MAX),
         ),
         gives={200: Gives(wire.Upcoming)},
