@@ -459,6 +459,24 @@ async def test_a_preview_of_a_backfill_names_what_has_not_run_and_counts_what_ha
 
 
 @pytest.mark.usefixtures("greet")
+async def test_what_became_of_occurrences_comes_in_pages_and_none_of_it_is_left_out(http):
+    await put(http, "daily", cron="0 9 * * *")
+    window = {"start": "2026-03-01", "end": "2026-03-08", "newest_first": True}  # so each is a range of its own
+    await post(http, "/v1/schedules/daily/backfills", 202, **window)
+    worker = Worker(http)
+    await worker.finish(*await worker.work(7))
+    path, found, start = "/v1/schedules/daily/occurrences", [], ""
+    whole = await get(http, path)
+    while start is not None:
+        page = await get(http, path, limit=3, **({"start": start} if start else {}))
+        found += [one for one in page["occurrences"] if one not in found]
+        start = page.get("next")
+
+    assert "next" not in whole and len(found) == 7
+    assert found == whole["occurrences"]
+
+
+@pytest.mark.usefixtures("greet")
 async def test_a_window_of_centuries_is_looked_at_without_holding_others_up(http):
     await put(http, "busy", cron="* * * * * *", start="1990-01-01T00:00:00Z", end="2026-01-01T00:00:00Z")
     window = {"start": "1900-01-01", "end": "2026-01-01", "preview": True, "newest_first": True}

@@ -255,6 +255,7 @@ class Occurrence(_Model, frozen=True, kw_only=True):
 
 class Occurrences(_Model, frozen=True, kw_only=True):
     occurrences: tuple[Occurrence, ...]
+    next: str | None = None  # there are more: `start` of the next page, which has the last of this one again
 
 
 class Due(_Model, frozen=True, kw_only=True):

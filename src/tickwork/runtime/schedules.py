@@ -6,6 +6,7 @@ checks again, because it decides. Views are read from the state, fates also from
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from functools import partial
 from itertools import islice
 
 import msgspec
@@ -211,9 +212,7 @@ class Schedules(Ground):
         rows = await patiently(lambda: self.archives.find_runs(tenant, ids=list(ids)))
         known.update(ids[row.id] for row in rows)
         first_ms, last_ms = min(dues_ms), max(dues_ms)
-        spans = await patiently(
-            lambda: self._store.read_fates(tenant, name, from_ms=first_ms, to_ms=last_ms + 1, limit=FATES_READ)
-        )
+        spans = await self._stored_fates(tenant, name, first_ms, last_ms + 1)
         version = (schedule.number, schedule.version) if schedule is not None else (0, 0)
         for span in [*spans, *books.fates_of(tenant, name)]:
             # A range of an earlier version tells only of its ends: what lies between were other times.
@@ -225,6 +224,17 @@ class Schedules(Ground):
                     if due_ms in (span.from_ms, span.to_ms) or (whole and span.from_ms < due_ms < span.to_ms)
                 )
         return known
+
+    async def _stored_fates(self, tenant: str, name: str, from_ms: int, to_ms: int) -> list[Range]:
+        """All of them, however many; some may come twice."""
+        found: list[Range] = []
+        while True:
+            read = partial(self._store.read_fates, tenant, name, from_ms=from_ms, to_ms=to_ms, limit=FATES_READ)
+            page = await patiently(read)
+            found += page
+            if len(page) < FATES_READ or page[-1].from_ms <= from_ms:
+                return found
+            from_ms = page[-1].from_ms
 
     # ---- what is read
 
@@ -263,14 +273,14 @@ class Schedules(Ground):
         with in_words():
             rhythm = rhythm_of(state, self._tenant(tenant), name, when)
         now_ms, zone, left = self._clock.wall_ms(), state.zones.get(when.zone), left_of(wanted.max_runs, old)
-        times = told.next_times(rhythm, zone, now_ms, min(TIMES_SHOWN, left))
+        times, terms = told.next_times(rhythm, zone, now_ms, min(TIMES_SHOWN, left)), terms_of(wanted)
         found = [
-            *told.warnings(when, rhythm, state.zones, now_ms),
-            *told.of_terms(terms_of(wanted), left),
+            *told.without_pile_up(told.warnings(when, rhythm, state.zones, now_ms), terms),
+            *told.of_terms(terms, left),
             *told.of_name(when, name, owner),
         ]
         return wire.SchedulePreview(
-            says=told.describe(when, seed=f"{tenant}/{name}"),
+            says=told.describe(when, seed=f"{tenant}/{name}", rhythm=rhythm),
             next=tuple(wire.Time(utc=instant(at_ms), local=local) for at_ms, local in times),
             warnings=tuple(wire.ScheduleWarning(code=one.code, text=one.text) for one in found),
             tzdata=state.zones.version,
@@ -295,18 +305,20 @@ class Schedules(Ground):
 
     async def fates(
         self, name: str, *, start: str = "", end: str = "", tenant: str = TENANT, limit: int = 1_000
-    ) -> list[wire.Occurrence]:
+    ) -> wire.Occurrences:
         """What became of a schedule's occurrences, oldest first; also of one that was removed."""
         await self._durable()
         from_ms = instant_ms(start, path="start") if start else 0
         to_ms = instant_ms(end, path="end") if end else self._clock.wall_ms() + 1
         fresh = self._live.books.fates_of(tenant, name)
-        stored = await self._store.read_fates(tenant, name, from_ms=from_ms, to_ms=to_ms, limit=limit)
+        stored = await self._store.read_fates(tenant, name, from_ms=from_ms, to_ms=to_ms, limit=limit + 1)
         spans: dict[tuple[int, int, int], Range] = {}
         for span in [*stored, *fresh]:  # what is fresh is as the store has it, or longer
             if span.from_ms < to_ms and span.to_ms >= from_ms:
                 spans[span.from_ms, span.schedule, span.backfill] = span
-        return [views.occurrence(spans[place]) for place in sorted(spans)][:limit]
+        found = [views.occurrence(spans[place]) for place in sorted(spans)]
+        more = found[limit - 1].from_at if len(found) > limit else None
+        return wire.Occurrences(occurrences=tuple(found[:limit]), next=more)
 
     def catch_ups(self, *, policy: str = "", tenant: str = TENANT) -> list[wire.CatchUp]:
         """What is late now, and what would become of it under the schedules' own policies, or under another."""

@@ -29,7 +29,7 @@ def schedule(one: Schedule) -> wire.Schedule:
         workflow=one.workflow,
         expression=expression(one.when),
         timezone=one.when.zone,
-        says="" if one.rhythm is None else describe(one.when, seed=f"{one.tenant.id}/{one.name}"),
+        says="" if one.rhythm is None else describe(one.when, seed=f"{one.tenant.id}/{one.name}", rhythm=one.rhythm),
         description=one.description,
         owner=one.owner,
         queue=terms.queue,

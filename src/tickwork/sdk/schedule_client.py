@@ -148,7 +148,14 @@ class Schedules:
         self, name: str, *, start: Instant | None = None, end: Instant | None = None
     ) -> Sequence[wire.Occurrence]:
         """What became of a schedule's occurrences, oldest first."""
-        return self._ask(asks.occurrences(name, start, end))
+        found: list[wire.Occurrence] = []
+        page = self._ask(asks.occurrences(name, start, end))
+        while fresh := list(asks.new_in(page, found)):
+            found += fresh
+            if page.next is None:
+                break
+            page = self._ask(asks.occurrences(name, page.next, end))
+        return found
 
     def upcoming(self, *, days: int = 30, schedule: str = "", limit: int | None = None) -> Sequence[wire.Due]:
         """What is expected in the days to come, by time; at most `limit` (1 to 10,000) of it, where that is given."""

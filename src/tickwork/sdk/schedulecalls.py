@@ -1,6 +1,6 @@
 """What the API can be asked about schedules, as plain values; beside `calls`, and sent by the same two clients."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import date, datetime
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import quote
@@ -103,10 +103,16 @@ def clear_hints(name: str) -> Ask[wire.Schedule]:
 # ---- occurrences
 
 
-def occurrences(name: str, start: Instant | None, end: Instant | None) -> Ask[list[wire.Occurrence]]:
+def occurrences(name: str, start: Instant | None, end: Instant | None) -> Ask[wire.Occurrences]:
     given = {"start": start, "end": end}
     query = {key: _instant(value, key) for key, value in given.items() if value is not None}
-    return Ask("GET", _path(name, "occurrences"), ("occurrences", wire.Occurrence), query)
+    return Ask("GET", _path(name, "occurrences"), wire.Occurrences, query)
+
+
+def new_in(page: wire.Occurrences, before: Sequence[wire.Occurrence]) -> Iterator[wire.Occurrence]:
+    """What a page has beside those of the pages before it: each begins with some of them."""
+    known = {(one.from_at, one.fate, one.cause, one.backfill) for one in before}
+    return (one for one in page.occurrences if (one.from_at, one.fate, one.cause, one.backfill) not in known)
 
 
 def upcoming(days: int, schedule: str, cursor: str, limit: int | None) -> Ask[wire.Upcoming]:

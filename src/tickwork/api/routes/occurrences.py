@@ -13,10 +13,9 @@ CURSOR_CHARACTERS_MAX = 160
 
 async def fates(asked: Asked) -> Answer:
     query = asked.query
-    found = await asked.engine.fates(
-        asked.name("schedule"), start=query["start"], end=query["end"], limit=query["limit"]
+    return as_json(
+        await asked.engine.fates(asked.name("schedule"), start=query["start"], end=query["end"], limit=query["limit"])
     )
-    return as_json(wire.Occurrences(occurrences=tuple(found)))
 
 
 async def expected(asked: Asked) -> Answer:
@@ -46,7 +45,7 @@ ROUTES = (
         says="What became of a schedule's occurrences, oldest first; also of a schedule that is no more.",
         tag="occurrences",
         query=(
-            Param("start", "From this instant on, RFC 3339."),
+            Param("start", "From this instant on, RFC 3339; or `next` of the page before."),
             Param("end", "Before this instant; now unless given."),
             Param("limit", "How many ranges at most.", int, FATES_MAX, 1, FATES_MAX),
         ),
