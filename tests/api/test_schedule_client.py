@@ -93,6 +93,10 @@ async def test_what_cannot_be_is_refused_with_its_field(ask):
         with pytest.raises(tw.Refused) as refused:
             await ask("put_schedule", "s", report, **options)
         assert (refused.value.code, refused.value.path) == (code, path)
+    for name in ("a/b", "..", ""):
+        with pytest.raises(tw.Refused, match="schedule name") as refused:
+            await ask("schedule", name)
+        assert refused.value.path == "schedule"
     with pytest.raises(tw.Refused, match="nowhere") as refused:
         await ask("publish", lost)
     assert "test_schedule_client.py:" in str(refused.value) and "tw.cron" in str(refused.value)  # the line in question
@@ -147,6 +151,12 @@ async def test_the_rest_of_what_can_be_asked(ask):
     assert [one.owner for one in await ask("apply_schedules", "shop", {"a": wanted, "b": wanted})] == ["shop", "shop"]
     assert [one.name for one in await ask("schedules", group="g")] == ["a", "b"]
     assert len(await ask("upcoming", days=2, schedule="a")) == 2
+    await ask("put_schedule", "minutes", report, cron="* * * * *")
+    minutes = await ask("upcoming", days=8)  # more than one answer holds
+    assert len(minutes) in (8 * 1440 + 16, 8 * 1440 + 17)  # a minute may end between two answers
+    assert sorted(one.utc for one in minutes) == [one.utc for one in minutes]
+    assert len(await ask("upcoming", days=8, limit=3)) == 3
+    await ask("delete_schedule", "minutes")
     assert await ask("catch_ups", policy="all") == []
     await ask("pause_group", "g", reason="rest")
     assert (await ask("schedule", "a")).pause_reason == "group g is paused: rest"

@@ -354,6 +354,145 @@ async def test_what_is_expected_is_told_by_time_in_zone_and_utc(http):
 
 
 @pytest.mark.usefixtures("greet")
+async def test_what_is_expected_comes_in_pages_and_none_of_it_is_left_out(http):
+    await put(http, "often", cron="*/10 * * * *")
+    await put(http, "rarely", cron="0 */6 * * *")
+    whole = await get(http, "/v1/occurrences", days=2)
+    found, cursor = [], ""
+    while cursor is not None:
+        page = await get(http, "/v1/occurrences", days=2, limit=50, **({"cursor": cursor} if cursor else {}))
+        found += page["occurrences"]
+        cursor = page.get("next")
+
+    assert "next" not in whole and len(found) in (288 + 8, 288 + 7)
+    assert found == whole["occurrences"]
+    assert refusal(await http.get("/v1/occurrences", params={"cursor": "x"})) == (422, "bad_cursor", "query.cursor")
+
+
+@pytest.mark.usefixtures("greet")
+async def test_what_is_shown_ends_with_the_last_run_that_it_may_have(http):
+    told = await put(http, cron="0 0 1 1 *", max_runs=2)
+    assert len(told["next"]) == 2
+    found = (await get(http, "/v1/occurrences", days=3660))["occurrences"]
+    assert [one["utc"] for one in found] == [time["utc"] for time in told["next"]]
+
+    await put(http, every="1s", max_runs=1)
+
+    async def fired():
+        return (await get(http, "/v1/schedules/s")).get("fired")
+
+    assert await until(fired) == 1
+    told = await put(http, every="1s", max_runs=1)
+    assert "next" not in told and [one["code"] for one in told["warnings"]] == ["never_due"]
+
+
+@pytest.mark.usefixtures("greet")
+async def test_what_comes_after_a_pause_with_an_end_is_expected(http):
+    await put(http, cron="0 0 * * *")
+    ends = (datetime.now(UTC) + timedelta(days=5)).replace(hour=0, minute=0, second=0, microsecond=0)
+    await post(http, "/v1/schedules/s/pause", until=ends.isoformat())
+    found = [instant(one["utc"]) for one in (await get(http, "/v1/occurrences", days=7))["occurrences"]]
+
+    assert found[0] == ends and found[1:] == [ends + timedelta(days=day + 1) for day in range(len(found) - 1)]
+    past = await http.post("/v1/schedules/s/pause", json={"until": "2020-01-01T00:00:00Z"})
+    assert refusal(past) == (422, "bad_time", "until")
+
+
+@pytest.mark.usefixtures("greet")
+async def test_a_preview_says_what_putting_it_would_refuse(http):
+    async def previewed(**fields):
+        wanted = {"name": "new", "workflow": "greet", "cron": "0 9 * * *", **fields}
+        return await http.post("/v1/schedules/preview", json=wanted)
+
+    assert refusal(await previewed(catch_up="window")) == (422, "bad_catch_up", "catch_up_window")
+    assert refusal(await previewed(workflow="", catch_up="window")) == (422, "bad_catch_up", "catch_up_window")
+    assert refusal(await previewed(workflow="nobody")) == (404, "unknown_workflow", "workflow")
+    assert refusal(await previewed(queue="nowhere")) == (404, "unknown_queue", "queue")
+    assert (await previewed(name="")).status_code == 200
+    assert (await previewed(workflow="")).status_code == 200  # whoever only looks need not know what it will run
+
+
+@pytest.mark.usefixtures("greet")
+@pytest.mark.proves("S004-65")
+async def test_a_dry_run_of_a_set_refuses_what_applying_it_would_and_changes_nothing(http):
+    async def dry(**one):
+        wanted = {"owner": "me", "dry_run": True, "schedules": {"good": NEVER, "other": NEVER | one}}
+        return await http.put("/v1/schedules", json=wanted)
+
+    assert refusal(await dry(queue="nowhere")) == (404, "unknown_queue", "schedules.other.queue")
+    assert refusal(await dry(timezone="Mars/Base")) == (422, "unknown_zone", "schedules.other.timezone")
+    assert (await dry()).json() == {"schedules": []}
+    assert (await get(http, "/v1/schedules"))["schedules"] == []
+
+
+@pytest.mark.usefixtures("greet")
+async def test_whoever_replaces_the_schedule_of_an_owner_is_told_so(http):
+    answer = await http.put("/v1/schedules", json={"owner": "reports", "schedules": {"s": NEVER}})
+    assert answer.status_code == 200
+    looked = await post(http, "/v1/schedules/preview", 200, name="s", **NEVER)
+    told = await put(http, cron="17 4 * * *")
+
+    assert "owned" in [one["code"] for one in looked["warnings"]]
+    (warning,) = told["warnings"]
+    assert warning["code"] == "owned" and "reports" in warning["text"]
+    assert "warnings" not in await put(http, cron="17 4 * * *")
+
+
+@pytest.mark.usefixtures("greet")
+async def test_a_preview_of_a_backfill_names_what_has_not_run_and_counts_what_has(http):
+    await put(http, "daily", cron="0 9 * * *")
+    path = "/v1/schedules/daily/backfills"
+    await post(http, path, 202, start="2026-03-02", end="2026-03-04")
+    worker = Worker(http)
+    works = await worker.work(2)
+    await worker.finish(works[0])  # one has ended, the other goes on
+    week = {"start": "2026-03-01", "end": "2026-03-06", "preview": True}
+    planned = await post(http, path, 200, **week)
+    newest = await post(http, path, 200, **week, newest_first=True)
+    forced = await post(http, path, 200, **week, forced=True)
+
+    wanted = [f"sched-daily-2026-03-0{day}T09:00:00Z" for day in (1, 4, 5)]
+    assert (planned["run_ids"], planned["count"], planned["known"]) == (wanted, 5, 2)
+    assert (newest["run_ids"], newest["count"], newest["known"]) == (wanted[::-1], 5, 2)
+    assert (len(forced["run_ids"]), forced["count"], forced.get("known", 0)) == (5, 5, 0)
+    await worker.finish(works[1])
+
+
+@pytest.mark.usefixtures("greet")
+async def test_what_became_of_occurrences_comes_in_pages_and_none_of_it_is_left_out(http):
+    await put(http, "daily", cron="0 9 * * *")
+    window = {"start": "2026-03-01", "end": "2026-03-08", "newest_first": True}  # so each is a range of its own
+    await post(http, "/v1/schedules/daily/backfills", 202, **window)
+    worker = Worker(http)
+    await worker.finish(*await worker.work(7))
+    path, found, start = "/v1/schedules/daily/occurrences", [], ""
+    whole = await get(http, path)
+    while start is not None:
+        page = await get(http, path, limit=3, **({"start": start} if start else {}))
+        found += [one for one in page["occurrences"] if one not in found]
+        start = page.get("next")
+
+    assert "next" not in whole and len(found) == 7
+    assert found == whole["occurrences"]
+
+
+@pytest.mark.usefixtures("greet")
+async def test_a_window_of_centuries_is_looked_at_without_holding_others_up(http):
+    await put(http, "busy", cron="* * * * * *", start="1990-01-01T00:00:00Z", end="2026-01-01T00:00:00Z")
+    window = {"start": "1900-01-01", "end": "2026-01-01", "preview": True, "newest_first": True}
+    asked = asyncio.create_task(post(http, "/v1/schedules/busy/backfills", 200, **window))
+    meanwhile = 0
+    while not asked.done():
+        await asyncio.sleep(0.01)
+        meanwhile += 1
+    planned = await asked
+
+    assert planned["run_ids"][0] == "sched-busy-2025-12-31T23:59:59Z", "the newest are the last of all"
+    assert (planned["count"], planned["more"]) == (1_000_000, True)
+    assert meanwhile >= 10
+
+
+@pytest.mark.usefixtures("greet")
 @pytest.mark.proves("S004-41", "S004-42", "S004-43", "S004-44", "S001-03")
 async def test_a_backfill_runs_a_window_of_the_past_once_in_the_schedules_zone(http):
     await put(http, "daily", cron="0 9 * * *", timezone="America/New_York")
@@ -412,12 +551,14 @@ async def test_a_backfill_keeps_to_its_concurrency_and_is_paused_resumed_and_can
 async def test_a_window_that_is_none_is_refused(http):
     await put(http, cron="0 * * * *")
     for start, end, code, path in (
-        ("2026-01-02", "2026-01-01", "bad_window", ""),
+        ("2026-01-02", "2026-01-01", "bad_window", "start"),
         ("soon", "2026-01-01", "instant_syntax", "start"),
         ("2026-01-01", "2026-02-30", "instant_range", "end"),
     ):
-        answer = await http.post("/v1/schedules/s/backfills", json={"start": start, "end": end})
-        assert refusal(answer) == (422, code, path)
+        for preview in (False, True):
+            wanted = {"start": start, "end": end, "preview": preview}
+            answer = await http.post("/v1/schedules/s/backfills", json=wanted)
+            assert refusal(answer) == (422, code, path)
 
 
 @pytest.mark.usefixtures("greet")
@@ -429,6 +570,7 @@ async def test_what_is_late_is_told_before_it_runs_under_any_policy(http):
         return (await get(http, "/v1/catchup"))["schedules"]
 
     [found] = await until(late)
+    assert found["paused"], "it runs when it is resumed, and not before"
     assert (found["schedule"], found["policy"]) == ("s", "all") and found["runs"] == found["late"] >= 1
     [other] = (await get(http, "/v1/catchup", policy="none"))["schedules"]
     assert other["policy"] == "all", "what is paused keeps its own policy"

@@ -99,6 +99,26 @@ def test_holidays_of_the_file_count(tmp_path, capsys):
     assert "2026-03-24T09:00:00Z" in shown.out and "1 occurrences differ" in shown.err
 
 
+def test_what_counts_from_when_it_is_put_counts_from_the_beginning_of_the_window(tmp_path, capsys):
+    written(tmp_path / "a.yaml", "rule: {workflow: w, rrule: 'FREQ=DAILY'}\nwatch: {workflow: w, every: 6h}")
+    written(tmp_path / "b.yaml", "rule: {workflow: w, rrule: 'FREQ=DAILY'}\nwatch: {workflow: w, every: 12h}")
+
+    assert main(["schedules", "diff", "a.yaml", "b.yaml", "--days", "1", "--start", MONDAY, "--json"]) == 1
+    found = [
+        (one["sign"], one["schedule"], one["utc"][11:]) for one in json.loads(capsys.readouterr().out)["differences"]
+    ]
+    assert found == [("-", "watch", "06:00:00Z"), ("-", "watch", "18:00:00Z")]
+
+
+def test_no_more_occurrences_are_compared_than_a_schedule_may_run(tmp_path, capsys):
+    written(tmp_path / "a.yaml", "few: {workflow: w, cron: '0 9 * * *', max_runs: 2}")
+    written(tmp_path / "b.yaml", "few: {workflow: w, cron: '0 9 * * *', max_runs: 3}")
+
+    assert main(["schedules", "diff", "a.yaml", "b.yaml", "--start", MONDAY, "--json"]) == 1
+    (one,) = json.loads(capsys.readouterr().out)["differences"]
+    assert (one["sign"], one["utc"]) == ("+", "2026-03-25T09:00:00Z")
+
+
 def other_zoneinfo(tmp_path):
     """The data as we have it, but Berlin keeps the offset of Lagos all year."""
     folder = tmp_path / "zoneinfo"

@@ -231,7 +231,7 @@ def test_next_and_prev_are_strict_to_the_millisecond():
         ("٣ * * * *", "minute", 1),  # a digit to Python, not to cron
         ("0 0 * * *\n", "day of week", 9),
         ("@reboot", "expression", 1),
-        ("@daily *", "expression", 1),
+        ("@daily *", "expression", 8),
         ("0 0 31 2 *", "day of month", 5),
         ("0 0 30 2 *", "day of month", 5),
         ("0 0 31 4,6,SEP,11 *", "day of month", 5),

@@ -6,7 +6,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tickwork.core.preview import Difference, describe, difference, next_times, warnings
+from tickwork.core.preview import (
+    Difference,
+    describe,
+    difference,
+    next_times,
+    of_name,
+    of_terms,
+    warnings,
+    without_pile_up,
+)
+from tickwork.core.schedule import Terms
 from tickwork.core.when import When, compile_when
 from tickwork.core.zones import in_zone
 from tickwork.zonedata import load_zones
@@ -49,6 +59,7 @@ def found(**fields):
         ({"cron": "0 9 * * 5#3,1L"}, "at 09:00 on the last Monday of the month and the third Friday of the month, UTC"),
         ({"cron": "0 9 * * 0,6"}, "at 09:00 on Saturday and Sunday, UTC"),
         ({"cron": "0,30 8-18 1-5 * *"}, "minutes 0 and 30 in hours 8 to 18 on days 1 to 5, UTC"),
+        ({"cron": "55-2 * * * *"}, "minutes 0 to 2 and 55 to 59, UTC"),
         ({"cron": "@daily"}, "at 00:00, UTC"),
         ({"every_ms": 5_400_000}, "every 1h30m"),
         ({"every_ms": 60_000, "anchor_ms": 0}, "every 1m, counted from 1970-01-01T00:00:00Z"),
@@ -63,6 +74,32 @@ def found(**fields):
 )  # fmt: skip
 def test_a_schedule_in_words(fields, words):
     assert describe(When(**fields)) == words
+
+
+@pytest.mark.parametrize(("rule", "words"), [
+    ("FREQ=DAILY", "every day at 09:00"),
+    ("FREQ=DAILY;BYHOUR=8,9;BYMINUTE=0,10,20,30,40,50", "every day every 10 minutes in hours 8 and 9"),
+    ("FREQ=WEEKLY;INTERVAL=2;BYDAY=MO,WE", "every 2 weeks on Monday and Wednesday at 09:00, counted from 2026-01-05"),
+    ("FREQ=WEEKLY", "every week on Monday at 09:00"),  # the day of its start
+    ("FREQ=MONTHLY;BYDAY=2TU,-2WE;BYHOUR=17",
+     "every month on the second Tuesday of the month and the second to last Wednesday of the month at 17:00"),
+    ("FREQ=MONTHLY;BYMONTHDAY=-1,15", "every month on day 15 and the last day of the month at 09:00"),
+    ("FREQ=MONTHLY;BYDAY=FR;BYMONTHDAY=13", "every month on Friday that is also day 13 at 09:00"),
+    ("FREQ=MONTHLY;BYDAY=MO,TU,WE,TH,FR;BYSETPOS=-1;UNTIL=20270101",
+     "every month on Monday to Friday at 09:00, of these only the last in each month, until 2027-01-01"),
+    ("FREQ=YEARLY", "every year on day 5 in January at 09:00"),
+    ("FREQ=YEARLY;BYDAY=21MO", "every year on the 21st Monday of the year at 09:00"),
+    ("FREQ=YEARLY;BYYEARDAY=1,100,-1",
+     "every year on days 1 and 100 of the year and the last day of the year at 09:00"),
+    ("FREQ=YEARLY;BYWEEKNO=20;BYDAY=TU", "every year on Tuesday in week 20 at 09:00"),
+    ("FREQ=HOURLY;BYHOUR=9,10,11", "every hour at minute 0 in hours 9 to 11"),
+    ("FREQ=MINUTELY;INTERVAL=15;COUNT=4", "every 15 minutes, counted from 2026-01-05T09:00:00, 4 times"),
+    ("FREQ=SECONDLY;BYMINUTE=0;UNTIL=20260105T100000", "every second in minute 0, until 2026-01-05T10:00:00"),
+])  # fmt: skip
+def test_a_rule_in_words(rule, words):
+    when = When(rrule=f"DTSTART:20260105T090000\nRRULE:{rule}", business_days=True)
+
+    assert describe(when, rhythm=compile_when(when, ZONES)) == f"{words}, business days only, UTC"
 
 
 def test_the_words_name_the_place_that_a_seed_gives():
@@ -99,6 +136,7 @@ def test_next_times_are_shown_in_the_zone():
         ({"cron": "30 2 * * *", "zone": "Europe/Berlin"}, ["in_gap"]),
         ({"cron": "30 2 * * *", "zone": "Asia/Tokyo"}, []),
         ({"cron": "30 2 * * *", "zone": "Europe/Berlin", "end_ms": at("2027-01-01")}, []),
+        ({"cron": "30 2 * * *", "zone": "Africa/Casablanca", "start_ms": at("2100-01-01")}, []),  # none left by then
         ({"cron": "30 2 * * *", "zone": "Europe/Berlin", "business_days": True}, []),  # clocks change on a Sunday
         ({"cron": "30 * * * *", "zone": "Europe/Berlin", "gap": "shift"}, ["in_gap"]),
         ({"rrule": "DTSTART:20260101T023000\nRRULE:FREQ=DAILY", "zone": "Europe/Berlin"}, ["in_gap"]),
@@ -107,6 +145,11 @@ def test_next_times_are_shown_in_the_zone():
         ({"cron": "* 9 * * *"}, ["minute_and_hour"]),
         ({"cron": "* 9-17 * * *"}, ["minute_and_hour"]),
         ({"cron": "* * * * *"}, []),
+        ({"cron": "0 * 9 * * *"}, ["minute_and_hour"]),
+        ({"cron": "0 9 * * * *"}, ["minute_and_hour"]),
+        ({"cron": "* 30 4 * * *"}, ["second_and_minute"]),
+        ({"cron": "* * 4 * * *"}, []),
+        ({"cron": "*/10 * * * * *"}, []),
         ({"cron": "30 4 1 * MON"}, ["either_day"]),
         ({"cron": "30 4 1 * */2"}, []),
         ({"cron": "0 9 * * THU"}, ["pile_up"]),
@@ -130,6 +173,45 @@ def test_what_is_doubtful_is_said(fields, expected):
 )
 def test_a_time_in_a_gap_is_named_with_what_becomes_of_it(gap, words):
     assert [one.text for one in found(cron="30 2 * * *", zone="Europe/Berlin", gap=gap)] == [words]
+
+
+@pytest.mark.parametrize(
+    ("terms", "left", "expected"),
+    [
+        ({}, 9, []),
+        ({"runs_max": 3}, 3, []),
+        ({"runs_max": 3}, 0, ["never_due"]),
+        ({"overlap": "forbid"}, 9, []),  # the last one that is late runs, and nothing overlaps
+        ({"overlap": "allow", "catch_up": "all"}, 9, []),
+        ({"overlap": "buffer_all", "automatic_backfill": True}, 9, []),
+        ({"overlap": "forbid", "automatic_backfill": True}, 9, ["late_and_overlap"]),
+        ({"overlap": "replace", "catch_up": "spread", "catch_up_ms": 1}, 9, ["late_and_overlap"]),
+        ({"overlap": "buffer_one", "catch_up": "window", "catch_up_ms": 1}, 9, ["late_and_overlap"]),
+        ({"overlap": "forbid", "catch_up": "coalesce"}, 9, []),
+    ],
+)
+def test_policies_that_leave_out_more_than_a_person_may_mean_are_said(terms, left, expected):
+    assert [one.code for one in of_terms(Terms(**terms), left)] == expected
+
+
+def test_whoever_has_a_jitter_is_not_told_to_take_one():
+    many = found(cron="0 9 * * *")
+
+    assert [one.code for one in without_pile_up(many, Terms())] == ["pile_up"]
+    assert without_pile_up(many, Terms(jitter=True)) == []
+
+
+@pytest.mark.parametrize(
+    ("cron", "name", "owner", "expected"),
+    [
+        ("H 9 * * *", "", "", ["hashed"]),
+        ("H 9 * * *", "nightly", "", []),
+        ("0 9 * * THU", "", "", []),
+        ("0 9 * * *", "nightly", "reports", ["owned"]),
+    ],
+)
+def test_a_name_that_is_missing_or_not_ones_own_is_said(cron, name, owner, expected):
+    assert [one.code for one in of_name(When(cron=cron), name, owner)] == expected
 
 
 entries = st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 20)), unique=True, max_size=20)

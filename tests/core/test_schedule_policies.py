@@ -364,6 +364,19 @@ def test_two_triggers_in_one_tick_are_two_runs():
     assert begun(driver) == [5]
 
 
+@pytest.mark.proves("S004-52", "I22")
+@pytest.mark.parametrize("test", [False, True])
+def test_a_trigger_never_takes_the_id_of_an_occurrence_whatever_schedules_are_named(test):
+    driver = scheduled(put("s", "0 0 1 1 *"), put("s-trigger"), put("s-test"))
+    driver.send(inp.Trigger(BY, T, "s", test=test), at=driver.tick + 5 * MINUTE - driver.now_ms % MINUTE)
+    driver.quiet()
+
+    assert begun(driver) == [5, 5]
+    runs = driver.state.tenants[T].runs
+    assert all(runs.get(occurrence_id(name, ORIGIN + 5 * MINUTE)).schedule == name for name in ("s-trigger", "s-test"))
+    assert [run.schedule for _, run in runs.items()].count("s") == 1
+
+
 def test_a_test_touches_nothing_of_the_schedule():
     driver = scheduled(overlap="forbid", pause_after=1)
     driver.expect(inp.Trigger(BY, T, "s", test=True))

@@ -132,6 +132,7 @@ def test_a_set_is_applied_whole_and_says_first_what_changes(house):
     after = listed(house)
     file.write_text("one: {workflow: greet, cron: '0 11 * * *'}\nbad: {workflow: missing, every: 10m}\n")
     refused = house.run("schedules", "apply", "set.yaml", "--owner", "team")
+    only_looked = house.run("schedules", "apply", "set.yaml", "--owner", "team", "--dry-run")
 
     assert (dry["added"], dry["removed"]) == (["one", "two"], []) and "one" not in before
     assert "+ one" in first.stderr and "applied: 2" in first.stdout
@@ -139,6 +140,7 @@ def test_a_set_is_applied_whole_and_says_first_what_changes(house):
     assert changed["changed"] == {"one": {"cron": ["0 9 * * *", "0 10 * * *"]}} and changed["removed"] == ["two"]
     assert after["one"]["expression"] == "0 10 * * *" and "two" not in after
     assert refused.returncode == Exit.NOT_FOUND and "schedules.bad" in refused.stderr
+    assert only_looked.returncode == Exit.NOT_FOUND and "schedules.bad" in only_looked.stderr
     assert listed(house)["one"]["expression"] == "0 10 * * *"
 
 
@@ -148,11 +150,14 @@ def test_a_backfill_is_previewed_followed_and_not_repeated(house):
     preview = house.json("backfill", *window, "--preview")
     first = house.run("backfill", *window, "--wait", "--concurrency", "2")
     again = house.json("backfill", *window, "--wait")
+    looked = house.run("backfill", "past", "--start", "2026-03-05", "--end", "2026-03-09", "--preview")
     number = str(again["number"])
 
     assert preview["count"] == 5 and preview["run_ids"][0] == "sched-past-2026-03-01T01:30:00Z"
     assert first.returncode == 0 and "5 succeeded" in first.stdout and "backfill" in first.stderr
     assert again["known"] == 5 and again.get("started", 0) == 0
+    assert "4 occurrences" in looked.stdout and "1 of them have run" in looked.stdout
+    assert "sched-past-2026-03-05" not in looked.stdout and "sched-past-2026-03-06" in looked.stdout
     assert number in house.run("backfills").stdout
     assert house.run("backfills", "pause", number).returncode in (Exit.REFUSED, Exit.NOT_FOUND)
     assert house.json("show", "sched-past-2026-03-01T01:30:00Z")["state"] == "completed"

@@ -174,19 +174,15 @@ def _say(found: "wire.Backfill", *, preview: bool) -> None:
     screen = console()
     for run_id in found.run_ids[:IDS_SHOWN] if preview else ():
         screen.print(safe(run_id), soft_wrap=True)
-    more = f"; the first {IDS_SHOWN} are shown (--json has more)" if preview and found.count > IDS_SHOWN else ""
-    window = f"{found.start} up to {found.end}"
-    if preview:
-        left_out = "" if found.forced else "; what has run among them is left out"
-        screen.print(
-            f"{found.count} occurrences of {safe(found.schedule)} from {window}{left_out}{more}", soft_wrap=True
-        )
-    else:
-        screen.print(
-            f"backfill {found.number}: {found.count} occurrences of {safe(found.schedule)} from {window}; "
-            "tickwork backfills tells how far it is",
-            soft_wrap=True,
-        )
+    count = f"more than {found.count}" if found.more else str(found.count)
+    window = f"{count} occurrences of {safe(found.schedule)} from {found.start} up to {found.end}"
+    if not preview:
+        screen.print(f"backfill {found.number}: {window}; tickwork backfills tells how far it is", soft_wrap=True)
+        return
+    known = f"; {found.known} of them have run and are left out" if found.known else ""
+    again = "; each runs again, under an id of its own" if found.forced else ""
+    rest = f"; the first {IDS_SHOWN} are shown (--json has more)" if len(found.run_ids) > IDS_SHOWN else ""
+    screen.print(f"{window}{known}{again}{rest}", soft_wrap=True)
 
 
 def _follow(client: "Client", begun: "wire.Backfill", to: To) -> int:

@@ -112,17 +112,29 @@ def _show(found: "list[wire.CatchUp]", policy: str) -> None:
     from tickwork.cli.screen import ago, console, safe, table
 
     rows = [
-        (safe(one.schedule), safe(one.policy), ago(one.late_since), str(one.late), str(one.runs), _runs(one),
-         f"{one.passed} {one.fate}" if one.passed else "-")
+        (safe(one.schedule), safe(one.policy) + (" (paused)" if one.paused else ""), ago(one.late_since), str(one.late),
+         str(one.runs), _runs(one), _others(one))
         for one in found
     ]  # fmt: skip
     columns = ("schedule", "policy", "late since", ">late", ">would run", "from", "others")
     console().print(table(columns, rows))
-    runs, late = sum(one.runs for one in found), sum(one.late for one in found)
+    now = [one for one in found if not one.paused]
+    runs, late = sum(one.runs for one in now), sum(one.late for one in now)
     screen = console(stderr=True)
-    screen.print(f"{runs} of {late} late occurrences of {len(found)} schedules would run")
+    screen.print(f"{runs} of {late} late occurrences of {len(now)} schedules would run")
+    if len(now) < len(found):
+        screen.print(f"{len(found) - len(now)} more are paused: what they make up for runs when they are resumed")
     if not policy:
         screen.print("another policy: --policy all, last, none, …; to start with it: tickwork server --catch-up POLICY")
+
+
+def _others(one: "wire.CatchUp") -> str:
+    from tickwork.cli.screen import safe
+
+    if not one.passed:
+        return "-"
+    word = "replaced" if one.limit == "overlap replace" else one.fate
+    return f"{one.passed} {word}" + (f" ({safe(one.limit)})" if one.limit else "")
 
 
 def _runs(one: "wire.CatchUp") -> str:

@@ -5,6 +5,7 @@ Pure arithmetic on this machine; a server is asked only for its own schedules, w
 
 import heapq
 from collections.abc import Iterator, Mapping
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -77,21 +78,23 @@ def diff(*files: Path, days: int = 30, tzdata: Path | None = None, start: str | 
 
 def expected(side: "ScheduleFile", zones: "Zones", from_ms: int, to_ms: int) -> Iterator[tuple[str, int]]:
     """What a set expects in a window, by (time, name)."""
+    from tickwork.core.evolve.schedules import anchored
     from tickwork.core.when import compile_when
     from tickwork.ports.schedulewords import in_words, when_of
     from tickwork.runtime.ground import TENANT
 
     holidays = {name: frozenset(dates) for name, dates in side.holidays.items()}
-    rhythms: dict[str, Rhythm] = {}
+    streams = []
     for name, wanted in sorted(side.schedules.items()):
         with in_words(f"schedules.{name}"):
-            rhythms[name] = compile_when(when_of(wanted), zones, holidays, f"{TENANT}/{name}", path="when")
-    streams = (_stream(name, rhythm, from_ms, to_ms) for name, rhythm in rhythms.items())
+            when = anchored(when_of(wanted), None, from_ms)  # as if it were put at the beginning of the window
+            rhythm = compile_when(when, zones, holidays, f"{TENANT}/{name}", path="when")
+        streams.append(_stream(name, rhythm, from_ms, to_ms, wanted.max_runs or None))
     return ((name, at_ms) for at_ms, name in heapq.merge(*streams))
 
 
-def _stream(name: str, rhythm: "Rhythm", from_ms: int, to_ms: int) -> Iterator[tuple[int, str]]:
-    return ((at_ms, name) for at_ms in rhythm.between(from_ms, to_ms))
+def _stream(name: str, rhythm: "Rhythm", from_ms: int, to_ms: int, runs_max: int | None) -> Iterator[tuple[int, str]]:
+    return ((at_ms, name) for at_ms in islice(rhythm.between(from_ms, to_ms), runs_max))
 
 
 def _sides(files: tuple[Path, ...], tzdata: Path | None, ours: "Zones", to: To) -> Any:
@@ -118,10 +121,13 @@ def _live(to: To) -> "ScheduleFile":
     screen = console(stderr=True)
     found: dict[str, ScheduleRequest] = {}
     with to.client() as client:
-        names = [one.name for one in client.schedules() if one.governed is None]
+        every = {one.name: one for one in client.schedules() if one.governed is None}
         quiet = to.json or not screen.is_terminal
-        for name in track(names, "schedules", console=screen, transient=True, disable=quiet):
-            request = client.schedule(name).request
+        for name in track(list(every), "schedules", console=screen, transient=True, disable=quiet):
+            request, one = client.schedule(name).request, every[name]
+            if request is not None and request.max_runs:
+                left = request.max_runs - one.fired - one.buffered
+                request = msgspec.structs.replace(request, max_runs=left) if left > 0 else None
             if request is not None:
                 found[name] = request
         lists: Mapping[str, tuple[str, ...]] = client.holidays()

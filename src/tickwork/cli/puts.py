@@ -176,7 +176,7 @@ def apply(
     owner
         Whose schedules these are; those it has and the file lacks are removed.
     dry_run
-        Only say it.
+        Only say it; what could not be applied is refused all the same.
     """
     from tickwork.cli.schedulefile import read_schedules
     from tickwork.cli.screen import console, print_json
@@ -192,8 +192,7 @@ def apply(
         changes = _changes(client, owner, found.schedules)
         if not to.json:
             console(stderr=not dry_run).print("\n".join(_lines(changes)) or "nothing changes", soft_wrap=True)
-        if not dry_run:
-            client.apply_schedules(owner, found.schedules)
+        client.apply_schedules(owner, found.schedules, dry_run=dry_run)
     if to.json:
         print_json({"owner": owner, "dry_run": dry_run, **changes})
     elif not dry_run:

@@ -218,5 +218,7 @@ def _told(client: "Client", name: str, what: str, to: To) -> int:
         return Exit.OK
     by = f" ({one.governed.source})" if one.governed is not None and one.governed.source else ""
     rest = f"next {until(one.next_at)}{safe(by)}" if one.next_at else "nothing is due"
+    if one.paused_until and not one.next_at:
+        rest = f"goes on {until(one.paused_until)}"
     console().print(f"{safe(name)}: {safe(what)}; {rest}", soft_wrap=True)
     return Exit.OK

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tickwork.ports import wire
 
 TIMES_SHOWN = 10
-LOOKED_DAYS = (1, 31, 366, 3_660)  # ten times are sought so far ahead, one after the other
+DAYS_MAX = 3_660
 
 schedules = App(name="schedules", help_format="plaintext")
 for _deed in (
@@ -95,11 +95,7 @@ def show(name: str, /, *, to: To = TO) -> int:
         if to.json:
             print_json(one)
             return Exit.OK
-        times: tuple[wire.Due, ...] = ()
-        for days in LOOKED_DAYS if one.next_at else ():
-            times = tuple(client.upcoming(days=days, schedule=name))[:TIMES_SHOWN]
-            if len(times) == TIMES_SHOWN:
-                break
+        times = tuple(client.upcoming(days=DAYS_MAX, schedule=name, limit=TIMES_SHOWN))
     console().print(_tree(one, times))
     return Exit.OK
 
@@ -119,8 +115,8 @@ def upcoming(*, days: int = 30, schedule: str = "", to: To = TO) -> int:
     from tickwork.cli.screen import clock, console, day, print_json, safe, table
     from tickwork.ports import wire
 
-    if not 1 <= days <= LOOKED_DAYS[-1]:
-        raise Ended(Exit.USAGE, f"--days is 1 to {LOOKED_DAYS[-1]}")
+    if not 1 <= days <= DAYS_MAX:
+        raise Ended(Exit.USAGE, f"--days is 1 to {DAYS_MAX}")
     with to.client() as client:
         found = tuple(client.upcoming(days=days, schedule=schedule))
     if to.json:

@@ -54,6 +54,13 @@ class Rhythm(ABC):
             yield due_ms
             due_ms = self.next_ms(due_ms)
 
+    def back_between(self, start_ms: int, end_ms: int) -> Iterator[int]:
+        """The same times, the last one first."""
+        due_ms = self.prev_ms(end_ms)
+        while due_ms is not None and due_ms >= start_ms:
+            yield due_ms
+            due_ms = self.prev_ms(due_ms)
+
 
 class Pattern(Rhythm):
     """Readings of a clock: seconds since 1970 as that clock counts them. Without a zone, the clock is UTC's."""

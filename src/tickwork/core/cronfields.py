@@ -118,7 +118,11 @@ def _split_macro(words: list[tuple[str, int]], *, path: str) -> list[Word]:
     if macro.lower() == "@reboot":
         message = "@reboot has no time; start the workflow when your program starts"
         raise InvalidCron(message, path=path, field="expression", position=position)
-    if macro.lower() not in MACROS or others:
+    if macro.lower() in MACROS and others:
+        word, position = others[0]
+        message = f"{word[:20]!r} stands behind {macro}; a macro is the whole expression"
+        raise InvalidCron(message, path=path, field="expression", position=position)
+    if macro.lower() not in MACROS:
         message = f"unknown macro; known are {', '.join(MACROS)}"
         raise InvalidCron(message, path=path, field="expression", position=position)
     return split_fields(MACROS[macro.lower()], path=path)
@@ -219,5 +223,6 @@ def _number(text: str, low: int, high: int, what: str) -> int:
     if not re.fullmatch(r"[0-9]{1,4}", text):
         raise ValueError(f"a {what} is missing" if not text else f"{text[:20]!r} is not a {what}")
     if not low <= int(text) <= high:
-        raise ValueError(f"{int(text)} is not between {low} and {high}")
+        said = "a step of " if what == "step" else ""
+        raise ValueError(f"{said}{int(text)} is not between {low} and {high}")
     return int(text)

@@ -7,24 +7,32 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import NamedTuple
 
+from tickwork.core.calendar import Rhythm
 from tickwork.core.errors import Refused
 from tickwork.core.events import CatchUpDecided
-from tickwork.core.evolve.schedules import is_held
+from tickwork.core.evolve.schedules import held_until_ms, is_held
 from tickwork.core.model import Schedule, Tenant
 from tickwork.core.occurrences import catch_up, own_policy
 from tickwork.core.schedule import CATCH_UPS, SPAN_MS_MAX
 from tickwork.core.timetext import duration_ms
+from tickwork.core.upcoming import runs_left
 
 COUNTED_MAX = 1_000_000
 WITH_LENGTH = ("window", "spread")
 
 
 class Lateness(NamedTuple):
+    """`late` are due and have no fate; `runs` of them would run, from `first_ms` on."""
+
     schedule: Schedule
     policy: str
     plan: CatchUpDecided
+    from_ms: int
     late: int
     runs: int
+    first_ms: int
+    limit: str  # why not all run that the policy lets through: they would be in each other's way
+    paused: bool  # nothing of this happens before the schedule is resumed
 
 
 def read_policy(text: str, *, path: str = "policy") -> tuple[str, int]:
@@ -46,20 +54,55 @@ def late_ones(tenant: Tenant, now_ms: int, policy: str = "") -> Iterator[Latenes
     """What is due by now and has no fate, schedule by schedule; "": by the schedules' own policies."""
     chosen = read_policy(policy) if policy else None
     for schedule in tenant.schedules.values():
-        if not _is_late(schedule, now_ms):
+        from_ms = _late_from_ms(schedule, now_ms)
+        if not from_ms:
             continue
         rhythm = schedule.rhythm
         assert rhythm is not None
-        name, length_ms = chosen if chosen is not None and not is_held(schedule) else own_policy(schedule)
+        paused = is_held(schedule) and not _pause_is_over(schedule, now_ms)
+        name, length_ms = own_policy(schedule) if chosen is None or paused else chosen
         plan = catch_up(schedule, rhythm, now_ms, name, length_ms)
-        late = sum(1 for _ in islice(rhythm.between(schedule.next_ms, plan.to_ms + 1), COUNTED_MAX))
-        runs = sum(1 for _ in islice(rhythm.between(plan.run_from_ms, plan.to_ms + 1), COUNTED_MAX))
-        yield Lateness(schedule, name, plan, late, runs)
+        first_ms = max(from_ms, plan.run_from_ms)
+        late, runs = _count(rhythm, from_ms, plan.to_ms), _count(rhythm, first_ms, plan.to_ms)
+        ended = max(0, runs - runs_left(schedule))  # what comes after its last run is no occurrence any more
+        late, runs, room = late - ended, runs - ended, _room(schedule)
+        limit = f"overlap {schedule.terms.overlap}" if runs > room else ""
+        if limit and schedule.terms.overlap == "replace":
+            first_ms = plan.to_ms
+        yield Lateness(schedule, name, plan, from_ms, late, min(runs, room), first_ms, limit, paused)
 
 
-def _is_late(schedule: Schedule, now_ms: int) -> bool:
+def _late_from_ms(schedule: Schedule, now_ms: int) -> int:
+    """The first occurrence that is late; 0: none is. One that falls into a pause is only if it is made up for."""
     if schedule.governing is not None or schedule.rhythm is None:
-        return False
+        return 0
     if not schedule.next_ms or schedule.next_ms + schedule.wait_ms > now_ms:
-        return False
-    return schedule.terms.automatic_backfill or not is_held(schedule)
+        return 0
+    if schedule.terms.automatic_backfill or not is_held(schedule):
+        return schedule.next_ms
+    if not _pause_is_over(schedule, now_ms):
+        return 0
+    after_ms = schedule.rhythm.next_ms(max(schedule.next_ms, schedule.paused_until_ms) - 1) or 0
+    return after_ms if after_ms <= now_ms else 0
+
+
+def _pause_is_over(schedule: Schedule, now_ms: int) -> bool:
+    return 0 < held_until_ms(schedule) <= now_ms
+
+
+def _count(rhythm: Rhythm, from_ms: int, to_ms: int) -> int:
+    return sum(1 for _ in islice(rhythm.between(from_ms, to_ms + 1), COUNTED_MAX))
+
+
+def _room(schedule: Schedule) -> int:
+    """How many can run to their end when all of them come at once, as late ones do."""
+    terms, busy, waiting = schedule.terms, bool(schedule.active), len(schedule.buffer)
+    match terms.overlap:
+        case "forbid":
+            return 0 if busy else 1
+        case "replace":
+            return 1
+        case "buffer_one" | "buffer_all":
+            most = 1 if terms.overlap == "buffer_one" else terms.buffer_max
+            return max(0, most - waiting) + (not busy)
+    return COUNTED_MAX

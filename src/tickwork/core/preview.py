@@ -5,15 +5,17 @@ Nothing here decides anything. A warning never refuses a schedule; it says what 
 
 import re
 from collections.abc import Iterable, Iterator
-from itertools import islice, pairwise
+from itertools import islice
 
 import msgspec
 
-from tickwork.core.calendar import Pattern, Rhythm, Within
+from tickwork.core.calendar import OnDates, Pattern, Rhythm, Within
 from tickwork.core.cron import Cron, Days
-from tickwork.core.cronfields import MACROS
 from tickwork.core.dates import DAY_S, local_text, members
-from tickwork.core.saying import day_words, joined
+from tickwork.core.rrule import Rule
+from tickwork.core.rulewords import rule_words
+from tickwork.core.saying import day_words, joined, time_words
+from tickwork.core.schedule import Terms
 from tickwork.core.timetext import duration_text, instant_text
 from tickwork.core.when import When, policies
 from tickwork.core.zoned import Zoned
@@ -38,9 +40,10 @@ class Difference(msgspec.Struct, frozen=True):
     at_ms: int
 
 
-def describe(when: When, *, seed: str = "") -> str:
-    """The meaning in words, of a schedule that compiles with this seed."""
-    words = [_main(when, seed)]
+def describe(when: When, *, seed: str = "", rhythm: Rhythm | None = None) -> str:
+    """The meaning in words, of a schedule that compiles with this seed, and to this rhythm: a rule says what its start
+    adds to it."""
+    words = [_main(when, seed, rhythm)]
     if when.business_days:
         words.append("business days only")
     if when.holidays:
@@ -58,49 +61,26 @@ def describe(when: When, *, seed: str = "") -> str:
     return ", ".join(words)
 
 
-def _main(when: When, seed: str) -> str:
+def _main(when: When, seed: str, rhythm: Rhythm | None) -> str:
     if when.at_ms is not None:
         return f"once at {instant_text(when.at_ms)}"
     if when.every_ms is not None:
         anchor = f", counted from {instant_text(when.anchor_ms)}" if when.anchor_ms is not None else ""
         return f"every {duration_text(when.every_ms)}{anchor}"
     if when.rrule is not None:
+        rule = _rule(rhythm)
+        if rule is not None:
+            return rule_words(rule)
         return f"by the rule {when.rrule.strip().splitlines()[-1].removeprefix('RRULE:')}"
     assert when.cron is not None
     cron = Cron.parse(when.cron, path="cron", seed=seed)
-    return f"{_times(cron)}{day_words(cron.days)}"
+    return f"{time_words(cron.hours, cron.minutes, cron.seconds)}{day_words(cron.days)}"
 
 
-def _times(cron: Cron) -> str:
-    seconds, minutes, hours = members(cron.seconds), members(cron.minutes), members(cron.hours)
-    if len(hours) * len(minutes) * len(seconds) <= 6:
-        clock = [_clock(h, m, s) for h in hours for m in minutes for s in seconds]
-        return f"at {joined(clock)}"
-    in_hours = "" if len(hours) == 24 else f" in {_numbers('hour', hours, 24)}"
-    if len(seconds) > 1:
-        in_minutes = "" if len(minutes) == 60 else f" of {_numbers('minute', minutes, 60)}"
-        return f"{_numbers('second', seconds, 60)}{in_minutes}{in_hours}"
-    at_second = f" and {seconds[0]} seconds" if seconds[0] else ""
-    if len(hours) == 24 and len(minutes) == 1:
-        return f"every hour at {minutes[0]} minutes{at_second}"
-    return f"{_numbers('minute', minutes, 60)}{at_second}{in_hours}"
-
-
-def _clock(hour: int, minute: int, second: int) -> str:
-    return f"{hour:02}:{minute:02}:{second:02}" if second else f"{hour:02}:{minute:02}"
-
-
-def _numbers(unit: str, values: list[int], count: int) -> str:
-    if len(values) == count:
-        return f"every {unit}"
-    steps = {later - earlier for earlier, later in pairwise(values)}
-    if len(values) > 2 and len(steps) == 1:
-        step = values[1] - values[0]
-        if values[0] == 0 and values[-1] + step == count:
-            return f"every {step} {unit}s"
-        spread = f" to {values[-1]}" if step == 1 else f", {values[1]} … {values[-1]}"
-        return f"{unit}s {values[0]}{spread}"
-    return f"{unit}{'s' if len(values) > 1 else ''} {joined([str(one) for one in values])}"
+def _rule(rhythm: Rhythm | None) -> Rule | None:
+    pattern = _pattern(rhythm) if rhythm is not None else None
+    pattern = pattern.pattern if isinstance(pattern, OnDates) else pattern
+    return pattern if isinstance(pattern, Rule) else None
 
 
 def _dates(dates: tuple[str, ...]) -> str:
@@ -139,6 +119,34 @@ def warnings(when: When, rhythm: Rhythm, zones: Zones, now_ms: int) -> list[Warn
     return found
 
 
+def without_pile_up(found: Iterable[Warning], terms: Terms) -> list[Warning]:
+    """A jitter is what the warning asks for."""
+    return [one for one in found if one.code != "pile_up" or not terms.jitter]
+
+
+def of_terms(terms: Terms, left: int) -> Iterator[Warning]:
+    """What its policies do together that a person may not have meant; `left`: how many runs it may still have."""
+    if left < 1:
+        yield Warning("never_due", f"it is not due again: it has had its {terms.runs_max} runs")
+    policy = "automatic_backfill" if terms.automatic_backfill else f"catch_up {terms.catch_up}"
+    many = terms.automatic_backfill or terms.catch_up in ("all", "window", "spread")
+    said = {
+        "forbid": "only the first of what is late runs, because the others come while it goes on",
+        "replace": "of what is late only the last goes on, because each one replaces the one before",
+        "buffer_one": "only the first two of what is late run, because one waits and no more",
+    }.get(terms.overlap)
+    if many and said is not None:
+        yield Warning("late_and_overlap", f"with {policy} and overlap {terms.overlap}, {said}")
+
+
+def of_name(when: When, name: str, owner: str) -> Iterator[Warning]:
+    """What its name, or whose it was, makes of it."""
+    if not name and when.cron is not None and _HASHED.search(when.cron.upper()):
+        yield Warning("hashed", "H stands for other times with every name; these are those without one")
+    if owner:
+        yield Warning("owned", f"it belongs to {owner}, which sets it back when it is published or applied next")
+
+
 def _pattern(rhythm: Rhythm) -> Pattern | None:
     match rhythm:
         case Within(rhythm=inner):
@@ -164,7 +172,7 @@ def _in_gap(when: When, pattern: Pattern, zone: Zone, now_ms: int) -> Iterator[W
     gap, _ = policies(when, steady=pattern.steady)
     if pattern.steady and when.gap == "auto":
         return  # nothing is lost: every hour that exists is due
-    now_s = now_ms // 1000
+    now_s = max(now_ms, when.start_ms if when.start_ms is not None else now_ms) // 1000
     end_s = min(now_ms + AHEAD_MS, when.end_ms if when.end_ms is not None else now_ms + AHEAD_MS) // 1000
     for period in islice(zone.periods(now_s, end_s), 1, GAP_CHANGES_MAX):
         start_s, after_s = period.start_s + period.before_s, period.start_s + period.offset_s
@@ -179,16 +187,18 @@ def _in_gap(when: When, pattern: Pattern, zone: Zone, now_ms: int) -> Iterator[W
 
 
 def _confused(text: str, cron: Cron) -> Iterator[Warning]:
-    words = (MACROS.get(text.strip().lower()) or text).split()
-    minute, hour = words[-5], words[-4]
-    if text.strip().startswith("@") or len(words) != 5:
+    if text.strip().startswith("@"):
         return
-    if minute == "*" and hour != "*":
+    *seconds, minute, hour, day, month, weekday = text.split()
+    rest = f"{day} {month} {weekday}"
+    if seconds == ["*"] and minute != "*":
+        yield Warning("second_and_minute", "six fields begin with the seconds, and * is every one; write 0 for once")
+    elif minute == "*" and hour != "*" and seconds in ([], ["0"]):
         hours = len(members(cron.hours))
         each = f"{60 * hours} times a day" if hours > 1 else f"every minute from {hour}:00 to {hour}:59"
-        yield Warning("minute_and_hour", f"this is {each}; for once an hour write 0 in the first field")
+        yield Warning("minute_and_hour", f"this is {each}; for once an hour write 0 for the minutes")
     elif hour == "*" and minute.isdigit() and 1 <= int(minute) <= 23 and int(minute) not in (5, 10, 15, 20):
-        example = f"0 {minute} {' '.join(words[-3:])}"
+        example = f"{'0 ' if seconds else ''}0 {minute} {rest}"
         yield Warning("minute_and_hour", f"this is every hour at minute {minute}; for {minute} o'clock write {example}")
 
 

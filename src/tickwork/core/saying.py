@@ -1,6 +1,7 @@
-"""Days of a cron expression in words."""
+"""Days and times in words."""
 
 from collections.abc import Callable
+from itertools import pairwise
 
 from tickwork.core.cron import Days
 from tickwork.core.dates import members
@@ -44,11 +45,16 @@ def _days_of_week(days: Days) -> str:
     found = days.weekday
     if found.plain == EVERY_WEEKDAY:
         return ""
-    from_monday = sorted(members(found.plain), key=lambda one: (one - 1) % 7)
-    words = runs([(one - 1) % 7 for one in from_monday], lambda one: weekday_name(one + 1))
+    words = weekday_words(found.plain)
     words += [f"the last {weekday_name(one)} of the month" for one in members(found.last)]
     words += [f"the {ORDINALS[one // 7]} {weekday_name(one % 7)} of the month" for one in members(found.nth)]
     return joined(words)
+
+
+def weekday_words(weekdays: int) -> list[str]:
+    """From Monday on."""
+    from_monday = sorted((one - 1) % 7 for one in members(weekdays))
+    return runs(from_monday, lambda one: weekday_name(one + 1))
 
 
 def weekday_name(number: int) -> str:
@@ -74,3 +80,38 @@ def runs(values: list[int], name: Callable[[int], str]) -> list[str]:
 def joined(words: list[str]) -> str:
     """`a`, `a and b`, `a, b and c`."""
     return " and ".join([", ".join(words[:-1]), words[-1]]) if len(words) > 1 else "".join(words)
+
+
+# ---- times of a day
+
+
+def time_words(hours: int, minutes: int, seconds: int) -> str:
+    """Each a bitset: `at 09:00 and 17:00`, `every 5 minutes`, `minutes 0 and 30 in hours 8 to 18`."""
+    in_hours, in_minutes, in_seconds = members(hours), members(minutes), members(seconds)
+    if len(in_hours) * len(in_minutes) * len(in_seconds) <= 6:
+        return f"at {joined([clock_words(h, m, s) for h in in_hours for m in in_minutes for s in in_seconds])}"
+    of_hours = "" if len(in_hours) == 24 else f" in {number_words('hour', in_hours, 24)}"
+    if len(in_seconds) > 1:
+        of_minutes = "" if len(in_minutes) == 60 else f" of {number_words('minute', in_minutes, 60)}"
+        return f"{number_words('second', in_seconds, 60)}{of_minutes}{of_hours}"
+    at_second = f" and {in_seconds[0]} seconds" if in_seconds[0] else ""
+    if len(in_hours) == 24 and len(in_minutes) == 1:
+        return f"every hour at {in_minutes[0]} minutes{at_second}"
+    return f"{number_words('minute', in_minutes, 60)}{at_second}{of_hours}"
+
+
+def clock_words(hour: int, minute: int, second: int) -> str:
+    return f"{hour:02}:{minute:02}:{second:02}" if second else f"{hour:02}:{minute:02}"
+
+
+def number_words(unit: str, values: list[int], count: int) -> str:
+    if len(values) == count:
+        return f"every {unit}"
+    steps = {later - earlier for earlier, later in pairwise(values)}
+    if len(values) > 2 and len(steps) == 1:
+        step = values[1] - values[0]
+        if values[0] == 0 and values[-1] + step == count:
+            return f"every {step} {unit}s"
+        spread = f" to {values[-1]}" if step == 1 else f", {values[1]} … {values[-1]}"
+        return f"{unit}s {values[0]}{spread}"
+    return f"{unit}{'s' if len(values) > 1 else ''} {joined(runs(values, str))}"

@@ -255,6 +255,7 @@ class Occurrence(_Model, frozen=True, kw_only=True):
 
 class Occurrences(_Model, frozen=True, kw_only=True):
     occurrences: tuple[Occurrence, ...]
+    next: str | None = None  # there are more: `start` of the next page, which has the last of this one again
 
 
 class Due(_Model, frozen=True, kw_only=True):
@@ -267,6 +268,7 @@ class Due(_Model, frozen=True, kw_only=True):
 
 class Upcoming(_Model, frozen=True, kw_only=True):
     occurrences: tuple[Due, ...]
+    next: str | None = None  # where the next page begins; none: this is all of it
 
 
 class ZoneNames(_Model, frozen=True, kw_only=True):
@@ -296,8 +298,10 @@ class Backfill(_Model, frozen=True, kw_only=True):
     failed: int = 0
     known: int = 0  # had run before
     position: str | None = None  # how far it has come
-    run_ids: tuple[str, ...] = ()  # of a preview or a new one: all that it may begin, as far as they fit
-    count: int = 0  # how many that are
+    # Of a new one: all that it may begin, as far as they fit. Of a preview: those among them that have not run yet.
+    run_ids: tuple[str, ...] = ()
+    count: int = 0  # of a preview or a new one: how many occurrences its window has
+    more: bool = False  # there are more than `count`
 
 
 class Backfills(_Model, frozen=True, kw_only=True):
@@ -317,6 +321,8 @@ class CatchUp(_Model, frozen=True, kw_only=True):
     cause: str = ""
     first_run_at: str | None = None
     spread: str = ""
+    limit: str = ""  # what lets fewer run than the policy does: they would overlap
+    paused: bool = False  # nothing of this happens before it is resumed
 
 
 class CatchUps(_Model, frozen=True, kw_only=True):
@@ -631,6 +637,7 @@ class ScheduleSet(_Request, frozen=True, kw_only=True):
 
     owner: str
     schedules: dict[str, ScheduleRequest] = {}
+    dry_run: bool = False  # only say whether it could be applied, and what of it is there already
 
 
 class HintRequest(_Request, frozen=True, kw_only=True):

@@ -199,7 +199,7 @@ class Commands(Endpoints, Versions):
         self, scope: str, name: str, *, by: str, reason: str = "", until: str = "", tenant: str = TENANT
     ) -> None:
         until_ms = instant_ms(until, path="until") if until else None
-        if until_ms is not None and until_ms <= self._clock.wall_ms():
+        if until_ms is not None and until_ms <= max(self._clock.wall_ms(), self.state.now_ms):
             raise Refused("bad_time", "a pause must end in the future", path="until")
         await self._command(ask.Pause(by, scope, tenant, name, reason, until_ms), facts=scope == "run")
 

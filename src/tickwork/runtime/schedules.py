@@ -4,7 +4,9 @@ What is put is checked before anything is posted, so that an application is acce
 checks again, because it decides. Views are read from the state, fates also from what the store keeps of them.
 """
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import Mapping, Sequence
+from functools import partial
 from itertools import islice
 
 import msgspec
@@ -21,10 +23,12 @@ from tickwork.core.plan import Plan
 from tickwork.core.schedule import Fate, Range
 from tickwork.core.schedulerows import LiveBackfill
 from tickwork.core.schedules import check_advice, check_put, is_same, schedule_of
+from tickwork.core.terms import check_terms
 from tickwork.core.timetext import duration_ms, instant_ms
+from tickwork.core.upcoming import left_of, upcoming
 from tickwork.core.zones import in_zone
 from tickwork.ports import wire
-from tickwork.ports.schedulewords import in_words, length_ms, reading_ms, when_of
+from tickwork.ports.schedulewords import in_words, length_ms, reading_ms, terms_of, when_of
 from tickwork.runtime import scheduleviews as views
 from tickwork.runtime.endpointwords import is_endpoint
 from tickwork.runtime.ground import TENANT, Ground
@@ -33,11 +37,15 @@ from tickwork.runtime.schedulewords import put_of
 from tickwork.runtime.words import instant
 
 PAGE_MAX = 1_000
+DAY_MS = 86_400_000
+CURSOR_DIGITS_MAX = 18
 TIMES_SHOWN = 10
 IDS_SHOWN = 10_000
-LATE_COUNTED = 1_000_000
+COUNTED_MAX = 1_000_000
+PORTION = 1_000
 FATES_READ = 10_000
 HINT_TTL_MS = 60 * 60_000  # where nothing is said; of one for a time, from that time on
+NOBODYS = "preview"  # a name that no schedule can have
 
 _decode_backfill = msgspec.msgpack.Decoder(LiveBackfill).decode
 
@@ -53,13 +61,16 @@ class Schedules(Ground):
         self._check_no_endpoint(name, tenant)
         with in_words():
             check_put(self.state, put)
+        old = self._tenant(tenant).schedules.get(name)
+        owner = "" if old is None else old.owner
         await self._command(put)
-        return self.preview_schedule(name, wanted, tenant=tenant)
+        return self._told(name, wanted, self._tenant(tenant).schedules.get(name), tenant, owner)
 
     async def apply_schedules(self, wanted: wire.ScheduleSet, *, by: str, tenant: str = TENANT) -> list[wire.Schedule]:
         check_name(wanted.owner, path="owner", kind="owner")
         asked = self._set_of(wanted.owner, wanted.schedules, self._tenant(tenant).plans, by=by, tenant=tenant)
-        await self._command(asked)
+        if not wanted.dry_run:
+            await self._command(asked)
         held = self._tenant(tenant).schedules
         applied = (held.get(name) for name in sorted(wanted.schedules))
         return [views.schedule(one) for one in applied if one is not None and not one.archived]
@@ -129,9 +140,9 @@ class Schedules(Ground):
         schedule = schedule_of(self.state, tenant, name)
         zone = self.state.zones.get(schedule.when.zone)
         from_ms, to_ms = (reading_ms(getattr(wanted, end), zone, path=end) for end in ("start", "end"))
-        plan = self._backfill_plan(schedule, wanted, from_ms, to_ms)
+        plan, dues_ms = await self._backfill_plan(schedule, wanted, from_ms, to_ms)
         if wanted.preview:
-            return plan
+            return plan if wanted.forced else await self._without_known(plan, schedule, dues_ms)
         answer = await self._command(
             ask.Backfill(
                 by, tenant, name, from_ms, to_ms, wanted.concurrency, wanted.priority, wanted.newest_first,
@@ -142,18 +153,27 @@ class Schedules(Ground):
         ids = tuple(run_id + again for run_id in plan.run_ids)
         return msgspec.structs.replace(plan, number=int(answer.run_id), state="active", by=by, run_ids=ids)
 
-    def _backfill_plan(
+    async def _backfill_plan(
         self, schedule: Schedule, wanted: wire.BackfillRequest, from_ms: int, to_ms: int
-    ) -> wire.Backfill:
-        if schedule.rhythm is None or schedule.governing is not None:
+    ) -> tuple[wire.Backfill, list[int]]:
+        """What it may begin, and the times of those that are named."""
+        rhythm = schedule.rhythm
+        if rhythm is None or schedule.governing is not None:
             raise Refused("not_backfillable", schedule.broken or "an endpoint has no fixed times", path="schedule")
+        if from_ms >= to_ms:
+            raise Refused("bad_window", "a window begins before it ends", path="start")
         end_ms = window_end_ms(schedule, to_ms, self.state.now_ms)
         if is_held(schedule):
             end_ms = min(to_ms, self.state.now_ms + 1)
-        times = list(islice(schedule.rhythm.between(from_ms, end_ms), LATE_COUNTED))
-        if wanted.newest_first:
-            times.reverse()
-        return wire.Backfill(
+        walk = rhythm.back_between if wanted.newest_first else rhythm.between
+        times, dues_ms, count = walk(from_ms, end_ms), list[int](), 0
+        while portion := list(islice(times, PORTION)):
+            dues_ms += portion[: IDS_SHOWN - len(dues_ms)]
+            count += len(portion)
+            if count > COUNTED_MAX:
+                break
+            await asyncio.sleep(0)  # others have their turn: a window may hold a million times
+        plan = wire.Backfill(
             number=0,
             schedule=schedule.name,
             state="preview",
@@ -162,9 +182,20 @@ class Schedules(Ground):
             forced=wanted.forced,
             newest_first=wanted.newest_first,
             concurrency=wanted.concurrency,
-            run_ids=tuple(occurrence_id(schedule.name, due_ms) for due_ms in times[:IDS_SHOWN]),
-            count=len(times),
+            run_ids=tuple(occurrence_id(schedule.name, due_ms) for due_ms in dues_ms),
+            count=min(count, COUNTED_MAX),
+            more=count > COUNTED_MAX,
         )
+        return plan, dues_ms
+
+    async def _without_known(self, plan: wire.Backfill, schedule: Schedule, dues_ms: list[int]) -> wire.Backfill:
+        """Of those that are named, only what has not run yet; and how many of them have."""
+        live = schedule.tenant.runs
+        known = {due_ms for due_ms in dues_ms if live.get(occurrence_id(schedule.name, due_ms)) is not None}
+        for at in range(0, len(dues_ms), PORTION):
+            known |= await self._ran(schedule.tenant.id, schedule, schedule.name, dues_ms[at : at + PORTION])
+        missing = tuple(occurrence_id(schedule.name, due_ms) for due_ms in dues_ms if due_ms not in known)
+        return msgspec.structs.replace(plan, run_ids=missing, known=len(known))
 
     async def steer_backfill(self, number: int, deed: str, *, by: str, tenant: str = TENANT) -> None:
         await self._command(ask.SteerBackfill(by, tenant, number, deed))
@@ -184,28 +215,42 @@ class Schedules(Ground):
         return (live + [views.backfill(row.schedule, _decode_backfill(row.data)) for row in ended])[:limit]
 
     async def find_known(self, effect: FindRuns) -> ask.RunsKnown:
-        """Of the occurrences of a backfill's portion, those that have run: by their run, or by their fate."""
-        tenant, name, books = effect.tenant, effect.schedule, self._live.books
-        ids = {occurrence_id(name, due_ms): due_ms for due_ms in effect.dues_ms}
+        backfill = self.state.backfills.get(effect.backfill)
+        schedule = backfill.schedule if backfill is not None else None
+        known = await self._ran(effect.tenant, schedule, effect.schedule, effect.dues_ms)
+        return ask.RunsKnown(effect.backfill, tuple(due_ms for due_ms in effect.dues_ms if due_ms in known))
+
+    async def _ran(self, tenant: str, schedule: Schedule | None, name: str, dues_ms: Sequence[int]) -> set[int]:
+        """Of these occurrences, those that have run: by their run, or by their fate."""
+        books = self._live.books
+        ids = {occurrence_id(name, due_ms): due_ms for due_ms in dues_ms}
         known = {due_ms for run_id, due_ms in ids.items() if books.find_left(tenant, run_id) is not None}
         rows = await patiently(lambda: self.archives.find_runs(tenant, ids=list(ids)))
         known.update(ids[row.id] for row in rows)
-        first_ms, last_ms = min(effect.dues_ms), max(effect.dues_ms)
-        spans = await patiently(
-            lambda: self._store.read_fates(tenant, name, from_ms=first_ms, to_ms=last_ms + 1, limit=FATES_READ)
-        )
-        backfill = self.state.backfills.get(effect.backfill)
-        version = (backfill.schedule.number, backfill.schedule.version) if backfill is not None else (0, 0)
+        first_ms, last_ms = min(dues_ms), max(dues_ms)
+        spans = await self._stored_fates(tenant, name, first_ms, last_ms + 1)
+        version = (schedule.number, schedule.version) if schedule is not None else (0, 0)
         for span in [*spans, *books.fates_of(tenant, name)]:
             # A range of an earlier version tells only of its ends: what lies between were other times.
             whole = (span.schedule, span.version) == version
             if span.fate == Fate.RAN:
                 known.update(
                     due_ms
-                    for due_ms in effect.dues_ms
+                    for due_ms in dues_ms
                     if due_ms in (span.from_ms, span.to_ms) or (whole and span.from_ms < due_ms < span.to_ms)
                 )
-        return ask.RunsKnown(effect.backfill, tuple(due_ms for due_ms in effect.dues_ms if due_ms in known))
+        return known
+
+    async def _stored_fates(self, tenant: str, name: str, from_ms: int, to_ms: int) -> list[Range]:
+        """All of them, however many; some may come twice."""
+        found: list[Range] = []
+        while True:
+            read = partial(self._store.read_fates, tenant, name, from_ms=from_ms, to_ms=to_ms, limit=FATES_READ)
+            page = await patiently(read)
+            found += page
+            if len(page) < FATES_READ or page[-1].from_ms <= from_ms:
+                return found
+            from_ms = page[-1].from_ms
 
     # ---- what is read
 
@@ -227,37 +272,48 @@ class Schedules(Ground):
     def preview_schedule(
         self, name: str, wanted: wire.ScheduleRequest, *, tenant: str = TENANT
     ) -> wire.SchedulePreview:
-        """What this schedule would do, without putting it."""
-        state, owner = self.state, self._tenant(tenant)
-        when = anchored(when_of(wanted), owner.schedules.get(name), state.now_ms)
+        """What this schedule would do, without putting it. One that names a workflow is checked as if it were put."""
+        old = self._tenant(tenant).schedules.get(name)
         with in_words():
-            rhythm = rhythm_of(state, owner, name, when)
-        now_ms, zone = self._clock.wall_ms(), state.zones.get(when.zone)
-        times = told.next_times(rhythm, zone, now_ms, TIMES_SHOWN)
-        found = told.warnings(when, rhythm, state.zones, now_ms)
+            check_terms(terms_of(wanted))
+            if wanted.workflow:
+                put = put_of(name or "any", wanted, by="", tenant=tenant)
+                check_put(self.state, put if name else msgspec.structs.replace(put, schedule=NOBODYS))
+        return self._told(name, wanted, old, tenant, owner="" if old is None else old.owner)
+
+    def _told(
+        self, name: str, wanted: wire.ScheduleRequest, old: Schedule | None, tenant: str, owner: str
+    ) -> wire.SchedulePreview:
+        state = self.state
+        when = anchored(when_of(wanted), old, state.now_ms)
+        with in_words():
+            rhythm = rhythm_of(state, self._tenant(tenant), name, when)
+        now_ms, zone, left = self._clock.wall_ms(), state.zones.get(when.zone), left_of(wanted.max_runs, old)
+        times, terms = told.next_times(rhythm, zone, now_ms, min(TIMES_SHOWN, left)), terms_of(wanted)
+        found = [
+            *told.without_pile_up(told.warnings(when, rhythm, state.zones, now_ms), terms),
+            *told.of_terms(terms, left),
+            *told.of_name(when, name, owner),
+        ]
         return wire.SchedulePreview(
-            says=told.describe(when, seed=f"{tenant}/{name}"),
+            says=told.describe(when, seed=f"{tenant}/{name}", rhythm=rhythm),
             next=tuple(wire.Time(utc=instant(at_ms), local=local) for at_ms, local in times),
             warnings=tuple(wire.ScheduleWarning(code=one.code, text=one.text) for one in found),
             tzdata=state.zones.version,
         )
 
     def next_occurrences(
-        self, *, days: int, tenant: str = TENANT, name: str = "", limit: int = 10_000
-    ) -> list[wire.Due]:
-        """What is expected within so many days, by time. Held schedules expect nothing."""
+        self, *, days: int, tenant: str = TENANT, name: str = "", after: str = "", limit: int = 10_000
+    ) -> wire.Upcoming:
+        """What is expected within so many days, by time: a page of it, those after `after`."""
         now_ms, owner = self._clock.wall_ms(), self._tenant(tenant)
-        end_ms = now_ms + days * 86_400_000
-        found: list[tuple[int, str]] = []
-        for one_name, one in owner.schedules.items():
-            if is_held(one) or name not in ("", one_name):
-                continue
-            if one.governing is not None or one.rhythm is None:
-                times = [one.next_ms] if now_ms <= one.next_ms < end_ms else []
-            else:
-                times = list(islice(one.rhythm.between(max(now_ms, one.next_ms), end_ms), limit)) if one.next_ms else []
-            found += [(at_ms, one_name) for at_ms in times]
-        return [self._due(tenant, one_name, at_ms) for at_ms, one_name in sorted(found)[:limit]]
+        every = (one for one_name, one in owner.schedules.items() if name in ("", one_name))
+        times = upcoming(every, now_ms, now_ms + days * DAY_MS, _place(after) if after else (0, ""))
+        found = list(islice(times, limit + 1))
+        more = f"{found[limit - 1][0]}-{found[limit - 1][1]}" if len(found) > limit else None
+        return wire.Upcoming(
+            occurrences=tuple(self._due(tenant, one_name, at_ms) for at_ms, one_name in found[:limit]), next=more
+        )
 
     def _due(self, tenant: str, name: str, at_ms: int) -> wire.Due:
         zone = self.state.zones.get(schedule_of(self.state, tenant, name).when.zone)
@@ -265,18 +321,20 @@ class Schedules(Ground):
 
     async def fates(
         self, name: str, *, start: str = "", end: str = "", tenant: str = TENANT, limit: int = 1_000
-    ) -> list[wire.Occurrence]:
+    ) -> wire.Occurrences:
         """What became of a schedule's occurrences, oldest first; also of one that was removed."""
         await self._durable()
         from_ms = instant_ms(start, path="start") if start else 0
         to_ms = instant_ms(end, path="end") if end else self._clock.wall_ms() + 1
         fresh = self._live.books.fates_of(tenant, name)
-        stored = await self._store.read_fates(tenant, name, from_ms=from_ms, to_ms=to_ms, limit=limit)
+        stored = await self._store.read_fates(tenant, name, from_ms=from_ms, to_ms=to_ms, limit=limit + 1)
         spans: dict[tuple[int, int, int], Range] = {}
         for span in [*stored, *fresh]:  # what is fresh is as the store has it, or longer
             if span.from_ms < to_ms and span.to_ms >= from_ms:
                 spans[span.from_ms, span.schedule, span.backfill] = span
-        return [views.occurrence(spans[place]) for place in sorted(spans)][:limit]
+        found = [views.occurrence(spans[place]) for place in sorted(spans)]
+        more = found[limit - 1].from_at if len(found) > limit else None
+        return wire.Occurrences(occurrences=tuple(found[:limit]), next=more)
 
     def catch_ups(self, *, policy: str = "", tenant: str = TENANT) -> list[wire.CatchUp]:
         """What is late now, and what would become of it under the schedules' own policies, or under another."""
@@ -287,6 +345,14 @@ class Schedules(Ground):
 
     def holidays(self, *, tenant: str = TENANT) -> dict[str, tuple[str, ...]]:
         return {name: tuple(sorted(dates)) for name, dates in sorted(self._tenant(tenant).holidays.items())}
+
+
+def _place(cursor: str) -> tuple[int, str]:
+    """Where a page ended: the time and the name of its last one."""
+    at, _, name = cursor.partition("-")
+    if not at.isdecimal() or len(at) > CURSOR_DIGITS_MAX:
+        raise Refused("bad_cursor", "a cursor is `next` of the page before", path="query.cursor")
+    return int(at), name
 
 
 def new_ones(owner: Tenant, whole: ask.ApplySchedules) -> list[ask.Input]:

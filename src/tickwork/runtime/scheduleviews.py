@@ -29,7 +29,7 @@ def schedule(one: Schedule) -> wire.Schedule:
         workflow=one.workflow,
         expression=expression(one.when),
         timezone=one.when.zone,
-        says="" if one.rhythm is None else describe(one.when, seed=f"{one.tenant.id}/{one.name}"),
+        says="" if one.rhythm is None else describe(one.when, seed=f"{one.tenant.id}/{one.name}", rhythm=one.rhythm),
         description=one.description,
         owner=one.owner,
         queue=terms.queue,
@@ -197,14 +197,16 @@ def catch_ups(tenant: Tenant, now_ms: int, policy: str = "") -> list[wire.CatchU
         wire.CatchUp(
             schedule=one.schedule.name,
             policy=one.policy,
-            late_since=instant(one.schedule.next_ms),
+            late_since=instant(one.from_ms),
             late=one.late,
             runs=one.runs,
             passed=one.late - one.runs,
             fate=FATES[one.plan.fate],
             cause=one.plan.cause,
-            first_run_at=instant(one.plan.run_from_ms) if one.runs else None,
+            first_run_at=instant(one.first_ms) if one.runs else None,
             spread=duration_text(one.plan.spread_ms) if one.plan.spread_ms else "",
+            limit=one.limit,
+            paused=one.paused,
         )
         for one in late_ones(tenant, now_ms, policy)
     ]

@@ -87,10 +87,10 @@ class AsyncSchedules:
         return await self._ask(asks.preview(name, asks.request(workflow, {**when, **policies})))
 
     async def apply_schedules(
-        self, owner: str, schedules: Mapping[str, wire.ScheduleRequest]
+        self, owner: str, schedules: Mapping[str, wire.ScheduleRequest], *, dry_run: bool = False
     ) -> Sequence[wire.Schedule]:
-        """All schedules of an owner, all or none; what it had and the set lacks is removed."""
-        return await self._ask(asks.apply(owner, schedules))
+        """All schedules of an owner, all or none; what it had and the set lacks is removed. `dry_run` only checks."""
+        return await self._ask(asks.apply(owner, schedules, dry_run=dry_run))
 
     async def delete_schedule(self, name: str) -> None:
         """Removes a schedule; runs that it began go on, and what became of its occurrences is kept."""
@@ -149,11 +149,24 @@ class AsyncSchedules:
         self, name: str, *, start: Instant | None = None, end: Instant | None = None
     ) -> Sequence[wire.Occurrence]:
         """What became of a schedule's occurrences, oldest first."""
-        return await self._ask(asks.occurrences(name, start, end))
+        found: list[wire.Occurrence] = []
+        page = await self._ask(asks.occurrences(name, start, end))
+        while fresh := list(asks.new_in(page, found)):
+            found += fresh
+            if page.next is None:
+                break
+            page = await self._ask(asks.occurrences(name, page.next, end))
+        return found
 
-    async def upcoming(self, *, days: int = 30, schedule: str = "") -> Sequence[wire.Due]:
-        """What is expected in the days to come, by time."""
-        return await self._ask(asks.upcoming(days, schedule))
+    async def upcoming(self, *, days: int = 30, schedule: str = "", limit: int | None = None) -> Sequence[wire.Due]:
+        """What is expected in the days to come, by time; at most `limit` (1 to 10,000) of it, where that is given."""
+        found: list[wire.Due] = []
+        cursor: str | None = ""
+        while cursor is not None:
+            page = await self._ask(asks.upcoming(days, schedule, cursor, limit))
+            found += page.occurrences
+            cursor = page.next if limit is None else None
+        return found
 
     async def catch_ups(self, *, policy: str = "") -> Sequence[wire.CatchUp]:
         """What is late, and what would run: under each schedule's own policy, or under another."""

@@ -85,9 +85,11 @@ class Schedules:
         when = {"cron": cron, "every": every, "at": at, "rrule": rrule, "anchor": anchor, "timezone": timezone}
         return self._ask(asks.preview(name, asks.request(workflow, {**when, **policies})))
 
-    def apply_schedules(self, owner: str, schedules: Mapping[str, wire.ScheduleRequest]) -> Sequence[wire.Schedule]:
-        """All schedules of an owner, all or none; what it had and the set lacks is removed."""
-        return self._ask(asks.apply(owner, schedules))
+    def apply_schedules(
+        self, owner: str, schedules: Mapping[str, wire.ScheduleRequest], *, dry_run: bool = False
+    ) -> Sequence[wire.Schedule]:
+        """All schedules of an owner, all or none; what it had and the set lacks is removed. `dry_run` only checks."""
+        return self._ask(asks.apply(owner, schedules, dry_run=dry_run))
 
     def delete_schedule(self, name: str) -> None:
         """Removes a schedule; runs that it began go on, and what became of its occurrences is kept."""
@@ -146,11 +148,24 @@ class Schedules:
         self, name: str, *, start: Instant | None = None, end: Instant | None = None
     ) -> Sequence[wire.Occurrence]:
         """What became of a schedule's occurrences, oldest first."""
-        return self._ask(asks.occurrences(name, start, end))
+        found: list[wire.Occurrence] = []
+        page = self._ask(asks.occurrences(name, start, end))
+        while fresh := list(asks.new_in(page, found)):
+            found += fresh
+            if page.next is None:
+                break
+            page = self._ask(asks.occurrences(name, page.next, end))
+        return found
 
-    def upcoming(self, *, days: int = 30, schedule: str = "") -> Sequence[wire.Due]:
-        """What is expected in the days to come, by time."""
-        return self._ask(asks.upcoming(days, schedule))
+    def upcoming(self, *, days: int = 30, schedule: str = "", limit: int | None = None) -> Sequence[wire.Due]:
+        """What is expected in the days to come, by time; at most `limit` (1 to 10,000) of it, where that is given."""
+        found: list[wire.Due] = []
+        cursor: str | None = ""
+        while cursor is not None:
+            page = self._ask(asks.upcoming(days, schedule, cursor, limit))
+            found += page.occurrences
+            cursor = page.next if limit is None else None
+        return found
 
     def catch_ups(self, *, policy: str = "") -> Sequence[wire.CatchUp]:
         """What is late, and what would run: under each schedule's own policy, or under another."""

@@ -1,6 +1,6 @@
 """What the API can be asked about schedules, as plain values; beside `calls`, and sent by the same two clients."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import date, datetime
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import quote
@@ -8,6 +8,7 @@ from urllib.parse import quote
 import msgspec
 
 from tickwork.core.errors import Refused
+from tickwork.core.names import check_name
 from tickwork.core.timetext import duration_text
 from tickwork.ports import wire
 from tickwork.sdk.calls import Ask, StillRunning
@@ -48,8 +49,8 @@ def put(name: str, wanted: wire.ScheduleRequest, *, new: bool = False) -> Ask[wi
     return Ask("PUT", _path(name), wire.SchedulePreview, body=_encode(wanted), terms=terms)
 
 
-def apply(owner: str, wanted: Mapping[str, wire.ScheduleRequest]) -> Ask[list[wire.Schedule]]:
-    body = _encode(wire.ScheduleSet(owner=owner, schedules=dict(wanted)))
+def apply(owner: str, wanted: Mapping[str, wire.ScheduleRequest], *, dry_run: bool) -> Ask[list[wire.Schedule]]:
+    body = _encode(wire.ScheduleSet(owner=owner, schedules=dict(wanted), dry_run=dry_run))
     return Ask("PUT", "/v1/schedules", ("schedules", wire.Schedule), body=body)
 
 
@@ -102,15 +103,21 @@ def clear_hints(name: str) -> Ask[wire.Schedule]:
 # ---- occurrences
 
 
-def occurrences(name: str, start: Instant | None, end: Instant | None) -> Ask[list[wire.Occurrence]]:
+def occurrences(name: str, start: Instant | None, end: Instant | None) -> Ask[wire.Occurrences]:
     given = {"start": start, "end": end}
     query = {key: _instant(value, key) for key, value in given.items() if value is not None}
-    return Ask("GET", _path(name, "occurrences"), ("occurrences", wire.Occurrence), query)
+    return Ask("GET", _path(name, "occurrences"), wire.Occurrences, query)
 
 
-def upcoming(days: int, schedule: str) -> Ask[list[wire.Due]]:
-    query = {"days": str(days)} | ({"schedule": schedule} if schedule else {})
-    return Ask("GET", "/v1/occurrences", ("occurrences", wire.Due), query)
+def new_in(page: wire.Occurrences, before: Sequence[wire.Occurrence]) -> Iterator[wire.Occurrence]:
+    """What a page has beside those of the pages before it: each begins with some of them."""
+    known = {(one.from_at, one.fate, one.cause, one.backfill) for one in before}
+    return (one for one in page.occurrences if (one.from_at, one.fate, one.cause, one.backfill) not in known)
+
+
+def upcoming(days: int, schedule: str, cursor: str, limit: int | None) -> Ask[wire.Upcoming]:
+    query = {"days": str(days), "schedule": schedule, "cursor": cursor, "limit": "" if limit is None else str(limit)}
+    return Ask("GET", "/v1/occurrences", wire.Upcoming, {name: value for name, value in query.items() if value})
 
 
 def catch_ups(policy: str) -> Ask[list[wire.CatchUp]]:
@@ -189,7 +196,7 @@ def _holidays(name: str) -> str:
 
 
 def _path(name: str, part: str = "") -> str:
-    path = f"/v1/schedules/{quote(name, safe='')}"
+    path = f"/v1/schedules/{check_name(name, path='schedule', kind='schedule')}"
     return f"{path}/{part}" if part else path
 
 

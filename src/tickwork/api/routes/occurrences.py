@@ -8,22 +8,25 @@ from tickwork.ports import wire
 FATES_MAX = 1_000
 DUE_MAX = 10_000
 DAYS_MAX = 3_660
+CURSOR_CHARACTERS_MAX = 160
 
 
 async def fates(asked: Asked) -> Answer:
     query = asked.query
-    found = await asked.engine.fates(
-        asked.name("schedule"), start=query["start"], end=query["end"], limit=query["limit"]
+    return as_json(
+        await asked.engine.fates(asked.name("schedule"), start=query["start"], end=query["end"], limit=query["limit"])
     )
-    return as_json(wire.Occurrences(occurrences=tuple(found)))
 
 
 async def expected(asked: Asked) -> Answer:
     query = asked.query
     if query["schedule"]:
         asked.engine.schedule(query["schedule"])  # an unknown one is an error, not an empty answer
-    found = asked.engine.next_occurrences(days=query["days"], name=query["schedule"], limit=query["limit"])
-    return as_json(wire.Upcoming(occurrences=tuple(found)))
+    return as_json(
+        asked.engine.next_occurrences(
+            days=query["days"], name=query["schedule"], after=query["cursor"], limit=query["limit"]
+        )
+    )
 
 
 async def late(asked: Asked) -> Answer:
@@ -42,7 +45,7 @@ ROUTES = (
         says="What became of a schedule's occurrences, oldest first; also of a schedule that is no more.",
         tag="occurrences",
         query=(
-            Param("start", "From this instant on, RFC 3339."),
+            Param("start", "From this instant on, RFC 3339; or `next` of the page before."),
             Param("end", "Before this instant; now unless given."),
             Param("limit", "How many ranges at most.", int, FATES_MAX, 1, FATES_MAX),
         ),
@@ -57,6 +60,7 @@ ROUTES = (
         query=(
             Param("days", "How far to look.", int, 30, 1, DAYS_MAX),
             Param("schedule", "Of this schedule only.", characters_max=128),
+            Param("cursor", "`next` of the page before.", characters_max=CURSOR_CHARACTERS_MAX),
             Param("limit", "How many at most.", int, DUE_MAX, 1, DUE_MAX),
         ),
         gives={200: Gives(wire.Upcoming)},

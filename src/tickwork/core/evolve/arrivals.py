@@ -16,7 +16,6 @@ from tickwork.core.inputs import Redrive, Rerun, Resolve, RunRecord, Submit
 from tickwork.core.lifecycle import ENDED, Phase
 from tickwork.core.model import BLOCK_BITS, Gate, Run, Schedule, State, Task, Tenant, Timer
 from tickwork.core.plan import Plan
-from tickwork.core.timetext import instant_text
 from tickwork.core.values import Value, decode, pack
 from tickwork.core.zones import in_zone
 
@@ -123,7 +122,7 @@ def on_scheduled(state: State, event: ev.RunScheduled) -> None:
         by, source, run_id = backfill.by, "backfill", backfill_run_id(backfill, due_ms)
     elif event.input >= 0:
         asked: Any = state.inputs[event.input]
-        by, source, run_id = asked.by, event.way, _free_id(tenant, f"sched-{schedule.name}-{event.way}", due_ms)
+        by, source, run_id = asked.by, event.way, _free_id(tenant, f"{schedule.name}-{event.way}", due_ms)
     else:
         run_id = occurrence_id(schedule.name, due_ms)
     run = _new_run(state, event.run, run_id, tenant, plan, inputs, by, source)
@@ -170,10 +169,11 @@ def scheduled_inputs(state: State, schedule: Schedule, definition: Definition, a
 
 
 def _free_id(tenant: Tenant, stem: str, now_ms: int) -> str:
-    """Several triggers of one tick are as many runs. All of them are here: nothing ends among inputs."""
-    run_id = first = f"{stem}-{instant_text(now_ms)}"
+    """Several triggers of one tick are as many runs. All of them are here: nothing ends among inputs. And where a
+    schedule is named like `nightly-trigger`, this id would be that of its occurrence."""
+    run_id = first = occurrence_id(stem, now_ms)
     count = 1
-    while tenant.runs.get(run_id) is not None:
+    while tenant.runs.get(run_id) is not None or (count == 1 and tenant.schedules.get(stem) is not None):
         count += 1
         run_id = f"{first}-{count}"
     return run_id
