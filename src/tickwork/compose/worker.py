@@ -10,6 +10,7 @@ from tickwork.cluster.direct import DirectLink, HttpReach
 from tickwork.compose.lanes import exchange_queues, receiver_of
 from tickwork.compose.settings import BadSettings, Settings, names, pairs, ports
 from tickwork.core.errors import Refused
+from tickwork.core.names import check_name
 from tickwork.executors.guard import Guard
 from tickwork.executors.http import HttpExecutor
 from tickwork.executors.limits import Limits
@@ -28,6 +29,7 @@ from tickwork.worker.service import serve
 
 
 def profile_of(settings: Settings) -> Profile:
+    check_queues(settings)
     return Profile(
         queues=exchange_queues(settings),
         labels=pairs(settings.labels, path="labels"),
@@ -35,6 +37,15 @@ def profile_of(settings: Settings) -> Profile:
         pid=os.getpid(),
         version=VERSION,
     )
+
+
+def check_queues(settings: Settings) -> None:
+    """A queue whose name no task can have would never bring any work."""
+    for queue in names(settings.queues):
+        try:
+            check_name(queue, path="queues", kind="queue")
+        except Refused as refused:
+            raise BadSettings("bad_setting", refused.message, path="queues") from None
 
 
 def executors_of(settings: Settings, app: str) -> list[Executor]:
