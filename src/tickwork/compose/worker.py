@@ -3,6 +3,7 @@
 import asyncio
 import os
 import socket
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -89,6 +90,7 @@ async def work(settings: Settings, app: str, *, ready: Callable[[Agent], None]) 
         profile=profile_of(settings),
         version=settings.app_version,
     )
+    agent.on_missing = _tell
     loop = asyncio.get_running_loop()
     receiver = receiver_of(settings, agent)
     try:
@@ -104,16 +106,20 @@ async def work(settings: Settings, app: str, *, ready: Callable[[Agent], None]) 
         await given.close()
 
 
+def _tell(text: str) -> None:
+    print(f"tickwork: {text}", file=sys.stderr, flush=True)
+
+
 async def _serve(agent: Agent, receiver: Receiver | None, *, grace_s: float) -> None:
     if receiver is None:
         await serve(agent, grace_s=grace_s)
         return
     loop = asyncio.get_running_loop()
-    jobs = (loop.create_task(serve(agent, grace_s=grace_s)), loop.create_task(receiver.run()))
+    serving, receiving = jobs = (loop.create_task(serve(agent, grace_s=grace_s)), loop.create_task(receiver.run()))
     try:
-        await asyncio.wait(
-            jobs, return_when=asyncio.FIRST_EXCEPTION
-        )  # a receiver ends by itself where its agent drains
+        await asyncio.wait(jobs, return_when=asyncio.FIRST_COMPLETED)
+        if receiving.done() and receiving.exception() is None:  # it ends by itself where its agent drains
+            await asyncio.wait([serving])
     finally:
         for job in jobs:
             job.cancel()
