@@ -37,6 +37,7 @@ from tickwork.ports.host import (
     order_decoder,
     spec_decoder,
 )
+from tickwork.ports.loglines import sendable
 from tickwork.ports.marks import Marks, Slot, marks_bytes
 from tickwork.sdk.attempt import AttemptContext, answered, arguments, explained, failed, items_in, own_folder, put_down
 from tickwork.sdk.context import _current, running
@@ -165,7 +166,7 @@ class AttemptChannel:
         now_ns = time.monotonic_ns()
         if now_ns - self._told_ns >= PROGRESS_NS or done == total:
             self._told_ns = now_ns
-            self._host.voice.say(Progressed(*self._key, done, total, message[:1_000]))
+            self._host.voice.say(Progressed(*self._key, done, total, sendable(message[:1_000])))
 
 
 class Host:
