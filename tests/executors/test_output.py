@@ -58,6 +58,16 @@ async def test_what_is_printed_past_python_is_a_line_too():
         assert stage.texts(key) == ["said by the kernel", "said by a program"]
 
 
+async def test_what_is_printed_past_python_is_never_taken_for_another_attempts():
+    async with playing(processes=1) as stage:
+        keys = [stage.start("last_words", args={"word": f"w{number}"}) for number in range(30)]
+        for key in keys:
+            await stage.end(key)
+
+        for number, key in enumerate(keys):
+            assert stage.texts(key) == [f"w{number} {line}" for line in range(2_000)] + [f"w{number} at last"]
+
+
 async def test_a_line_is_seen_while_its_task_still_runs():
     async with playing() as stage:
         key = stage.start("says_and_waits", args={"word": "soon"})

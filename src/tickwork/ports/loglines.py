@@ -43,8 +43,8 @@ class Cutter:
         return lines
 
     def rest(self) -> list[str]:
-        """What was printed without an end of line."""
-        held, self._held = self._held, b""
+        """What was printed without an end of line. What comes next is another line."""
+        held, self._held, self._skipping = self._held, b"", False
         return [_text(held)] if held else []
 
 
