@@ -118,11 +118,40 @@ def says(word: str) -> None:
     print("no end of line", end="")
 
 
+@task(name="half_a_pair")
+def half_a_pair(how: str) -> str:
+    name = os.fsdecode(b"gr\xfcn.txt")  # as a folder may have it that another system wrote
+    if how == "printed":
+        print(name)
+    elif how == "raised":
+        raise ValueError(name)
+    elif how == "told":
+        context().progress(1, 2, name)
+    return how
+
+
+@task(name="logs_badly")
+def logs_badly() -> str:
+    logging.getLogger("mine").info("%d files", "many")
+    return "went on"
+
+
+@task(name="exits_wildly")
+def exits_wildly() -> None:
+    sys.exit(2**100)
+
+
+@task(name="last_words")
+def last_words(word: str) -> None:
+    """Of a program, right before the end, and the last of them without an end of line."""
+    os.write(1, b"".join(b"%s %d\n" % (word.encode(), number) for number in range(2_000)))
+    subprocess.run(["/usr/bin/printf", f"{word} at last"], check=True)
+
+
 @task(name="says_in_c")
 def says_in_c(word: str) -> None:
     os.write(1, f"{word} by the kernel\n".encode())
     subprocess.run(["/bin/echo", f"{word} by a program"], check=True)
-    time.sleep(0.1)
 
 
 @task(name="says_and_waits")

@@ -7,6 +7,7 @@ import time
 import pytest
 
 from executors.stage import playing
+from tickwork.ports.exchange import Broke, Done
 from tickwork.ports.loglines import CUT, LINE_BYTES_MAX, Cutter, Flow
 
 
@@ -20,6 +21,34 @@ async def test_prints_and_log_records_are_lines_of_the_attempt():
         assert stage.texts(first, "stderr") == ["to stderr"] and stage.texts(first, "log") == ["INFO mine: logged one"]
 
 
+async def test_text_that_is_no_unicode_is_written_out_and_fails_nobody():
+    async with playing() as stage:
+        printed = stage.start("half_a_pair", args={"how": "printed"})
+        raised = stage.start("half_a_pair", args={"how": "raised"})
+        told = stage.start("half_a_pair", args={"how": "told"})
+
+        assert isinstance(await stage.end(printed), Done) and stage.texts(printed) == ["gr\\udcfcn.txt"]
+        broke = await stage.end(raised)
+        assert isinstance(broke, Broke) and (broke.error, broke.message[:12]) == ("ValueError", "gr\\udcfcn.tx")
+        assert isinstance(await stage.end(told), Done)
+        assert stage.progresses()[0].message == "gr\\udcfcn.txt"
+
+
+async def test_a_log_record_whose_arguments_do_not_fit_is_told_and_fails_nobody():
+    async with playing() as stage:
+        key = stage.start("logs_badly")
+
+        assert isinstance(await stage.end(key), Done)
+        assert any("TypeError" in text for text in stage.texts(key, "stderr"))
+
+
+async def test_an_exit_code_that_no_program_can_have_is_left_out():
+    async with playing() as stage:
+        broke = await stage.end(stage.start("exits_wildly"))
+
+        assert isinstance(broke, Broke) and (broke.error, broke.exit_code) == ("SystemExit", None)
+
+
 async def test_what_is_printed_past_python_is_a_line_too():
     async with playing(processes=1) as stage:
         key = stage.start("says_in_c", args={"word": "said"})
@@ -27,6 +56,16 @@ async def test_what_is_printed_past_python_is_a_line_too():
         await stage.until(lambda: len(stage.texts(key)) == 2)
 
         assert stage.texts(key) == ["said by the kernel", "said by a program"]
+
+
+async def test_what_is_printed_past_python_is_never_taken_for_another_attempts():
+    async with playing(processes=1) as stage:
+        keys = [stage.start("last_words", args={"word": f"w{number}"}) for number in range(30)]
+        for key in keys:
+            await stage.end(key)
+
+        for number, key in enumerate(keys):
+            assert stage.texts(key) == [f"w{number} {line}" for line in range(2_000)] + [f"w{number} at last"]
 
 
 async def test_a_line_is_seen_while_its_task_still_runs():

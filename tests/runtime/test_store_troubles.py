@@ -11,6 +11,7 @@ from tickwork.ports import wire
 from tickwork.ports.exchange import Call
 from tickwork.ports.store import OutcomeUnknown
 from tickwork.runtime import ground
+from tickwork.runtime import partition as partition_module
 from tickwork.runtime.partition import AHEAD_INPUTS
 from tickwork.stores.memory import MemoryStore
 
@@ -53,11 +54,13 @@ class Troubled(MemoryStore):
         return head
 
     async def write_rows(self, *args, **fields):
+        self._may("write_rows")
         if self.rows_gate is not None:
             await self.rows_gate.wait()
         await super().write_rows(*args, **fields)
 
     async def commit(self, *args, **fields):
+        self._may("commit")
         if self.gate is not None:
             await self.gate.wait()
         if self.late == 3:
@@ -154,6 +157,27 @@ async def test_a_request_in_hand_is_answered_when_the_partition_is_taken_over(ho
     with pytest.raises(Unavailable):
         await asked
     house.store.away.clear()
+
+
+@pytest.mark.proves("F12")
+@pytest.mark.parametrize("step", ["commit", "write_rows", "find_runs"])
+async def test_an_owner_that_ends_does_not_wait_for_ever_for_a_store_that_takes_nothing(house, monkeypatch, step):
+    monkeypatch.setattr(partition_module, "STOP_S", 0.2)
+    await house.define("w", task("a"))
+    first = await house.submit("w")
+    house.store.away[step] = 1_000_000
+    asked = asyncio.ensure_future(house.submit("w", key="k"))
+    await asyncio.sleep(0.1)
+    await asyncio.wait_for(house.engine.stop(), 5)
+
+    if step == "write_rows":
+        assert await asked
+    else:
+        with pytest.raises(Unavailable, match="the outcome is not known"):
+            await asked
+    await house.open()
+    runs = {run.id for run in house.engine.state.runs.values()}
+    assert runs == {first} | ({asked.result()} if step == "write_rows" else set())
 
 
 async def test_a_call_that_was_overtaken_does_not_end_its_worker(house):

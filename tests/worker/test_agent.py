@@ -328,3 +328,48 @@ async def test_new_code_takes_over_what_has_not_begun():
         await server.until(lambda: (3, 1) in new.runs)
 
     assert old.closed and old.seen == [(1, 1), (2, 1)]
+
+
+class Slow(Puppet):
+    """Its application takes for ever to load."""
+
+    async def start(self, sink):
+        await asyncio.Event().wait()
+
+
+@pytest.mark.parametrize("executor", [Puppet(), Slow()])
+async def test_a_worker_that_has_not_begun_ends_as_soon_as_it_is_asked_to(executor):
+    server = Server()
+    server.away = True
+    agent = Agent(server, [executor], clock=LoopClock(), ids=Ids(), name="w1")
+    running = asyncio.create_task(agent.run())
+    await asyncio.sleep(0.1)
+    await agent.drain(grace_s=30)
+    await asyncio.wait_for(running, 5)
+
+    assert executor.closed and not server.calls
+
+
+async def test_a_worker_says_once_that_its_server_is_missing_and_once_that_it_is_back():
+    server, said = Server(), []
+    server.away = True
+    agent = Agent(server, [Puppet()], clock=LoopClock(), ids=Ids(), name="w1")
+    agent.on_missing = said.append
+    running = asyncio.create_task(agent.run())
+    await asyncio.sleep(0.3)  # some tries
+    server.away = False
+    await asyncio.wait_for(agent.reached.wait(), 5)
+    running.cancel()
+    await asyncio.wait([running])
+
+    assert [text.partition(";")[0] for text in said] == ["the server is away", "the server answers again"]
+
+
+async def test_a_worker_that_is_refused_was_never_served():
+    server = Server()
+    server.refused = "it is here already"
+    agent = Agent(server, [Puppet()], clock=LoopClock(), ids=Ids(), name="w1")
+    with pytest.raises(Refused, match="here already"):
+        await asyncio.wait_for(agent.run(), 5)
+
+    assert not agent.reached.is_set()

@@ -4,12 +4,14 @@ A name that nobody knows and a value of the wrong kind are refused by name and p
 mistake never becomes a default. Secrets may also be given as a file (`TICKWORK_TOKEN_FILE`).
 """
 
+import contextlib
 import os
 import stat
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -22,6 +24,18 @@ FILE = "tickwork.toml"
 # Variables with our prefix that are no settings: what tasks are told, and what helps to find a fault.
 OTHERS = frozenset(("attempt", "by", "child", "debug", "idempotency_key", "node", "parent", "process", "run_id"))
 KEY_START = "secret_"  # a name that starts so is a key for requests, and only the worker looks at it
+# What a number may be. A value outside would not be noticed before something else breaks, or is there for good.
+BOUNDS: dict[str, tuple[float, float]] = {
+    "server_processes": (1, 1_024),
+    "partitions": (1, 65_536),
+    "port": (0, 65_535),
+    "processes": (0, 10_000),
+    "threads": (1, 10_000),
+    "coroutines": (1, 100_000),
+    "grace_s": (0, 86_400),
+    "memory_mb": (0, 1 << 30),
+    "resolution_ms": (1, 3_600_000),
+}
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -102,9 +116,32 @@ def _converted(name: str, value: Any, source: str) -> Any:
         known = ", ".join(sorted(fields))
         raise BadSettings("unknown_setting", f"{source}: there is no setting {name!r}; known: {known}", path=name)
     try:
-        return msgspec.convert(value, fields[name], strict=source not in (".env", "the environment"))
+        found = msgspec.convert(value, fields[name], strict=source not in (".env", "the environment"))
     except msgspec.ValidationError as error:
         raise BadSettings("bad_setting", f"{source}: {name}: {error}", path=name) from None
+    if (why := _unfit(name, found)) is not None:
+        raise BadSettings("bad_setting", f"{source}: {name}: {why}", path=name)
+    return found
+
+
+def _unfit(name: str, value: Any) -> str | None:
+    """Why a value of the right kind cannot be meant; None where it can."""
+    if name in BOUNDS:
+        least, most = BOUNDS[name]
+        return None if least <= value <= most else f"{value} is not between {least:,} and {most:,}"
+    if name == "token" and not (value.isascii() and value.isprintable() and " " not in value):
+        return "it travels in a header: letters, digits and signs of ASCII only, and no space"
+    if name == "url":
+        return next((why for one in names(value) if (why := _unfit_url(one)) is not None), None)
+    return None
+
+
+def _unfit_url(url: str) -> str | None:
+    with contextlib.suppress(ValueError):  # a port that is none
+        parts = urlsplit(url)
+        if parts.scheme in ("http", "https") and parts.hostname and (parts.port is None or parts.port > 0):
+            return None
+    return f"{url!r} is no address of a server; write it like http://127.0.0.1:{PORT}"
 
 
 def _environment(env: Mapping[str, str], here: Path, *, strict: bool) -> dict[str, str]:
@@ -130,8 +167,9 @@ def _secret(path: Path, key: str) -> str:
     try:
         mode = path.stat().st_mode
         text = path.read_text().strip()
-    except OSError as error:
-        raise BadSettings("missing_file", f"{key}: {path.name} cannot be read: {error.strerror}", path=key) from None
+    except (OSError, UnicodeDecodeError) as error:
+        why = getattr(error, "strerror", None) or str(error)
+        raise BadSettings("missing_file", f"{key}: {path.name} cannot be read: {why}", path=key) from None
     if mode & (stat.S_IRWXO | stat.S_IWGRP):
         raise BadSettings("open_secret", f"{key}: everybody can read {path.name}; chmod 600 it", path=key)
     return text
@@ -140,7 +178,7 @@ def _secret(path: Path, key: str) -> str:
 def _dotenv(path: Path) -> dict[str, str]:
     if not path.is_file():
         return {}
-    pairs = (line.split("=", 1) for line in path.read_text().splitlines() if "=" in line and line[:1] != "#")
+    pairs = (line.split("=", 1) for line in _text(path).splitlines() if "=" in line and line[:1] != "#")
     return {key.strip(): value.strip().strip("'\"") for key, value in pairs}
 
 
@@ -148,9 +186,17 @@ def _toml(path: Path) -> dict[str, Any]:
     if not path.is_file():
         return {}
     try:
-        return tomllib.loads(path.read_text())
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        return tomllib.loads(_text(path))
+    except tomllib.TOMLDecodeError as error:
         raise BadSettings("bad_file", f"{path.name} cannot be read: {error}", path=path.name) from None
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        why = getattr(error, "strerror", None) or str(error)
+        raise BadSettings("bad_file", f"{path.name} cannot be read: {why}", path=path.name) from None
 
 
 def _pyproject(here: Path) -> dict[str, Any]:

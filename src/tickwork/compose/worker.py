@@ -3,6 +3,7 @@
 import asyncio
 import os
 import socket
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from tickwork.cluster.direct import DirectLink, HttpReach
 from tickwork.compose.lanes import exchange_queues, receiver_of
 from tickwork.compose.settings import BadSettings, Settings, names, pairs, ports
 from tickwork.core.errors import Refused
+from tickwork.core.names import check_name
 from tickwork.executors.guard import Guard
 from tickwork.executors.http import HttpExecutor
 from tickwork.executors.limits import Limits
@@ -28,6 +30,7 @@ from tickwork.worker.service import serve
 
 
 def profile_of(settings: Settings) -> Profile:
+    check_queues(settings)
     return Profile(
         queues=exchange_queues(settings),
         labels=pairs(settings.labels, path="labels"),
@@ -35,6 +38,15 @@ def profile_of(settings: Settings) -> Profile:
         pid=os.getpid(),
         version=VERSION,
     )
+
+
+def check_queues(settings: Settings) -> None:
+    """A queue whose name no task can have would never bring any work."""
+    for queue in names(settings.queues):
+        try:
+            check_name(queue, path="queues", kind="queue")
+        except Refused as refused:
+            raise BadSettings("bad_setting", refused.message, path="queues") from None
 
 
 def executors_of(settings: Settings, app: str) -> list[Executor]:
@@ -78,6 +90,7 @@ async def work(settings: Settings, app: str, *, ready: Callable[[Agent], None]) 
         profile=profile_of(settings),
         version=settings.app_version,
     )
+    agent.on_missing = _tell
     loop = asyncio.get_running_loop()
     receiver = receiver_of(settings, agent)
     try:
@@ -93,16 +106,20 @@ async def work(settings: Settings, app: str, *, ready: Callable[[Agent], None]) 
         await given.close()
 
 
+def _tell(text: str) -> None:
+    print(f"tickwork: {text}", file=sys.stderr, flush=True)
+
+
 async def _serve(agent: Agent, receiver: Receiver | None, *, grace_s: float) -> None:
     if receiver is None:
         await serve(agent, grace_s=grace_s)
         return
     loop = asyncio.get_running_loop()
-    jobs = (loop.create_task(serve(agent, grace_s=grace_s)), loop.create_task(receiver.run()))
+    serving, receiving = jobs = (loop.create_task(serve(agent, grace_s=grace_s)), loop.create_task(receiver.run()))
     try:
-        await asyncio.wait(
-            jobs, return_when=asyncio.FIRST_EXCEPTION
-        )  # a receiver ends by itself where its agent drains
+        await asyncio.wait(jobs, return_when=asyncio.FIRST_COMPLETED)
+        if receiving.done() and receiving.exception() is None:  # it ends by itself where its agent drains
+            await asyncio.wait([serving])
     finally:
         for job in jobs:
             job.cancel()

@@ -54,6 +54,7 @@ class Child:
         self.kill_at_ns = 0  # when asking was enough
         self.printed_bytes = 0  # past Python, since it was last held up
         self.noisy = False  # has printed past Python
+        self.printers: dict[int, Key | None] = {}  # by pipe: whose attempt printed last past Python
         self.last: Key | None = None  # what it ended last
         self.born_ns = time.monotonic_ns()
         self.held_ns = 0  # when it was last told to begin nothing more of a packet

@@ -199,6 +199,8 @@ class Pool:
         for said in sayings:
             if type(said) is Done:
                 key = child.last = (said.task, said.attempt)
+                if child.noisy:
+                    self._end_lines(child, key)
                 if self._ending or self._heard or self._begun:
                     self._settle(child, key, said)
                     continue
@@ -224,6 +226,7 @@ class Pool:
         match said:
             case Broke():
                 child.last = (said.task, said.attempt)
+                self._end_lines(child, child.last)
                 self._settle(child, child.last, said)
             case Progressed():
                 self._heard[said.task, said.attempt] = time.monotonic_ns()
@@ -236,6 +239,7 @@ class Pool:
                 self._owner.spilled(said)
             case Spilled():
                 child.last = (said.task, said.attempt)
+                self._end_lines(child, child.last)
                 self._settle(child, child.last, said)
             case Lines():
                 for line in said.lines:
@@ -275,20 +279,34 @@ class Pool:
             self._owner.ended(Broke(*key, reason[0], reason[1], exit_code=exit_code))
 
     def _on_print(self, child: Child, fd: int) -> None:
+        marked = child.marked()  # first: a child waits until what an attempt printed is read, and then goes on
         data = child.printed(fd)
         if data is None:
             return
         cutter = child.prints[fd]
         self._hold_flood(child, fd, len(data))
         child.noisy = True
-        marked = child.marked()
         key = marked[0][0] if len(marked) == 1 else child.last if not marked else None
-        at_ms = time.time_ns() // 1_000_000
+        before = child.printers.get(fd)
+        if before is not None and before != key:
+            self._end_line(child, fd, before)
+        child.printers[fd] = key
         for text in cutter.feed(data) if data else cutter.rest():
             if key is None:
                 log.info("%s of child %d: %s", cutter.stream, child.pid, text)
             else:
-                self._owner.printed(key, cutter.stream, text, at_ms)
+                self._owner.printed(key, cutter.stream, text, time.time_ns() // 1_000_000)
+
+    def _end_lines(self, child: Child, key: Key) -> None:
+        for fd, printer in child.printers.items():
+            if printer == key:
+                self._end_line(child, fd, key)
+
+    def _end_line(self, child: Child, fd: int, key: Key) -> None:
+        """A line without an end is the attempt's last, and no beginning of another's."""
+        cutter = child.prints[fd]
+        for text in cutter.rest():
+            self._owner.printed(key, cutter.stream, text, time.time_ns() // 1_000_000)
 
     def _hold_flood(self, child: Child, fd: int, size: int) -> None:
         """A child that prints faster than we care to read waits: its own code does, and nobody else's."""

@@ -8,6 +8,16 @@ LINE_BYTES_MAX = 64 * 1024
 CUT = " … [line cut: longer than 64 KiB]"
 
 
+def sendable(text: str) -> str:
+    """The text itself, or where half of a surrogate pair is in it, as in the name of a file that is no UTF-8, with
+    that written out: nothing else could travel."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode(errors="backslashreplace").decode()
+    return text
+
+
 class Cutter:
     """One stream, cut into lines. Holds at most one line."""
 
@@ -33,8 +43,8 @@ class Cutter:
         return lines
 
     def rest(self) -> list[str]:
-        """What was printed without an end of line."""
-        held, self._held = self._held, b""
+        """What was printed without an end of line. What comes next is another line."""
+        held, self._held, self._skipping = self._held, b"", False
         return [_text(held)] if held else []
 
 

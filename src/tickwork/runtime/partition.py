@@ -7,7 +7,6 @@ and costs nothing.
 """
 
 import asyncio
-import contextlib
 import gc
 import sys
 from bisect import bisect_left
@@ -39,6 +38,7 @@ UNDURABLE_MAX = 2  # one tick commits, one is decided
 AHEAD_INPUTS = 200  # that make it worth while; fewer wait for the commit, and take along what comes until then
 WRITTEN_S = 0.002
 COLLECT_TICKS = 64
+STOP_S = 10.0  # an owner that ends waits no longer for a store that takes nothing
 BESIDE_TIMERS, TIMER_TICKS_MAX = 32, 8  # inputs that a tick takes while timers are due, and for how many ticks
 BUSY_INPUTS = 100
 TOLD_S = 0.002
@@ -124,6 +124,7 @@ class Partition:
         self._behind: deque[Decided] = deque()  # rows to write
         self._rows_left = False  # to the next owner
         self._rows_ready = asyncio.Event()
+        self._taken = 0  # by the store: commits and portions of rows
         self._stopping = False
         self._over = False  # nothing is decided any more
         self._told_at = 0.0
@@ -141,16 +142,24 @@ class Partition:
         self._tasks[1].add_done_callback(lambda _: self._rows_ready.set())
 
     async def stop(self) -> None:
-        """Decide and commit what waits, write the rows, then end."""
+        """Decide and commit what waits, write the rows, then end. Where the store takes nothing, whoever waits is told
+        that the outcome is not known; rows that are missing are in the journal."""
         self._stopping = True
         self._wake.set()
-        for task in self._tasks:
-            with contextlib.suppress(asyncio.CancelledError):
-                await task
+        taken = -1
+        while not all(task.done() for task in self._tasks):
+            if taken == self._taken:
+                await self._drop(Unavailable("the store takes nothing, and this owner ends", retry_after_ms=5_000))
+                return
+            taken = self._taken
+            await asyncio.wait(self._tasks, timeout=STOP_S)
 
     async def abandon(self, reason: str) -> None:
         """It is another's by now, or may be: nothing more is decided or written, and whoever waits is told."""
-        self._fail(Fenced(reason))
+        await self._drop(Fenced(reason))
+
+    async def _drop(self, error: TickworkError) -> None:
+        self._fail(error)
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -452,6 +461,7 @@ class Partition:
     def _made_durable(self, decided: Decided, took: float) -> None:
         self.commit_seconds += took
         self.commit_counts[bisect_left(COMMIT_SECONDS, took)] += 1
+        self._taken += 1
         self.durable_seq, self.durable_tick = decided.seq, decided.tick
         self._on_durable(decided)
         if decided.orders:  # workers first: what is written leaves when everybody who is awake has had a turn
@@ -542,6 +552,7 @@ class Partition:
         while True:
             try:
                 await self._store.write_rows(self.number, rows, epoch=self.epoch, through=through, head=head)
+                self._taken += 1
                 return
             except OutcomeUnknown:
                 # Written twice, attempts would be told twice; ended runs alone may be.

@@ -14,12 +14,14 @@ from typing import Any, Protocol
 from tickwork.core.errors import Refused
 from tickwork.ports.exchange import VALUE_BYTES_MAX, Broke, Done, Spec, Work
 from tickwork.ports.host import Job, Spilled, filled
+from tickwork.ports.loglines import sendable
 from tickwork.sdk.context import Channel, Context, StepsChanged
 from tickwork.sdk.plain import NULL, encode
 from tickwork.sdk.registry import Handler
 
 MESSAGE_LENGTH_MAX = 8_000
 NAME_LENGTH_MAX = 500
+EXIT_CODE_MAX = 2**31 - 1
 FRAMES_MAX = 12  # of a traceback; the innermost are what helps
 _OWN = str(Path(__file__).resolve().parent)
 
@@ -130,7 +132,9 @@ def items_in(data: bytes) -> int | None:
 def failed(task: int, attempt: int, error: BaseException, *, started_ms: int) -> Broke:
     permanent = isinstance(error, Refused | StepsChanged) or bool(getattr(error, "permanent", False))
     code = error.code if isinstance(error, SystemExit) and isinstance(error.code, int) else None
-    name = type(error).__name__[:NAME_LENGTH_MAX]
+    if code is not None and not -EXIT_CODE_MAX <= code <= EXIT_CODE_MAX:
+        code = None
+    name = sendable(type(error).__name__[:NAME_LENGTH_MAX])
     return Broke(task, attempt, name, explained(error), permanent, code, started_ms, time.time_ns() // 1_000_000)
 
 
@@ -144,7 +148,7 @@ def explained(error: BaseException) -> str:
     lines = [said[: MESSAGE_LENGTH_MAX // 2]]
     if frames and not isinstance(error, Refused):
         lines += traceback.format_list(frames[-FRAMES_MAX:])
-    return "\n".join(line.rstrip("\n") for line in lines)[:MESSAGE_LENGTH_MAX]
+    return sendable("\n".join(line.rstrip("\n") for line in lines)[:MESSAGE_LENGTH_MAX])
 
 
 def user_frames(trace: TracebackType | None) -> list[traceback.FrameSummary]:

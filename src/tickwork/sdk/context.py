@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 T = TypeVar("T")
 
+PROGRESS_MAX = 2**63 - 1
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _current: ContextVar["Context | None"] = ContextVar("tickwork_context", default=None)
 _within: ContextVar["_Scope | None"] = ContextVar("tickwork_step", default=None)
@@ -184,7 +185,7 @@ class Context:
         """How far the work is, for people: `done` of `total`."""
         if isinstance(done, bool) or not isinstance(done, int) or not isinstance(total, int):
             raise Refused("bad_progress", f"progress is two whole numbers, done and total, not {done!r} of {total!r}")
-        if not 0 <= done <= total:
+        if not 0 <= done <= total <= PROGRESS_MAX:
             raise Refused("bad_progress", f"progress of {done} out of {total} makes no sense; 0 <= done <= total")
         if self._channel is not None:
             self._channel.progress(done, total, message)

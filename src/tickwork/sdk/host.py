@@ -8,10 +8,12 @@ at a time), `thread` or `async` (WIDTH at a time).
 
 import asyncio
 import contextlib
+import fcntl
 import mmap
 import os
 import socket
 import sys
+import termios
 import threading
 import time
 from collections.abc import Callable
@@ -37,6 +39,7 @@ from tickwork.ports.host import (
     order_decoder,
     spec_decoder,
 )
+from tickwork.ports.loglines import sendable
 from tickwork.ports.marks import Marks, Slot, marks_bytes
 from tickwork.sdk.attempt import AttemptContext, answered, arguments, explained, failed, items_in, own_folder, put_down
 from tickwork.sdk.context import _current, running
@@ -46,6 +49,8 @@ from tickwork.sdk.registry import App, Handler, load_app
 PACKET_BYTES = 256 * 1024
 KNOWN_MAX = 1_000  # heads of packets whose meaning is remembered
 PROGRESS_NS = 200_000_000  # at most five a second for each attempt
+LOOK_NS = 200_000  # whatever printed past Python took longer, or has done so before
+READ_S, READ_S_MAX = 0.0005, 0.2  # how often, and how long, is looked whether the agent has read it
 WAIT_NS = 1_000_000  # an end waits no longer for others before the next attempt begins
 Key = tuple[int, int]
 Known = dict[int, tuple[Spec, Handler | None]]  # by the number of the spec
@@ -129,6 +134,33 @@ class Orders:
                     self._reading.release()
 
 
+class Prints:
+    """What was printed past Python lies in pipes, where nothing tells one attempt from the next: the agent takes it for
+    the one whose mark it sees. So an attempt has ended when the agent has read what it printed."""
+
+    def __init__(self) -> None:
+        self._fds = tuple(os.dup(fd) for fd in (1, 2))  # user code may put something else in their place
+        self._size = bytearray(4)
+        self._loud = False  # has ever printed so
+
+    def until_read(self, started_ns: int) -> None:
+        if not self._loud and time.monotonic_ns() - started_ns < LOOK_NS:
+            return
+        if self._unread():
+            self._loud = True
+            until = time.monotonic() + READ_S_MAX
+            while self._unread() and time.monotonic() < until:
+                time.sleep(READ_S)
+
+    def _unread(self) -> bool:
+        with contextlib.suppress(OSError):  # closed by user code
+            for fd in self._fds:
+                fcntl.ioctl(fd, termios.FIONREAD, self._size)
+                if any(self._size):
+                    return True
+        return False
+
+
 class AttemptChannel:
     """The way of one attempt to the agent."""
 
@@ -165,7 +197,7 @@ class AttemptChannel:
         now_ns = time.monotonic_ns()
         if now_ns - self._told_ns >= PROGRESS_NS or done == total:
             self._told_ns = now_ns
-            self._host.voice.say(Progressed(*self._key, done, total, message[:1_000]))
+            self._host.voice.say(Progressed(*self._key, done, total, sendable(message[:1_000])))
 
 
 class Host:
@@ -176,6 +208,7 @@ class Host:
         self.wait: Callable[[threading.Event], object] = self.orders.wait
         self._known: dict[bytes, Known] = {}
         self._forked = False
+        self._prints: Prints | None = None  # where one attempt runs at a time
         os.register_at_fork(after_in_child=self._on_fork)
 
     def _on_fork(self) -> None:
@@ -216,12 +249,14 @@ class Host:
         except BaseException as error:
             return failed(work.task, work.attempt, error, started_ms=started_ms)
 
-    def ended(self, key: Key) -> None:
+    def ended(self, key: Key, started_ns: int = 0) -> None:
         """Before its end is said."""
         if self._forked:
             os._exit(0)  # user code has forked and come back here: only one of the two goes on
         if self.output.used:
             self.output.ended(key)
+        if self._prints is not None:
+            self._prints.until_read(started_ns)
 
     def missing(self, handler: str) -> TickworkError:
         from tickwork.core.errors import Refused
@@ -235,6 +270,7 @@ class Host:
         buffer = bytearray(PACKET_BYTES)
         view = memoryview(buffer)
         slot, ends = self.marks.slot(0), Ends(self.marks, self.voice)
+        self._prints = Prints()
         while size := self.queue.recv_into(buffer):
             number, heads, works, job = opened(bytes(view[:size]))
             slot.take(number)
@@ -245,11 +281,12 @@ class Host:
                 self._serve_many(slot, number, works, known, ends)
 
     def _serve_one(self, slot: Slot, number: int, work: Work, job: Job | None, known: Known) -> None:
-        if not slot.begin(work.task, work.attempt):
+        started_ns = slot.begin(work.task, work.attempt)
+        if not started_ns:
             self.voice.say(Through(number, 0))
             return
         end = self.run(work, job, *known[work.spec])
-        self.ended((work.task, work.attempt))
+        self.ended((work.task, work.attempt), started_ns)
         self.voice.say(end)
         slot.end()
 
@@ -263,7 +300,7 @@ class Host:
             if ends.since_ns and started_ns - ends.since_ns > WAIT_NS:
                 ends.say()
             end = run(work, None, *known[work.spec])
-            ended((work.task, work.attempt))
+            ended((work.task, work.attempt), started_ns)
             ends.keep(end, started_ns)
             slot.end()
             ran += 1

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tickwork.ports.host import Line, Lines
-from tickwork.ports.loglines import CUT, LINE_BYTES_MAX, Flow
+from tickwork.ports.loglines import CUT, LINE_BYTES_MAX, Flow, sendable
 from tickwork.sdk.context import current
 
 SEND_S = 0.1
@@ -85,6 +85,7 @@ class Output:
             flow = self._flows[key] = Flow()
         if not flow.admit(len(text), now_ms=time.monotonic_ns() // 1_000_000):
             return
+        text = sendable(text)
         at_ms = time.time_ns() // 1_000_000
         if flow.dropped:
             self._lines.append(Line(*key, stream, flow.note(), at_ms))
@@ -169,5 +170,11 @@ class _Handler(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         here = current()
-        if here is not None:
-            self._output.line((here.task_id, here.attempt), "log", self.format(record))
+        if here is None:
+            return
+        try:
+            text = self.format(record)
+        except Exception:  # arguments that do not fit their text fail nobody's task: `logging` says so on stderr
+            self.handleError(record)
+            return
+        self._output.line((here.task_id, here.attempt), "log", text)

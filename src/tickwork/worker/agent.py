@@ -83,6 +83,9 @@ class Agent(Caller[Held]):
         self._hoard_handle: asyncio.Handle | None = None
         self._taking: dict[Key, Taking] = {}  # came by a lane; the server is asked whose they are
         self._announced = 0  # credit in the last call
+        self._entering: asyncio.Task[None] | None = None  # its executors start, and the server hears what it has
+        self._missing = False  # the server did not answer the last time
+        self.on_missing: Callable[[str], None] = lambda _text: None  # that it does not, and that it does again
         self.freed = asyncio.Event()  # something that was held is over
 
     @property
@@ -106,15 +109,23 @@ class Agent(Caller[Held]):
     # ---- life
 
     async def run(self) -> None:
-        self._over = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+        self._over = loop.create_future()
+        self._entering = loop.create_task(self._enter())
         try:
-            catalog = await self._start(self._executors)
-            await self._publish(catalog)
-            self._pump()
-            self._look_at_hoard()
+            await asyncio.wait((self._entering, self._over), return_when=asyncio.FIRST_COMPLETED)
+            if not self._over.done():
+                self._entering.result()
+                self._pump()
+                self._look_at_hoard()
             await self._over
         finally:
+            self._entering.cancel()
+            await asyncio.wait([self._entering])
             await self._close()
+
+    async def _enter(self) -> None:
+        await self._publish(await self._start(self._executors))
 
     async def _start(self, executors: Iterable[Executor]) -> Catalog:
         catalogs = []
@@ -136,7 +147,7 @@ class Agent(Caller[Held]):
 
         async def publish() -> None:
             nonlocal latest
-            latest = await self._link.publish(catalog)
+            latest = await self._noticed(self._link.publish(catalog))
 
         await self._until_reached(publish)
         self.application, self.version, self.latest = catalog.application, catalog.version, latest
@@ -160,7 +171,11 @@ class Agent(Caller[Held]):
 
     async def drain(self, *, grace_s: float) -> None:
         """No new work; hand back what has not begun, let the rest end within the time given; say goodbye.
-        Asked a second time, it goes on with the shorter of the two times."""
+        Asked a second time, it goes on with the shorter of the two times. Where the application still loads, or the
+        server has not been reached yet, there is nothing to hand back and nobody to tell."""
+        if self._entering is not None and not self._entering.done():
+            self._end()
+            return
         if self._draining:
             await asyncio.gather(*(executor.close(grace_s=grace_s) for executor in self._executors))
             return
@@ -304,7 +319,21 @@ class Agent(Caller[Held]):
     # ---- calls
 
     async def _ask(self, call: Call) -> Reply:
-        return await self._link.call(call)
+        return await self._noticed(self._link.call(call))
+
+    async def _noticed(self, asking: Awaitable[T]) -> T:
+        """Somebody who looks at a worker without work shall see where it waits."""
+        try:
+            answer = await asking
+        except Unavailable as error:
+            if not self._missing:
+                self._missing = True
+                self.on_missing(f"{error}; it is asked again until it answers, and what runs goes on")
+            raise
+        if self._missing:
+            self._missing = False
+            self.on_missing("the server answers again")
+        return answer
 
     def _room(self) -> int:
         self._announced = self._credit.now(slots=self.slots)

@@ -54,7 +54,7 @@ class Caller(Generic[H]):
         self._draining = False
         self._over: asyncio.Future[None] | None = None
         self.fenced = 0  # reports that came too late
-        self.reached = asyncio.Event()  # the server has answered at least once
+        self.reached = asyncio.Event()  # the server has served it at least once
 
     @property
     def holds(self) -> int:
@@ -214,7 +214,8 @@ class Caller(Generic[H]):
                     await self._back.wait()
             return None
         self._failures = 0
-        self.reached.set()
+        if not reply.refused:
+            self.reached.set()
         return reply
 
     def again(self) -> None:
