@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from starlette.types import Message, Receive, Scope
 
-from tickwork.api.asked import Asked, Closing, Gone
+from tickwork.api.asked import PARTITION, Asked, Closing, Gone
 from tickwork.api.messages import JSON, Answer, Stream, json_encoder
 from tickwork.api.problems import problem, retry_after
 from tickwork.api.table import Route
@@ -20,7 +20,6 @@ from tickwork.runtime.ground import TENANT
 if TYPE_CHECKING:
     from tickwork.api.app import Place
 
-PARTITION = b"x-tickwork-partition"
 BODY_BYTES_MAX = 256 * 1024 * 1024
 RETRY_MS = 200
 _PASSED = frozenset((b"location", b"retry-after", b"etag", b"content-disposition", b"allow"))
