@@ -67,6 +67,17 @@ async def test_pages_go_on_at_any_node_and_a_cursor_of_another_list_is_refused(c
         assert (answer.status_code, answer.json()["code"]) == (422, "bad_cursor")
 
 
+@pytest.mark.proves("B6")
+async def test_numbers_that_nobody_has_are_unknown_at_every_node(cluster):
+    houses = [await cluster.add() for _ in range(2)]
+    await cluster.until(lambda: len(set(cluster.owners().values())) == 2)
+
+    for number in ("9" * 5_000, "9" * 18, "4000000", "x"):
+        for house in houses:
+            answer = await cluster.get(house, f"/v1/tasks/{number}/logs")
+            assert (answer.status_code, answer.json()["code"]) == (404, "unknown_task"), number[:20]
+
+
 async def test_a_spread_tenant_runs_in_all_its_partitions(cluster):
     houses = [await cluster.add() for _ in range(2)]
     await cluster.until(lambda: sorted(Counter(cluster.owners().values()).values()) == [2, 2])

@@ -68,7 +68,8 @@ class Ways:
                 return every[:1]
             case "task":
                 text = scope["path_params"]["task"]
-                return (node.partition_of_number(int(text)),) if text.isascii() and text.isdigit() else every[:1]
+                known = text.isascii() and text.isdigit() and len(text) <= 18
+                return (node.partition_of_number(int(text)),) if known else every[:1]
             case "partition":
                 text = scope["path_params"]["partition"]
                 known = text.isascii() and text.isdigit() and len(text) < 6 and int(text) < node.partitions
