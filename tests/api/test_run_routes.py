@@ -78,6 +78,34 @@ async def test_pages_show_every_run_once_newest_first(http):
     assert seen == ids[::-1]
 
 
+@pytest.mark.parametrize(
+    ("first", "second", "path", "words"),
+    [
+        ({"id": "mine"}, {"id": "mine", "priority": 3}, "id", "the id mine was used for a different request"),
+        ({"key": "k"}, {"key": "k", "priority": 3}, "key", "key k was used for a different request"),
+        ({}, {"inputs": {"n": "one"}}, "inputs.n", "a value of type integer is expected"),
+    ],
+)
+async def test_what_the_machine_refuses_says_which_field_and_why(http, first, second, path, words):
+    await publish(http, flow(inputs={"n": {"type": "integer", "required": False}}))
+    await submit(http, **first)
+    alone = (await http.post("/v1/runs", json={"workflow": "greet", **second})).json()
+    [among] = (await http.post("/v1/runs/batch", json={"runs": [{"workflow": "greet", **second}]})).json()["runs"]
+
+    for refused in (alone, among):
+        assert refused["path"] == path and refused["detail"].startswith(words), refused
+
+
+async def test_a_deed_that_comes_too_late_names_the_run(http):
+    await publish(http, flow())
+    run_id = await submit(http)
+    await http.post(f"/v1/runs/{run_id}/cancel")
+    late = await http.post(f"/v1/runs/{run_id}/cancel")
+
+    assert (late.status_code, late.json()["path"]) == (409, "run")
+    assert (await http.get("/v1/runs/nobody")).json()["path"] == "run"
+
+
 @pytest.mark.proves("B22")
 async def test_a_cursor_belongs_to_the_list_that_it_came_from(http):
     await publish(http, flow())

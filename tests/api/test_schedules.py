@@ -412,7 +412,7 @@ async def test_a_backfill_keeps_to_its_concurrency_and_is_paused_resumed_and_can
 async def test_a_window_that_is_none_is_refused(http):
     await put(http, cron="0 * * * *")
     for start, end, code, path in (
-        ("2026-01-02", "2026-01-01", "bad_window", ""),
+        ("2026-01-02", "2026-01-01", "bad_window", "start"),
         ("soon", "2026-01-01", "instant_syntax", "start"),
         ("2026-01-01", "2026-02-30", "instant_range", "end"),
     ):
