@@ -123,10 +123,38 @@ async def test_logs_come_in_chunks_and_go_out_in_order(http):
     lines = (await http.get(f"/v1/runs/{run_id}/logs")).json()["lines"]
     assert [line["text"] for line in lines] == ["one", "two", "three"]
     assert lines[0] | {"at": "1970-01-01T00:00:01Z", "node": "hello", "attempt": 1, "stream": "stdout"} == lines[0]
-    assert (await http.get(f"/v1/runs/{run_id}/logs", params={"node": "nobody"})).json()["lines"] == []
+    assert len((await http.get(f"/v1/runs/{run_id}/logs", params={"node": "hello"})).json()["lines"]) == 3
+    nobody = await http.get(f"/v1/runs/{run_id}/logs", params={"node": "nobody"})
+    assert (nobody.status_code, nobody.json()["code"]) == (404, "unknown_node")
     assert len((await http.get(f"/v1/tasks/{work.task}/logs", params={"attempt": 1})).json()["lines"]) == 3
     wrong = await http.post(path, params={"chunk": 2, "first": 3}, content=b"what\n", headers=NDJSON)
     assert (wrong.status_code, wrong.json()["code"]) == (422, "bad_log_chunk")
+
+
+@pytest.mark.proves("S001-115")
+async def test_the_log_of_a_task_has_all_its_attempts(http):
+    await publish(http, flow("greet", task("hello", retry={"attempts": 30, "delay_ms": 1, "delay_ms_max": 1})))
+    await submit(http)
+    worker = Worker(http)
+    for number in range(22):
+        [work] = await worker.work()
+        path = f"/v1/tasks/{work.task}/attempts/{work.attempt}/logs"
+        data = log_line(1000 * number, "stdout", f"try {work.attempt}")
+        await http.post(path, params={"chunk": 0, "first": 0}, content=data, headers=NDJSON)
+        await worker.fail(work, permanent=False)
+
+    lines = (await http.get(f"/v1/tasks/{work.task}/logs")).json()["lines"]
+    assert [line["text"] for line in lines] == [f"try {number}" for number in range(1, 23)]
+
+
+@pytest.mark.proves("B6")
+@pytest.mark.parametrize("number", [0, 10**6, 10**17, "9" * 30, "x"])
+async def test_the_log_of_a_task_that_never_was_is_not_found(http, number):
+    await publish(http, flow())
+    await submit(http)
+    answer = await http.get(f"/v1/tasks/{number}/logs")
+
+    assert (answer.status_code, answer.json()["code"]) == (404, "unknown_task")
 
 
 @pytest.mark.proves("S001-116", "S001-117", "S001-30")

@@ -78,6 +78,73 @@ async def test_pages_show_every_run_once_newest_first(http):
     assert seen == ids[::-1]
 
 
+@pytest.mark.parametrize(
+    ("first", "second", "path", "words"),
+    [
+        ({"id": "mine"}, {"id": "mine", "priority": 3}, "id", "the id mine was used for a different request"),
+        ({"key": "k"}, {"key": "k", "priority": 3}, "key", "key k was used for a different request"),
+        ({}, {"inputs": {"n": "one"}}, "inputs.n", "a value of type integer is expected"),
+    ],
+)
+async def test_what_the_machine_refuses_says_which_field_and_why(http, first, second, path, words):
+    await publish(http, flow(inputs={"n": {"type": "integer", "required": False}}))
+    await submit(http, **first)
+    alone = (await http.post("/v1/runs", json={"workflow": "greet", **second})).json()
+    [among] = (await http.post("/v1/runs/batch", json={"runs": [{"workflow": "greet", **second}]})).json()["runs"]
+
+    for refused in (alone, among):
+        assert refused["path"] == path and refused["detail"].startswith(words), refused
+
+
+async def test_a_deed_that_comes_too_late_names_the_run(http):
+    await publish(http, flow())
+    run_id = await submit(http)
+    await http.post(f"/v1/runs/{run_id}/cancel")
+    late = await http.post(f"/v1/runs/{run_id}/cancel")
+
+    assert (late.status_code, late.json()["path"]) == (409, "run")
+    assert (await http.get("/v1/runs/nobody")).json()["path"] == "run"
+
+
+@pytest.mark.proves("B22")
+async def test_a_cursor_belongs_to_the_list_that_it_came_from(http):
+    await publish(http, flow())
+    for _ in range(5):
+        await submit(http)
+    cursor = (await http.get("/v1/runs?limit=2&workflow=greet")).json()["next"]
+
+    assert len((await http.get(f"/v1/runs?limit=1&workflow=greet&cursor={cursor}")).json()["runs"]) == 1
+    place, _, seal = cursor.partition("~")
+    for query in (
+        f"cursor={cursor}",
+        f"workflow=greet&state=failed&cursor={cursor}",
+        f"workflow=greet&cursor={place}",
+        f"workflow=greet&cursor=b1~{seal}",
+        f"workflow=greet&cursor={cursor}0",
+    ):
+        answer = await http.get(f"/v1/runs?{query}")
+        assert (answer.status_code, answer.json()["code"]) == (422, "bad_cursor"), query
+
+
+@pytest.mark.proves("B22")
+async def test_a_cursor_by_name_belongs_to_its_list_too(http):
+    await publish(http, flow(), schedules={f"s{n}": {"workflow": "greet", "every": "1h"} for n in range(3)})
+    for n in range(3):
+        await http.put(f"/v1/endpoints/e{n}", json={"url": "https://example.org/", "every": "1h"})
+    schedules = (await http.get("/v1/schedules?limit=2")).json()["next"]
+    endpoints = (await http.get("/v1/endpoints?limit=2")).json()["next"]
+
+    for path in (
+        f"/v1/schedules?cursor={endpoints}",
+        f"/v1/schedules?archived=true&cursor={schedules}",
+        "/v1/schedules?cursor=s1",
+        f"/v1/endpoints?cursor={schedules}",
+        f"/v1/endpoints/e1/runs?cursor={endpoints}",
+    ):
+        answer = await http.get(path)
+        assert (answer.status_code, answer.json()["code"]) == (422, "bad_cursor"), path
+
+
 async def test_a_failed_run_is_retried_and_cancelled(http):
     await publish(http, flow("greet", task("hello", retry=1)))
     run_id = await submit(http)

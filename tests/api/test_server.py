@@ -1,6 +1,7 @@
 """The real server on a loopback port: what only sockets show."""
 
 import asyncio
+import json
 
 import httpx2
 import pytest
@@ -105,7 +106,7 @@ async def test_an_empty_token_is_no_token(engine):
 async def test_a_head_that_never_ends_is_cut_off(server):
     answer = await raw(server, b"GET /v1/runs HTTP/1.1\r\nhost: 127.0.0.1\r\nx: " + b"a" * 70_000 + b"\r\n\r\n")
 
-    assert answer.startswith(b"HTTP/1.1 431")
+    assert answer.startswith(b"HTTP/1.1 431") and b'"head_too_large"' in answer
 
 
 @pytest.mark.proves("B21")
@@ -135,8 +136,22 @@ async def test_a_body_in_chunks_without_end_is_cut_off(server):
     assert answer.startswith(b"HTTP/1.1 413")
 
 
-async def test_garbage_is_refused(server):
-    assert (await raw(server, b"\x16\x03\x01garbage\r\n\r\n")).startswith(b"HTTP/1.1 400")
+@pytest.mark.parametrize("data", [b"\x16\x03\x01garbage\r\n\r\n", b"FETCH / HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n"])
+async def test_what_is_not_http_gets_a_problem_like_everything_else(server, data):
+    head, _, body = (await raw(server, data)).partition(b"\r\n\r\n")
+
+    assert head.startswith(b"HTTP/1.1 400") and b"content-type: application/problem+json" in head
+    assert b"x-content-type-options: nosniff" in head and b"connection: close" in head
+    assert json.loads(body)["code"] == "malformed_request"
+
+
+@pytest.mark.proves("B21")
+@pytest.mark.parametrize("name", [b"host", b"authorization", b"idempotency-key", b"content-type"])
+async def test_a_header_that_has_one_value_comes_once(server, name):
+    twice = b"host: 127.0.0.1\r\n" + 2 * (name + b": 127.0.0.1\r\n")
+    answer = await raw(server, b"GET /v1/runs HTTP/1.1\r\n" + twice + b"connection: close\r\n\r\n")
+
+    assert answer.startswith(b"HTTP/1.1 400") and b'"repeated_header"' in answer and b'"header.%b"' % name in answer
 
 
 @pytest.mark.proves("B3")

@@ -64,6 +64,8 @@ async def test_a_log_is_followed_and_taken_up_again(real):  # noqa: F811
     assert [data["text"] for _, _, data in events] == ["line 0", "line 1", "line 2"]
     rest = await events_of(real, f"/v1/runs/{run_id}/logs?follow=true", {"last-event-id": events[0][1]})
     assert [data["text"] for _, _, data in rest] == ["line 1", "line 2"]
+    seen = await real.get(f"/v1/runs/{run_id}/logs?follow=true", headers={"last-event-id": events[-1][1]})
+    assert seen.status_code == 204, "there is nothing to come back for"
 
 
 async def test_a_reader_that_hangs_up_leaves_no_watcher(real, engine):  # noqa: F811

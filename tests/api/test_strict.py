@@ -43,6 +43,10 @@ BATCH = "/v1/runs/batch"
         (BATCH, b'{"runs": [{"workflow": "x", "inputs": {"n": ' + DEEP, 400, "malformed"),
         (BATCH, b'{"runs": [{"workflow": "\\ud800x"}]}', 400, "malformed"),
         (BATCH, b'{"runs": [{"workflow": 1}]}', 422, "invalid_body"),
+        (BATCH, b'{"runs": [{"workflow": "greet", "workflow": "x"}]}', 400, "json_duplicate_key"),
+        (BATCH, b'{"runs": [], "runs": [{"workflow": "greet"}]}', 400, "json_duplicate_key"),
+        (BATCH, b'{"runs": [{"workflow": "greet", "inputs": {"n": {"a": 1, "a": 2}}}]}', 400, "json_duplicate_key"),
+        (BATCH, b'{"runs": [{"workflow": "greet", "inputs": {"\\u0061": 1, "a": 2}}]}', 400, "json_duplicate_key"),
         ("/v1/events", b'{"event": "a b"}', 422, "name_characters"),
         ("/v1/events", b'{"event": "e", "run": "nobody"}', 404, "unknown_run"),
         ("/v1/runs/nobody/cancel", b'{"reason": "' + b"x" * 1001 + b'"}', 422, "text_too_long"),
@@ -62,6 +66,21 @@ async def test_a_faulty_body_is_refused_by_name(http, path, body, status, code):
 
     assert (answer.status_code, answer.json()["code"]) == (status, code), answer.text
     assert answer.headers["content-type"] == "application/problem+json"
+
+
+@pytest.mark.parametrize(
+    "run",
+    [
+        {"workflow": "greet"},
+        {"workflow": "greet", "inputs": {}, "key": ""},  # what it would be anyway
+        {"workflow": "greet", "inputs": {"n": [{"a": 'one "quoted"'}, {"a": 1e5, "b": 10**18}]}},
+    ],
+)
+async def test_a_batch_that_says_everything_once_is_taken(http, run):
+    await publish(http, flow(inputs={"n": {"type": "any", "required": False}}))
+    answer = await http.post(BATCH, json={"runs": [run, run]})
+
+    assert [one["outcome"] for one in answer.json()["runs"]] == ["accepted", "accepted"], answer.text
 
 
 @pytest.mark.parametrize(

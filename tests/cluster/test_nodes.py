@@ -5,7 +5,7 @@ import contextlib
 import time
 from collections import Counter
 from datetime import datetime
-from itertools import pairwise
+from itertools import cycle, pairwise
 
 import httpx2
 import pytest
@@ -37,6 +37,47 @@ async def test_partitions_are_shared_evenly_and_every_node_answers(cluster):
     assert {one["partition"]: one["node"] for one in seen["partitions"]} == cluster.owners()
 
 
+async def paged(cluster, houses, *, limit):
+    """All runs, each page at the next house in turn."""
+    seen, cursor = [], ""
+    for house in cycle(houses):
+        answer = await cluster.get(house, f"/v1/runs?limit={limit}&cursor={cursor}")
+        assert answer.status_code == 200, answer.text
+        seen += answer.json()["runs"]
+        cursor = answer.json().get("next", "")
+        if not cursor:
+            break
+    return seen
+
+
+@pytest.mark.proves("B22")
+async def test_pages_go_on_at_any_node_and_a_cursor_of_another_list_is_refused(cluster):
+    houses = [await cluster.add() for _ in range(2)]
+    await cluster.until(lambda: len(set(cluster.owners().values())) == 2)
+    await cluster.work(houses[0], "w1", Doing())
+    ids = await cluster.submit(houses[0], 10)
+    await cluster.ended(houses[0], ids)
+
+    assert sorted(run["id"] for run in await paged(cluster, houses, limit=3)) == sorted(ids)
+    await cluster.spread(houses[0], 4)
+    await cluster.until(lambda: all(house.node.route("default").spread == 4 for house in houses))
+    cursor = (await cluster.get(houses[0], "/v1/runs?limit=3")).json()["next"]
+    for wrong in (cursor.replace("s", "s9.b5-", 1), cursor[:-1] + "~", f"{cursor}&state=failed"):
+        answer = await cluster.get(houses[1], f"/v1/runs?limit=3&cursor={wrong}")
+        assert (answer.status_code, answer.json()["code"]) == (422, "bad_cursor")
+
+
+@pytest.mark.proves("B6")
+async def test_numbers_that_nobody_has_are_unknown_at_every_node(cluster):
+    houses = [await cluster.add() for _ in range(2)]
+    await cluster.until(lambda: len(set(cluster.owners().values())) == 2)
+
+    for number in ("9" * 5_000, "9" * 18, "4000000", "x"):
+        for house in houses:
+            answer = await cluster.get(house, f"/v1/tasks/{number}/logs")
+            assert (answer.status_code, answer.json()["code"]) == (404, "unknown_task"), number[:20]
+
+
 async def test_a_spread_tenant_runs_in_all_its_partitions(cluster):
     houses = [await cluster.add() for _ in range(2)]
     await cluster.until(lambda: sorted(Counter(cluster.owners().values()).values()) == [2, 2])
@@ -57,13 +98,7 @@ async def test_a_spread_tenant_runs_in_all_its_partitions(cluster):
     begun = workers[0].begun + workers[1].begun
     assert sorted(begun.values()) == [1] * 60
     assert {task >> 44 for task, _ in begun} == {0, 1, 2, 3}
-    seen, cursor = [], ""
-    while True:
-        page = (await cluster.get(houses[0], f"/v1/runs?limit=7&cursor={cursor}")).json()
-        seen += page["runs"]
-        cursor = page.get("next", "")
-        if not cursor:
-            break
+    seen = await paged(cluster, houses, limit=7)
     assert sorted(run["id"] for run in seen) == sorted(ids)
     assert [run["submitted_at"] for run in seen] == sorted((run["submitted_at"] for run in seen), reverse=True)
     status = (await cluster.get(houses[1], "/v1/status")).json()

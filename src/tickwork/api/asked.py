@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from tickwork.cluster.node import Node
 
 T = TypeVar("T")
+PARTITION = b"x-tickwork-partition"  # the header by which a node says which partition it means
+INNER = "tickwork.inner"  # in the scope of a part of a request, which is answered here
 KNOWN = "tickwork.known"  # in the scope of a request whose head came before: its headers, and the same by name
 
 
@@ -100,6 +102,11 @@ class Asked:
             return "api"
         said = self.header(b"x-tickwork-by")
         return check_line(said, path="header.x-tickwork-by", kind="name of who asks", characters_max=BY_CHARACTERS_MAX)
+
+    @property
+    def inner(self) -> bool:
+        """Whether another node asks on somebody's behalf, or this one itself."""
+        return INNER in self.scope or PARTITION in self._headers
 
     @property
     def peer(self) -> str:

@@ -23,6 +23,20 @@ HEADERS: tuple[Header, ...] = (
     (b"cross-origin-resource-policy", b"same-origin"),
     (b"permissions-policy", b"camera=(), geolocation=(), microphone=()"),
 )
+# Two of one of these have two readings, and whoever stands between client and server may have taken the other one.
+ONCE = frozenset(
+    (
+        b"authorization",
+        b"content-encoding",
+        b"content-type",
+        b"host",
+        b"idempotency-key",
+        b"if-none-match",
+        b"last-event-id",
+        b"origin",
+        b"x-tickwork-by",
+    )
+)
 DEFAULTS: tuple[Header, ...] = (
     (b"cache-control", b"no-store"),
     (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
@@ -54,6 +68,8 @@ class Guard:
 
     def refusal(self, scope: Scope) -> Answer | None:
         headers = dict(scope["headers"])
+        if len(headers) < len(scope["headers"]) and (twice := _twice(scope["headers"])):
+            return problem(400, "repeated_header", "give this header once", path=f"header.{twice}")
         if self._token is not None:
             if scope["path"] in self._open_paths or _bearer(headers, self._token):
                 return None
@@ -72,6 +88,15 @@ class Guard:
         if origin is not None and scope["method"] not in SAFE_METHODS and not _same(origin, host):
             return problem(403, "bad_origin", "a request from another origin may change nothing here")
         return None
+
+
+def _twice(headers: list[Header]) -> str:
+    seen: set[bytes] = set()
+    for name, _ in headers:
+        if name in ONCE and name in seen:
+            return name.decode()
+        seen.add(name)
+    return ""
 
 
 def guarded(headers: list[Header]) -> list[Header]:

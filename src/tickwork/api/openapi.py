@@ -47,11 +47,12 @@ REFUSALS = {
     415: "The body is not of a kind that is read here.",
     422: "The request is understood and wrong: `code`, `path` and `detail` say what to change.",
     429: "There is too much already; try again after `Retry-After`.",
+    431: "The line and the headers of the request are too large.",
     500: "The server failed; its log has more under `request_id`.",
     503: "Not now; try again after `Retry-After`.",
     507: "The store has no space left; try again after `Retry-After`.",
 }
-OF_EVERY_ROUTE = (400, 401, 403, 422, 500, 503)
+OF_EVERY_ROUTE = (400, 401, 403, 422, 431, 500, 503)
 WITH_BODY = (408, 413, 415, 507)
 
 

@@ -116,7 +116,8 @@ def answer_to(error: Exception, request_id: str) -> Answer:
 
 
 def refusal(code: str, message: str, *, path: str = "") -> Answer:
-    status = status_of(code)
+    """`run_id` is the core's word; requests have it in their path, as `run`."""
+    status, path = status_of(code), "run" if path == "run_id" else path
     headers = (retry_after(RETRY_AFTER_S * 1_000),) if status == 429 else ()
     return problem(status, code, message, *headers, path=path)
 

@@ -14,6 +14,8 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from tickwork.api.app import Front
 from tickwork.api.door import Door
+from tickwork.api.messages import Answer
+from tickwork.api.problems import problem
 from tickwork.cluster import trunk
 from tickwork.cluster.node import Node
 from tickwork.runtime.engine import Engine
@@ -112,12 +114,18 @@ class ServerConnection(HttpToolsProtocol):
         if self._head_bytes > HEADER_BYTES_MAX:
             raise ValueError(_TOO_LARGE)  # the parser hands it on as an error of its own
 
-    def send_400_response(self, msg: str) -> None:
-        if self._head_bytes <= HEADER_BYTES_MAX:
-            super().send_400_response(msg)
-            return
-        head = b"connection: close\r\ncontent-length: 0\r\n\r\n"
-        self.transport.write(STATUS_LINE[431] + head)
+    def send_400_response(self, msg: str) -> None:  # noqa: ARG002 - uvicorn's words; the problem has its own
+        """What is not HTTP is refused like everything else; where its end would be nobody knows."""
+        if self._head_bytes > HEADER_BYTES_MAX:
+            detail = f"the line and the headers of a request have at most {HEADER_BYTES_MAX} bytes; send less"
+            self._refuse(problem(431, "head_too_large", detail))
+        else:
+            self._refuse(problem(400, "malformed_request", "this is not a request of HTTP/1.1"))
+
+    def _refuse(self, refused: Answer) -> None:
+        """Beside all routes, and the connection ends with it."""
+        head = self.front.head_of(refused, self.server_state.default_headers)
+        self.transport.write(b"".join((STATUS_LINE[refused.status], head, b"connection: close\r\n\r\n", refused.body)))
         self.transport.close()
 
     # ---- another node, for many workers, or a worker for itself
@@ -129,9 +137,7 @@ class ServerConnection(HttpToolsProtocol):
         assert isinstance(self.engine, Node)
         refused = self.front.refusal({**self.scope, "path": trunk.PATH})
         if refused is not None:
-            head = self.front.head_of(refused, self.server_state.default_headers)
-            self.transport.write(b"".join((STATUS_LINE[refused.status], head, b"\r\n", refused.body)))
-            self.transport.close()
+            self._refuse(refused)
             return
         self._looking.cancel()
         self.connections.discard(self)

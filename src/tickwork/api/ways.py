@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from starlette.types import Message, Receive, Scope
 
-from tickwork.api.asked import Asked, Closing, Gone
+from tickwork.api.asked import PARTITION, Asked, Closing, Gone
 from tickwork.api.messages import JSON, Answer, Stream, json_encoder
 from tickwork.api.problems import problem, retry_after
 from tickwork.api.table import Route
@@ -20,7 +20,6 @@ from tickwork.runtime.ground import TENANT
 if TYPE_CHECKING:
     from tickwork.api.app import Place
 
-PARTITION = b"x-tickwork-partition"
 BODY_BYTES_MAX = 256 * 1024 * 1024
 RETRY_MS = 200
 _PASSED = frozenset((b"location", b"retry-after", b"etag", b"content-disposition", b"allow"))
@@ -69,7 +68,8 @@ class Ways:
                 return every[:1]
             case "task":
                 text = scope["path_params"]["task"]
-                return (node.partition_of_number(int(text)),) if text.isascii() and text.isdigit() else every[:1]
+                known = text.isascii() and text.isdigit() and len(text) <= 18
+                return (node.partition_of_number(int(text)),) if known else every[:1]
             case "partition":
                 text = scope["path_params"]["partition"]
                 known = text.isascii() and text.isdigit() and len(text) < 6 and int(text) < node.partitions

@@ -465,7 +465,8 @@ class Node:
                 found = await engine.submit(asked, by=by or "inbox", tenant=tenant)
                 for row, outcome in zip(some, found, strict=True):
                     if isinstance(outcome, wire.Rejected):
-                        self._alarm("inbox_refused", f"{tenant}/{row.id}: {outcome.detail}")
+                        where = f"{outcome.path}: " if outcome.path else ""
+                        self._alarm("inbox_refused", f"{tenant}/{row.id}: {where}{outcome.detail}")
             await self.store.drop_inbox(partition, [row.id for row in rows])
 
 

@@ -59,6 +59,14 @@ def _short(data: bytes) -> dict[str, str] | None:
     return found if data.count(b'"') == 4 * len(found) else None
 
 
+def check_keys(data: bytes) -> None:
+    """Refuse a key that is given twice in one object, of a document that somebody else has read and found well."""
+    try:
+        _KEYS.decode(data.decode("utf-8"))
+    except RecursionError:
+        raise Refused("json_too_deep", "the document nests too deep; make it flatter") from None
+
+
 def check(value: Any, *, depth_max: int = DEPTH_MAX, values_max: int = VALUES_MAX) -> None:
     """The same promises for a value that was made elsewhere, by a YAML reader or by hand."""
     level, left = [value], values_max
@@ -158,6 +166,9 @@ def _first_twice(pairs: list[tuple[str, Any]]) -> str:
 _DECODER = json.JSONDecoder(
     object_pairs_hook=_object, parse_int=_integer, parse_float=_number, parse_constant=_constant
 )
+
+
+_KEYS = json.JSONDecoder(object_pairs_hook=_object, parse_int=len, parse_float=len)  # numbers are nobody's business
 
 
 def _children(value: Any) -> Iterator[Any]:

@@ -28,7 +28,7 @@ from tickwork.runtime.checks import check_terms, check_writable, packed, small
 from tickwork.runtime.ended import record_of
 from tickwork.runtime.endpoints import Endpoints
 from tickwork.runtime.endpointwords import PREFIX
-from tickwork.runtime.ground import TENANT
+from tickwork.runtime.ground import TENANT, refusal_of
 from tickwork.runtime.schedules import new_ones
 from tickwork.runtime.vault import decode_value
 from tickwork.runtime.versions import Versions, registration
@@ -310,7 +310,16 @@ def _in_order(
         if answer is None:
             found.append(wire.Submitted(id=one.run_id))
         elif answer.code:
-            found.append(wire.Rejected(code=answer.code, detail=answer.message))
+            found.append(_rejected(one, answer))
         else:
             found.append(wire.Submitted(id=answer.run_id, duplicate=True))
     return found
+
+
+def _rejected(one: ask.Submit, answer: Answer) -> wire.Rejected:
+    refused = refusal_of(answer)
+    if refused.code == "key_reused" and (one.terms is None or not one.terms.key):
+        message = f"the id {one.run_id} was used for a different request; choose another, or send the same again"
+        return wire.Rejected(code=refused.code, detail=message, path="id")
+    path = "id" if refused.path == "run_id" else refused.path  # as a submission calls it
+    return wire.Rejected(code=refused.code, detail=refused.message, path=path)

@@ -5,6 +5,7 @@ until the tick that they show is. Whatever refuses while the engine starts, drai
 """
 
 import asyncio
+import re
 from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import Any
@@ -38,6 +39,7 @@ TENANT = "default"
 BACKLOG_MAX = 200_000  # inputs that wait for their tick; more are refused before they are accepted
 LEFT_MAX = 200_000  # ended runs that wait to be written, about 120 MB; then nothing new is accepted
 ALERTS_KEPT = 100
+_PATH = re.compile(r"[a-z_]+([.\[][^\s:]*)?")
 
 
 class Alarm(msgspec.Struct, frozen=True):
@@ -160,7 +162,7 @@ class Ground:
         await letter.done
         answer = letter.answers.get(0) or Answer(0)
         if answer.code:
-            raise Refused(answer.code, answer.message)
+            raise refusal_of(answer)
         return answer
 
     def _post(self, asked: list[ask.Input], payloads: list[Payload], *, facts: bool) -> Letter:
@@ -207,3 +209,11 @@ class Ground:
             return left
         rows = await self.archives.find_runs(tenant, ids=[run_id])
         return rows[0] if rows else None
+
+
+def refusal_of(answer: Answer) -> Refused:
+    """The machine says place and message in one text, as the journal keeps it; whoever asked gets them apart."""
+    path, _, message = answer.message.partition(": ")
+    if not message or not _PATH.fullmatch(path):
+        return Refused(answer.code, answer.message)
+    return Refused(answer.code, message, path=path)

@@ -230,6 +230,11 @@ class Questions(Ground):
                 return detail
         raise Refused("unknown_task", f"there is no task {task}; look at the tasks of its run", path="task")
 
+    def check_number(self, task: int) -> None:
+        """Refuse a number that no run and no task has had yet."""
+        if not self.state.settings.first_number <= task < self.state.next_number:
+            raise Refused("unknown_task", f"there is no task {task}", path="task")
+
     async def _run_id_of(self, task: int, tenant: str) -> str | None:
         live = self.state.tasks.get(task)
         if live is not None:

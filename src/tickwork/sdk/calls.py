@@ -59,9 +59,9 @@ class BatchRefused(Refused):
 
     def __init__(self, handles: "list[Handle[Any] | None]", rejected: dict[int, wire.Rejected]) -> None:
         at, first = next(iter(rejected.items()))
-        super().__init__(
-            first.code, f"{len(rejected)} of {len(handles)} were refused, the first: {first.detail}", path=f"[{at}]"
-        )
+        why = f"{first.path}: {first.detail}" if first.path else first.detail
+        text = f"{len(rejected)} of {len(handles)} were refused, the first: {why}"
+        super().__init__(first.code, text, path=f"[{at}]")
         self.handles = handles
         self.rejected = rejected
 

@@ -269,7 +269,7 @@ class World:
         submission = wire.Submission(workflow=workflow.name, inputs=given, **terms)
         answer = self._do(self._engine.submit([submission], by=BY))[0]
         if isinstance(answer, wire.Rejected):
-            raise Refused(answer.code, answer.detail)
+            raise Refused(answer.code, answer.detail, path=answer.path)
         return Run(self, answer.id)
 
     def settle(self) -> None:

@@ -7,8 +7,9 @@ from urllib.parse import urlsplit
 import msgspec
 
 from tickwork.api.asked import Asked
+from tickwork.api.cursors import CURSOR, following, number_of, place_of
 from tickwork.api.messages import Answer, as_json, nothing
-from tickwork.api.routes.runs import DONE, before_of, said
+from tickwork.api.routes.runs import DONE, said
 from tickwork.api.table import Body, Gives, Param, Route
 from tickwork.executors.guard import AddressRefused, closed_by, plain_host
 from tickwork.ports import wire
@@ -23,11 +24,10 @@ _PATH = "/v1/endpoints/{endpoint}"
 
 async def list_endpoints(asked: Asked) -> Answer:
     query = asked.query
-    return as_json(
-        await asked.engine.endpoints(
-            after=query["cursor"], limit=query["limit"], group=query["group"], archived=query["archived"]
-        )
+    found = await asked.engine.endpoints(
+        after=place_of(asked), limit=query["limit"], group=query["group"], archived=query["archived"]
     )
+    return as_json(msgspec.structs.replace(found, next=following(asked, found.next or "") or None))
 
 
 async def put_all(asked: Asked) -> Answer:
@@ -96,10 +96,10 @@ async def clear_hints(asked: Asked) -> Answer:
 
 async def list_runs(asked: Asked) -> Answer:
     query = asked.query
-    runs, following = await asked.engine.endpoint_runs(
-        asked.name("endpoint"), before=before_of(query["cursor"]), limit=query["limit"], states=tuple(query["state"])
+    runs, last = await asked.engine.endpoint_runs(
+        asked.name("endpoint"), before=number_of(asked), limit=query["limit"], states=tuple(query["state"])
     )
-    return as_json(wire.EndpointRuns(runs=tuple(runs), next=f"b{following}" if following else ""))
+    return as_json(wire.EndpointRuns(runs=tuple(runs), next=following(asked, f"b{last}" if last else "")))
 
 
 def _known(asked: Asked) -> str:
@@ -161,7 +161,7 @@ ROUTES = (
         query=(
             Param("group", "Those of this group only."),
             Param("archived", "Those that are archived instead.", bool, False),
-            Param("cursor", "`next` of the page before."),
+            CURSOR,
             Param("limit", "How many at most.", int, 100, 1, PAGE_MAX),
         ),
         refusals=(),
@@ -221,7 +221,7 @@ ROUTES = (
                 choices=tuple(STATE_NUMBERS),
                 many=True,
             ),
-            Param("cursor", "`next` of the page before."),
+            CURSOR,
             Param("limit", "How many at most; fewer where bodies are large.", int, 20, 1, RUNS_MAX),
         ),
     ),

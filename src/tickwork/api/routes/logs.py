@@ -1,7 +1,7 @@
 """Logs: chunks in, lines out; as one answer, or followed while they grow."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 
 import msgspec
 
@@ -10,6 +10,7 @@ from tickwork.api.messages import EVENTS, JSON, Answer, Stream, as_json, json_en
 from tickwork.api.routes.runs import DONE
 from tickwork.api.sse import COMMENT, NO_BUFFERING, event, until_closing
 from tickwork.api.table import Body, Gives, Param, Route
+from tickwork.core.errors import Refused
 from tickwork.core.timetext import INSTANT_MS_MAX, INSTANT_MS_MIN, instant_text
 from tickwork.ports import wire
 from tickwork.runtime.logs import CHUNK_BYTES_MAX, Line
@@ -32,16 +33,30 @@ class Where(msgspec.Struct, frozen=True):
 
 
 async def of_run(asked: Asked) -> Answer | Stream:
-    run = await asked.engine.run(asked.run_id)
+    run, node = await asked.engine.run(asked.run_id), asked.query["node"]
+    if node and not any(task.node == node for task in run.tasks):
+        raise Refused("unknown_node", f"run {run.id!r} has no node {node[:128]!r}", path="query.node")
     if not asked.query["follow"]:
         return as_json(await _page(asked, list(_places(asked, run))))
+    if run.ended_at is not None and await _all_told(asked, run):
+        return nothing()  # tells a browser not to come back
     return Stream(until_closing(asked, _follow(asked)), EVENTS, *NO_BUFFERING)
 
 
 async def of_task(asked: Asked) -> Answer:
     task, attempt = asked.number("task"), asked.query["attempt"]
-    attempts = [attempt] if attempt else range(1, ATTEMPTS_ASKED + 1)
+    asked.engine.check_number(task)
+    attempts = [attempt] if attempt else await _attempts(asked, task)
     return as_json(await _page(asked, [Where(task, "", one) for one in attempts]))
+
+
+async def _attempts(asked: Asked, task: int) -> Sequence[int]:
+    """A child of a map that has ended is not found by its number; then the first few are looked for."""
+    try:
+        run = await asked.engine.run_of_task(task)
+    except Refused:
+        return range(1, ATTEMPTS_ASKED + 1)
+    return [one.attempt for found in run.tasks if found.id == str(task) for one in found.attempts]
 
 
 async def append(asked: Asked) -> Answer:
@@ -89,6 +104,23 @@ def _line(place: Where, line: Line) -> wire.LogLine:
         stream=stream,
         text=text,
     )
+
+
+async def _all_told(asked: Asked, run: wire.RunDetail) -> bool:
+    """Whether a follower comes back who has seen the last lines of a run that has ended."""
+    told = _told(asked.header(b"last-event-id"))
+    if not told or await _any_behind(asked, run, told):
+        return False
+    await asyncio.sleep(SETTLE_S)
+    return not await _any_behind(asked, run, told)
+
+
+async def _any_behind(asked: Asked, run: wire.RunDetail, told: dict[tuple[int, int], int]) -> bool:
+    for place in _places(asked, run):
+        pair = (place.task, place.attempt)
+        async for _ in asked.engine.logs.read(*pair, after=told.get(pair, -1)):
+            return True
+    return False
 
 
 async def _follow(asked: Asked) -> AsyncIterator[bytes]:
@@ -161,9 +193,10 @@ ROUTES = (
     Route(
         method="GET",
         path="/v1/tasks/{task}/logs",
-        lives="here",
+        lives="task",
         does=of_task,
-        says=f"The log of a task: of one attempt, or of its first {ATTEMPTS_ASKED}.",
+        says="The log of a task: of one attempt, or of all. Of a child of a map that has ended it is that of the first "
+        f"{ATTEMPTS_ASKED}.",
         tag="tasks",
         query=(Param("attempt", "Of this attempt only.", int, 0, 1, ATTEMPT_MAX),),
         gives={200: Gives(wire.Logs)},
@@ -182,7 +215,10 @@ ROUTES = (
             Param("attempt", "Of this attempt only.", int, 0, 1, ATTEMPT_MAX),
         ),
         headers=(("Last-Event-ID", "Follow from behind this event."),),
-        gives={200: Gives(wire.Logs, (JSON, EVENTS), "The lines, or events `log` whose data is a `LogLine`.")},
+        gives={
+            200: Gives(wire.Logs, (JSON, EVENTS), "The lines, or events `log` whose data is a `LogLine`."),
+            204: Gives(None, (), "It is followed, has ended, and its last event was seen."),
+        },
         refusals=(404,),
     ),
 )

@@ -7,6 +7,7 @@ from tickwork.api.messages import Answer, as_json, nothing
 from tickwork.api.routes.pausing import pausing
 from tickwork.api.routes.runs import DONE
 from tickwork.api.table import Body, Gives, Route
+from tickwork.core import strictjson
 from tickwork.core.errors import Refused
 from tickwork.ports import wire
 
@@ -26,9 +27,9 @@ async def put(asked: Asked) -> Answer:
 def _dealt(body: bytes, number: int, count: int) -> bytes:
     """Its part of a limit and of a rate; the parts together are no more than the whole."""
     try:
-        wanted = msgspec.json.decode(body, type=wire.QueueRequest)
-    except msgspec.DecodeError:
-        return body  # whoever reads it says what is wrong
+        wanted = msgspec.convert(strictjson.loads(body), wire.QueueRequest)
+    except (Refused, msgspec.ValidationError):
+        return body  # whoever reads it says what is wrong, before any other has heard of it
 
     def part(whole: int | None, path: str) -> int | None:
         if whole is not None and 0 < whole < count:

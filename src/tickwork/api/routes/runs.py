@@ -6,7 +6,8 @@ from urllib.parse import parse_qsl, urlencode
 
 import msgspec
 
-from tickwork.api.asked import Asked
+from tickwork.api.asked import INNER, Asked
+from tickwork.api.cursors import CURSOR, bad_cursor, following, number_of, place_of
 from tickwork.api.messages import JSON, MSGPACK, Answer, Stream, as_json, nothing
 from tickwork.api.problems import HttpRefused
 from tickwork.api.table import Body, Gives, Param, Route
@@ -31,22 +32,26 @@ async def list_runs(asked: Asked) -> Answer:
         workflow=query["workflow"],
         states=query["state"],
         schedule=query["schedule"],
-        before=before_of(query["cursor"]),
+        before=number_of(asked),
         limit=query["limit"],
     )
-    runs, following = await asked.engine.runs(wanted)
-    return as_json(wire.Page(runs=tuple(runs), next=f"b{following}" if following else ""))
+    runs, last = await asked.engine.runs(wanted)
+    return as_json(wire.Page(runs=tuple(runs), next=following(asked, f"b{last}" if last else "")))
 
 
 async def spread_list(ways: "Ways", place: "Place", asked: Asked) -> Answer | Stream | None:
     """Pages of all partitions put together, newest first. The cursor has the place in each."""
-    limit, cursor = asked.query["limit"], asked.query["cursor"]
-    places = _places(cursor) if cursor else dict.fromkeys(ways.node.partitions_of(TENANT), "")
+    partitions = ways.node.partitions_of(TENANT)
+    if len(partitions) == 1:  # the cursor is that of its owner, whichever node is asked
+        return await ways.at(partitions[0], place, asked.route, asked.scope, b"")
+    limit, behind = asked.query["limit"], place_of(asked)
+    places = _places(behind) if behind else dict.fromkeys(partitions, "")
     pages: dict[int, wire.Page] = {}
     for partition, at in places.items():
         words = {**dict(parse_qsl(asked.scope["query_string"].decode("latin-1"))), "cursor": at}
         query = urlencode({name: value for name, value in words.items() if value}).encode()
-        answer = await ways.at(partition, place, asked.route, {**asked.scope, "query_string": query}, b"")
+        scope = {**asked.scope, "query_string": query, INNER: True}
+        answer = await ways.at(partition, place, asked.route, scope, b"")
         if not isinstance(answer, Answer) or answer.status != 200:
             return answer
         pages[partition] = msgspec.json.decode(answer.body, type=wire.Page)
@@ -65,25 +70,15 @@ async def spread_list(ways: "Ways", place: "Place", asked: Asked) -> Answer | St
         for partition, page in pages.items()
         if page.next or any(partition == other for _, other in found[limit:])
     }
-    following = "s" + "-".join(f"{partition}.{at}" for partition, at in left.items()) if left else ""
-    return as_json(wire.Page(runs=tuple(run for run, _ in taken), next=following))
+    behind = "s" + "-".join(f"{partition}.{at}" for partition, at in left.items()) if left else ""
+    return as_json(wire.Page(runs=tuple(run for run, _ in taken), next=following(asked, behind)))
 
 
-def _places(cursor: str) -> dict[int, str]:
-    parts = [part.partition(".") for part in cursor[1:].split("-")]
-    if cursor[0] != "s" or not all(number.isascii() and number.isdigit() and len(number) < 4 for number, _, _ in parts):
-        raise Refused("bad_cursor", "take the cursor from `next` of the page before", path="query.cursor")
+def _places(behind: str) -> dict[int, str]:
+    parts = [part.partition(".") for part in behind[1:].split("-")]
+    if behind[0] != "s" or not all(number.isascii() and number.isdigit() and len(number) < 4 for number, _, _ in parts):
+        raise bad_cursor()
     return {int(number): at for number, _, at in parts}
-
-
-def before_of(cursor: str) -> int:
-    """A cursor is nobody's business but ours; its letter leaves room for another kind."""
-    if not cursor:
-        return 0
-    number = cursor[1:]
-    if cursor[0] != "b" or not (number.isascii() and number.isdigit() and len(number) <= 18):
-        raise Refused("bad_cursor", "take the cursor from `next` of the page before", path="query.cursor")
-    return int(number)
 
 
 async def show(asked: Asked) -> Answer:
@@ -194,7 +189,7 @@ ROUTES = (
                 many=True,
             ),
             Param("schedule", "Runs that this schedule began."),
-            Param("cursor", "`next` of the page before."),
+            CURSOR,
             Param("limit", "How many at most.", int, 50, 1, PAGE_MAX),
         ),
         gives={200: Gives(wire.Page)},

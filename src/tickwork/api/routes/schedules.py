@@ -2,7 +2,10 @@
 
 from collections.abc import Awaitable, Callable
 
+import msgspec
+
 from tickwork.api.asked import Asked
+from tickwork.api.cursors import CURSOR, following, place_of
 from tickwork.api.messages import Answer, as_json, nothing
 from tickwork.api.problems import HttpRefused
 from tickwork.api.routes.pausing import pausing
@@ -25,11 +28,10 @@ _TOLD = {200: Gives(wire.SchedulePreview, says="What it will do: in words, its n
 
 async def list_schedules(asked: Asked) -> Answer:
     query = asked.query
-    return as_json(
-        asked.engine.schedules(
-            after=query["cursor"], limit=query["limit"], group=query["group"], archived=query["archived"]
-        )
+    found = asked.engine.schedules(
+        after=place_of(asked), limit=query["limit"], group=query["group"], archived=query["archived"]
     )
+    return as_json(msgspec.structs.replace(found, next=following(asked, found.next or "") or None))
 
 
 async def show(asked: Asked) -> Answer:
@@ -114,7 +116,7 @@ ROUTES = (
         query=(
             Param("group", "Only those of this group.", characters_max=NAME_CHARACTERS_MAX),
             Param("archived", "Those that are archived, instead of those that are not.", bool, False),
-            Param("cursor", "`next` of the page before.", characters_max=NAME_CHARACTERS_MAX),
+            CURSOR,
             Param("limit", "How many at most.", int, PAGE_MAX, 1, PAGE_MAX),
         ),
         gives={200: Gives(wire.Schedules)},

@@ -21,6 +21,7 @@ from tickwork.api.messages import (
 from tickwork.api.problems import refusal
 from tickwork.api.table import Body, Gives, Route
 from tickwork.cluster.node import Node
+from tickwork.core import strictjson
 from tickwork.core.errors import Refused, Unavailable
 from tickwork.ports import wire
 from tickwork.ports.store import StoreFull
@@ -61,8 +62,10 @@ def _all_told(asked: Asked, outcomes: Sequence[wire.Submitted | wire.Rejected]) 
 
 
 async def _runs_of(asked: Asked) -> tuple[wire.Submission, ...]:
-    kind = asked.kind()
-    batch: wire.Batch = decoded(await asked.data(), kind, _decoders[kind])
+    kind, data = asked.kind(), await asked.data()
+    batch: wire.Batch = decoded(data, kind, _decoders[kind])
+    if kind == JSON and not _whole(data, batch):
+        strictjson.check_keys(data)
     if not 1 <= len(batch.runs) <= BATCH_MAX:
         raise Refused("batch_size", f"a batch has 1 to {BATCH_MAX} runs, this one has {len(batch.runs)}", path="runs")
     runs, key = batch.runs, asked.header(b"idempotency-key")
@@ -70,6 +73,12 @@ async def _runs_of(asked: Asked) -> tuple[wire.Submission, ...]:
         # By its place, so that a batch sent again makes nothing twice.
         runs = tuple(_under_header(run, f"{key}.{place}") for place, run in enumerate(runs))
     return runs
+
+
+def _whole(data: bytes, batch: wire.Batch) -> bool:
+    """Whether nothing was given that is not in the batch. A name that is given twice is read once, and each text has
+    two quotes: where none is missing, none was given twice."""
+    return b"\\" not in data and data.count(b'"') == json_encoder.encode(batch).count(b'"')
 
 
 def _under_header(submission: wire.Submission, key: str) -> wire.Submission:

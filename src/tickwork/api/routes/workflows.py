@@ -6,6 +6,8 @@ from tickwork.api.asked import Asked
 from tickwork.api.messages import Answer, as_json, nothing
 from tickwork.api.routes.runs import DONE, REASON, said
 from tickwork.api.table import Body, Gives, Route
+from tickwork.core import strictjson
+from tickwork.core.errors import Refused
 from tickwork.ports import wire
 
 
@@ -42,9 +44,9 @@ def _elsewhere(body: bytes, number: int, _count: int) -> bytes:
     if number == 0:
         return body
     try:
-        wanted = msgspec.json.decode(body)
-    except msgspec.DecodeError:
-        return body  # whoever reads it says what is wrong
+        wanted = strictjson.loads(body)
+    except Refused:
+        return body  # whoever reads it says what is wrong, before any other has heard of it
     if isinstance(wanted, dict):
         wanted.pop("schedules", None)
     return msgspec.json.encode(wanted)

@@ -1,0 +1,54 @@
+"""Cursors: the place behind a page, with a seal that binds it to the list that it is of.
+
+Whoever changes a filter between two pages, or the cursor itself, would get neither of two lists whole; so route,
+tenant, path and filters are in the seal. It keeps mistakes out and no secrets in: whoever makes a cursor of their own
+sees no more than they could ask for anyway.
+"""
+
+from hashlib import blake2b
+
+import msgspec
+
+from tickwork.api.asked import Asked
+from tickwork.api.table import Param
+from tickwork.core.errors import Refused
+from tickwork.runtime.ground import TENANT
+
+CURSOR = Param("cursor", "`next` of the page before, with the same filters.", characters_max=12_000)  # 512 partitions
+_NO_FILTERS = ("cursor", "limit")
+
+
+def following(asked: Asked, place: str) -> str:
+    """The cursor of the page that begins behind this place; "" where there is none."""
+    return f"{place}~{_seal(asked, place)}" if place else ""
+
+
+def place_of(asked: Asked) -> str:
+    """Where the page begins that is asked for; "": at the beginning."""
+    cursor: str = asked.query["cursor"]
+    if not cursor or (asked.inner and "~" not in cursor):
+        return cursor
+    place, _, seal = cursor.rpartition("~")
+    if not place or seal != _seal(asked, place):
+        raise bad_cursor()
+    return place
+
+
+def number_of(asked: Asked) -> int:
+    """The same for a list by number; 0: at the beginning. Its letter leaves room for another kind."""
+    place = place_of(asked)
+    number = place[1:]
+    if place and (place[0] != "b" or not (number.isascii() and number.isdigit() and len(number) <= 18)):
+        raise bad_cursor()
+    return int(number) if place else 0
+
+
+def bad_cursor() -> Refused:
+    message = "take the cursor from `next` of the page before, and ask for the same list"
+    return Refused("bad_cursor", message, path="query.cursor")
+
+
+def _seal(asked: Asked, place: str) -> str:
+    filters = [(name, value) for name, value in sorted(asked.query.items()) if name not in _NO_FILTERS]
+    bound = msgspec.json.encode((TENANT, asked.route.path, asked.scope["path_params"], filters, place))
+    return blake2b(bound, digest_size=6).hexdigest()
