@@ -6,7 +6,7 @@ schema that is newer than this program, or of somebody else, is left alone.
 
 from typing import TYPE_CHECKING, Any
 
-from tickwork.core.errors import TickworkError
+from tickwork.core.errors import Refused, TickworkError
 from tickwork.ports.store import StoreUnusable
 from tickwork.stores.postgres.lines import CONNECT_S, Address, client
 from tickwork.stores.postgres.statements import FILES
@@ -21,12 +21,16 @@ _LOCK = 0x7469636B
 _SETTINGS = ["server_version_num", "server_encoding", "data_sync_retry", "fsync", "full_page_writes"]
 
 
-async def bring_up(address: Address) -> list[str]:
-    """The schema as this program knows it. The answer: what a person should know about this server."""
+async def bring_up(address: Address, *, make: bool = True) -> list[str]:
+    """The schema as this program knows it. The answer: what a person should know about this server. `make` it where
+    there is none; else that is refused: whoever wants to read something named the wrong place."""
     connection = await _connect(address)
     try:
         notes = await _check_server(connection)
-        if await _version(connection, address.schema) < len(FILES.migrations):
+        version = await _version(connection, address.schema)
+        if not version and not make:
+            raise Refused("unknown_store", f"{address.where} has no store in the schema {address.schema}")
+        if version < len(FILES.migrations):
             await _migrate(connection, address.schema)
         return notes
     except TickworkError:
