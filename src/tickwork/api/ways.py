@@ -4,8 +4,10 @@ The owner's answer goes back as it came, streams included. An internal request s
 answered here or nowhere, so that no request travels in a circle.
 """
 
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
+import msgspec
 from starlette.types import Message, Receive, Scope
 
 from tickwork.api.asked import Asked, Closing, Gone
@@ -14,7 +16,8 @@ from tickwork.api.problems import problem, retry_after
 from tickwork.api.table import Route
 from tickwork.cluster.carrier import Carrier, HttpCarrier
 from tickwork.cluster.node import Node
-from tickwork.core.errors import Unavailable
+from tickwork.core.errors import Refused, Unavailable
+from tickwork.ports import wire
 from tickwork.runtime.ground import TENANT
 
 if TYPE_CHECKING:
@@ -122,7 +125,7 @@ class Ways:
         return answer
 
     async def ask(self, partition: int, method: str, path: str, value: object) -> None:
-        """A request of our own to the owner of a partition that is not here."""
+        """A request of our own to the owner of a partition that is not here. Raises `Refused` as that one did."""
         headers = [(PARTITION, str(partition).encode()), (b"content-type", JSON.encode())]
         if self.authorization:
             headers.append((b"authorization", self.authorization.encode()))
@@ -130,6 +133,10 @@ class Ways:
         carried = await self._carrier.carry(method, address, path, headers, json_encoder.encode(value))
         if carried.status >= 400:
             said = carried.body[:300].decode("utf-8", "replace")
+            if carried.status < 500 and carried.status not in (408, 425, 429):
+                with suppress(msgspec.DecodeError):
+                    found = msgspec.json.decode(carried.body, type=wire.Problem)
+                    raise Refused(found.code, found.detail, path=found.path)
             raise Unavailable(f"the owner at {address} answered {said}", retry_after_ms=RETRY_MS)
 
     async def close(self) -> None:

@@ -156,7 +156,7 @@ async def _of_folder(folder: Path, into: Path, to: To) -> int:
 
 
 def _made(source: "Source", partition: int, place: "Place", into: Path, hold: "Hold") -> "Auditor":
-    from tickwork.compose.server import keeping
+    from tickwork.compose.auditing import keeping
     from tickwork.runtime.auditor import Auditor
     from tickwork.system import SystemClock
     from tickwork.zonedata import load_zones

@@ -14,9 +14,11 @@ T = TypeVar("T")
 
 
 class DoubledLeases:
-    def __init__(self, chosen: Leases, store: Leases, *, on_alarm: Callable[[str, str], None]) -> None:
+    def __init__(
+        self, chosen: Leases, store: Leases, *, on_alarm: Callable[[str, str], None] = lambda _kind, _text: None
+    ) -> None:
         self._chosen, self._store = chosen, store
-        self._on_alarm = on_alarm
+        self.on_alarm = on_alarm
         self._away = False
 
     async def open(self) -> None:
@@ -92,7 +94,7 @@ class DoubledLeases:
     def _missed(self, error: Unavailable) -> None:
         if not self._away:
             self._away = True
-            self._on_alarm("leases_fell_back", f"leases are read from the store until their backend is back: {error}")
+            self.on_alarm("leases_fell_back", f"leases are read from the store until their backend is back: {error}")
 
     def _back(self) -> None:
         self._away = False

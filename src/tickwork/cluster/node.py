@@ -23,6 +23,7 @@ from tickwork.ports.clock import Clock
 from tickwork.ports.exchange import OLDEST, PROTOCOL, Beats, Call, Reply
 from tickwork.ports.leases import Leases, Member
 from tickwork.ports.store import InboxRow, Route, Store
+from tickwork.runtime.auditor import Auditor
 from tickwork.runtime.engine import Engine
 from tickwork.runtime.floor import LOST_AFTER_MS
 from tickwork.runtime.ground import Alarm
@@ -96,6 +97,7 @@ class Node:
         self.cluster, self.partitions = cluster, partitions
         self.routes: dict[str, Route] = {}
         self.on_alarm: Callable[[Alarm], None] = lambda _: None
+        self.auditors: list[Auditor] = []  # of partitions that others own
         self.draining = False
         self._peers = peers
         self._clock = clock
@@ -122,7 +124,7 @@ class Node:
             self._check_company(await self.leases.members())
             await self._read_routes()
             duties = Duties(
-                self._own, self._announce, self._finish, self._drop, self._give, self._owner_moved, self._alarm
+                self._own, self._announce, self._finish, self._drop, self._give, self._owner_moved, self.alarm
             )
             self._ownership = Ownership(
                 leases=self.leases,
@@ -139,7 +141,7 @@ class Node:
                 session=self.member.session,
                 partitions=self.partitions,
                 clock=self._clock,
-                on_alarm=self._alarm,
+                on_alarm=self.alarm,
                 lost_after_ms=self._lost_after_ms,
             )
             self._board.start()
@@ -273,7 +275,7 @@ class Node:
         await self._leave(partition)
         engine = self.engines.pop(partition, None)
         if engine is not None:
-            self._alarm("dropped", f"partition {partition}: {reason}")
+            self.alarm("dropped", f"partition {partition}: {reason}")
             await engine.abandon(reason)
 
     async def _watch(self) -> None:
@@ -285,7 +287,7 @@ class Node:
                 if failed is not None:
                     await self.ownership.lost(partition, str(failed))
 
-    def _alarm(self, kind: str, text: str) -> None:
+    def alarm(self, kind: str, text: str) -> None:
         alarm = Alarm(self._clock.wall_ms(), kind, text)
         self.desk.alarms.append(alarm)
         self.desk.alarm_counts[kind] = self.desk.alarm_counts.get(kind, 0) + 1
@@ -465,7 +467,7 @@ class Node:
                 found = await engine.submit(asked, by=by or "inbox", tenant=tenant)
                 for row, outcome in zip(some, found, strict=True):
                     if isinstance(outcome, wire.Rejected):
-                        self._alarm("inbox_refused", f"{tenant}/{row.id}: {outcome.detail}")
+                        self.alarm("inbox_refused", f"{tenant}/{row.id}: {outcome.detail}")
             await self.store.drop_inbox(partition, [row.id for row in rows])
 
 
