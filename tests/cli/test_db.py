@@ -317,3 +317,21 @@ def test_a_database_that_nodes_use_is_not_copied_but_can_be_backed_up(tmp_path, 
     assert asyncio.run(beside()) == (4, 0)
     assert "in use by ann" in capsys.readouterr().err
     assert main(["db", "copy", address, f"{postgres}?schema={schema}_too"]) == 0
+
+
+def test_the_doctor_looks_at_the_shared_store_and_changes_nothing(capsys, monkeypatch, postgres, schema):  # noqa: F811
+    def looked():
+        main(["doctor", "--json"])
+        found = [one for one in told(capsys)["checks"] if one["name"] in ("store", "folder", "schema")]
+        assert {one["name"] for one in found} == {"store"}
+        return [(one["result"], one["detail"]) for one in found]
+
+    monkeypatch.setenv("TICKWORK_STORE", f"{postgres}?schema={schema}")
+    assert looked()[0][1].endswith("no store yet; the first start makes it")
+    assert main(["db", "check"]) == 3  # it made none
+    assert main(["db", "upgrade"]) == 0
+    capsys.readouterr()
+    [(result, detail), (risk, _)] = looked()
+    assert (result, risk) == ("ok", "warn") and " schema " in detail and "postgres@" not in detail
+    monkeypatch.setenv("TICKWORK_STORE", "postgresql://nobody@127.0.0.1:1/x")
+    assert [result for result, _ in looked()] == ["fail"]

@@ -12,7 +12,14 @@ from typing import Protocol
 import msgspec
 
 from tickwork.cluster.ownership import RETRY_MS, TTL_MS, Duties, Ownership
-from tickwork.cluster.placement import fitted_to, home_of, partition_of_run, partitions_of
+from tickwork.cluster.placement import (
+    drawn_ms,
+    fitted_to,
+    home_of,
+    partition_of_run,
+    partitions_of,
+    partitions_of_run,
+)
 from tickwork.cluster.switchboard import Switchboard
 from tickwork.cluster.trunk import TrunkEnd
 from tickwork.core.errors import Conflict, Refused, TickworkError, Unavailable
@@ -37,6 +44,8 @@ BACKLOG_FAR = 5_000  # inputs that wait: from here on new runs are spread over a
 READ_AHEAD_S = 5.0  # the next owner may take so long for it; then it begins from the rows when its time has come
 AHEAD_KEPT_S = 30.0
 GIVE_S = 2.0
+FRESH_MS = 60_000  # an id that was drawn so short ago is new, or was sent a moment ago
+SKEW_MS = 2_000
 LOOK_AGAIN_S = 0.02  # at most so often is asked who owns what because somebody did not answer
 
 
@@ -96,6 +105,7 @@ class Node:
         self.desk = make_engine(-1)  # never started: for what needs no partition
         self.cluster, self.partitions = cluster, partitions
         self.routes: dict[str, Route] = {}
+        self._rerouted_ms = 0  # when this node saw a route change
         self.on_alarm: Callable[[Alarm], None] = lambda _: None
         self.auditors: list[Auditor] = []  # of partitions that others own
         self.draining = False
@@ -303,7 +313,10 @@ class Node:
         return self.routes.get(tenant) or Route(tenant, home_of(tenant, self.partitions))
 
     async def _read_routes(self) -> None:
-        self.routes = {route.tenant: route for route in await self.store.read_routes()}
+        found = {route.tenant: route for route in await self.store.read_routes()}
+        if self._ownership is not None and found != self.routes:
+            self._rerouted_ms = self._clock.wall_ms()
+        self.routes = found
 
     def check_route(self, route: Route) -> None:
         """Runs that live stay where they are: a home never moves, and `spread` only grows."""
@@ -319,12 +332,23 @@ class Node:
             await self._read_routes()
             raise Conflict("somebody else changed this tenant's route; look again")
         self.routes[route.tenant] = route
+        self._rerouted_ms = self._clock.wall_ms()
 
     def home(self, tenant: str) -> int:
         return self.route(tenant).home
 
     def partition_of_run(self, tenant: str, run_id: str) -> int:
         return partition_of_run(self.route(tenant), run_id, self.partitions)
+
+    def places_of_run(self, tenant: str, run_id: str) -> tuple[int, ...]:
+        """Wherever a run of this id may be already: nowhere, where the id is so new that it has only one place."""
+        route = self.route(tenant)
+        if route.spread <= 1:
+            return ()
+        drawn, now_ms = drawn_ms(run_id), self._clock.wall_ms()
+        if abs(now_ms - drawn) < FRESH_MS and drawn > self._rerouted_ms + SKEW_MS:
+            return ()
+        return partitions_of_run(route, run_id, self.partitions)
 
     def own_partition(self, tenant: str) -> int | None:
         """Of those where the tenant's runs may live, the one of ours that has least to do; None: none, or all have

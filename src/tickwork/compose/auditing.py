@@ -88,7 +88,7 @@ class Standby:
         await auditor.follow()
 
 
-def holding(ask: Callable[[int, str, str, object], Awaitable[None]]) -> Hold:
+def holding(ask: Callable[[int, str, str, object], Awaitable[bytes]]) -> Hold:
     """By a command to whoever owns the partition then."""
 
     async def hold(partition: int, reason: str) -> None:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     import asyncpg
 
 T = TypeVar("T")
+SCHEMA = "tickwork"  # where nobody names another
 CONNECT_S = 5.0
 GOODBYE_S = 2.0
 GENERIC = {"plan_cache_mode": "force_generic_plan"}  # for what is always the same: nobody plans it again

@@ -36,7 +36,7 @@ from tickwork.ports.store import (
 from tickwork.stores.blocks import Portion
 from tickwork.stores.postgres import reading, shelf, writing
 from tickwork.stores.postgres.begun import begun
-from tickwork.stores.postgres.lines import GENERIC, Address, Line, Lines, Talk, address, client
+from tickwork.stores.postgres.lines import GENERIC, SCHEMA, Address, Line, Lines, Talk, address, client
 from tickwork.stores.postgres.opening import bring_up
 from tickwork.stores.postgres.troubles import RETRY_MS, UNIQUE, sqlstate
 from tickwork.stores.postgres.upkeep import PostgresUpkeep
@@ -61,7 +61,7 @@ class PostgresStore(PostgresUpkeep):
         self,
         dsn: str,
         *,
-        schema: str = "tickwork",
+        schema: str = SCHEMA,
         replica_dsn: str = "",
         pgbouncer: bool | None = None,
         readers: int = 3,
