@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
 from tickwork.core.errors import Unavailable
-from tickwork.ports.leases import Holding, Leases, Member
+from tickwork.ports.leases import Divided, Holding, Leases, Member
 
 T = TypeVar("T")
 
@@ -20,6 +20,10 @@ class DoubledLeases:
         self._chosen, self._store = chosen, store
         self.on_alarm = on_alarm
         self._away = False
+
+    def of_cluster(self, cluster: str) -> None:
+        if isinstance(self._chosen, Divided):
+            self._chosen.of_cluster(cluster)
 
     async def open(self) -> None:
         await self._store.open()

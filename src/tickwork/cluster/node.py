@@ -28,7 +28,7 @@ from tickwork.core.model import NUMBER_BITS
 from tickwork.ports import wire
 from tickwork.ports.clock import Clock
 from tickwork.ports.exchange import OLDEST, PROTOCOL, Beats, Call, Reply
-from tickwork.ports.leases import Leases, Member
+from tickwork.ports.leases import Divided, Leases, Member
 from tickwork.ports.store import InboxRow, Route, Store
 from tickwork.runtime.auditor import Auditor
 from tickwork.runtime.engine import Engine
@@ -128,9 +128,11 @@ class Node:
         """Joined, and whatever is free and its own by placement ticks."""
         await self.store.open()
         try:
-            await self.leases.open()
             founded = await self.store.found(cluster=self.cluster, partitions=self.partitions)
             self.cluster, self.partitions = founded.cluster, founded.partitions
+            if isinstance(self.leases, Divided):
+                self.leases.of_cluster(self.cluster)
+            await self.leases.open()
             self._check_company(await self.leases.members())
             await self._read_routes()
             duties = Duties(

@@ -1,4 +1,4 @@
-"""Nodes that audit, over a real PostgreSQL: beside what they own, or as a standby that owns nothing."""
+"""Nodes as settings make them, over a real PostgreSQL: auditors, lease backends, what is told at the start."""
 
 import asyncio
 import contextlib
@@ -8,7 +8,7 @@ import asyncpg
 import httpx2
 import pytest
 
-from servers import postgres, postgres_server, schema  # noqa: F401 - fixtures
+from servers import etcd, postgres, postgres_server, schema, valkey  # noqa: F401 - fixtures
 from tickwork.compose.cluster import serving_node
 from tickwork.compose.settings import BadSettings, Settings
 
@@ -121,3 +121,22 @@ async def test_a_risk_of_the_database_is_told_at_the_start(settings):
         assert [alarm.text for alarm in alarms if alarm.kind == "store_risk"] == [
             "fsync is off: a crash of the machine can lose or damage what was acknowledged"
         ]
+
+
+@pytest.mark.proves("F21", "F24")
+@pytest.mark.parametrize("backend", ["valkey", "etcd"])
+async def test_clusters_that_share_a_place_for_leases_do_not_meet(settings, backend, request):
+    """As a store and its restored copy do: a node of the one would pass requests on to the other."""
+    address = request.getfixturevalue(backend).replace("http://", "etcd://")
+    first = settings(node_name="a", leases=address)
+    second = Settings(**(vars_of(first) | {"node_name": "b", "store": f"{first.store}_copy"}))
+    async with nodes(first, second) as (client, urls, alarms):
+        for url, name in zip(urls, ("a", "b"), strict=True):
+            shown = (await client.get(f"{url}/v1/cluster")).json()
+            assert [one["node"] for one in shown["nodes"]] == [name]
+            assert [one.get("node") for one in shown["partitions"]] == [name, name]
+        assert "leases_fell_back" not in [alarm.kind for alarm in alarms]
+
+
+def vars_of(settings):
+    return {name: getattr(settings, name) for name in settings.__struct_fields__}
