@@ -105,6 +105,7 @@ class Node:
         self.desk = make_engine(-1)  # never started: for what needs no partition
         self.cluster, self.partitions = cluster, partitions
         self.routes: dict[str, Route] = {}
+        self._unread: dict[int, set[str]] = {}  # rows of inboxes that this node cannot read, by partition
         self._rerouted_ms = 0  # when this node saw a route change
         self.on_alarm: Callable[[Alarm], None] = lambda _: None
         self.auditors: list[Auditor] = []  # of partitions that others own
@@ -485,16 +486,30 @@ class Node:
                     await self._read_inbox(partition, engine)
 
     async def _read_inbox(self, partition: int, engine: Engine) -> None:
-        """A row is taken away when it is decided; decided twice, its id makes it the same run."""
-        while rows := await self.store.read_inbox(partition, limit=INBOX_MAX):
-            for tenant, by in dict.fromkeys((row.tenant, row.by) for row in rows):
-                some = [row for row in rows if (row.tenant, row.by) == (tenant, by)]
-                asked = [msgspec.json.decode(row.data, type=wire.Submission) for row in some]
-                found = await engine.submit(asked, by=by or "inbox", tenant=tenant)
+        """A row is taken away when it is decided; decided twice, its id makes it the same run. One that cannot be
+        read stays: a node of a later version may have written it, and can."""
+        while True:
+            limit = INBOX_MAX + len(self._unread.get(partition, ()))
+            rows = {row: self._read(row) for row in await self.store.read_inbox(partition, limit=limit)}
+            asked = {row: one for row, one in rows.items() if one is not None}
+            self._unread[partition] = {row.id for row, one in rows.items() if one is None}
+            if not asked:
+                return
+            for tenant, by in dict.fromkeys((row.tenant, row.by) for row in asked):
+                some = {row: one for row, one in asked.items() if (row.tenant, row.by) == (tenant, by)}
+                found = await engine.submit(list(some.values()), by=by or "inbox", tenant=tenant)
                 for row, outcome in zip(some, found, strict=True):
                     if isinstance(outcome, wire.Rejected):
                         self.alarm("inbox_refused", f"{tenant}/{row.id}: {outcome.detail}")
-            await self.store.drop_inbox(partition, [row.id for row in rows])
+            await self.store.drop_inbox(partition, [row.id for row in asked])
+
+    def _read(self, row: InboxRow) -> wire.Submission | None:
+        try:
+            return msgspec.json.decode(row.data, type=wire.Submission)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            if row.id not in self._unread.get(row.partition, ()):
+                self.alarm("inbox_unreadable", f"{row.tenant}/{row.id} stays in the inbox: {error}")
+            return None
 
 
 def member_of(*, session: str, node: str, address: str, started_ms: int, engine: bool = True) -> Member:
