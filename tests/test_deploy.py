@@ -13,7 +13,7 @@ import yaml
 
 from tickwork.cli.main import make_app
 from tickwork.cluster.ownership import FAREWELL_S, RETRY_MS, TTL_MS
-from tickwork.compose.settings import OTHERS, PORT, PREFIX, Settings, load
+from tickwork.compose.settings import OTHERS, PORT, PREFIX, BadSettings, Settings, load
 from tickwork.core.timetext import duration_ms
 from tickwork.version import VERSION
 
@@ -231,6 +231,16 @@ def test_nodes_of_the_chart_end_after_they_handed_over_and_are_asked_where_they_
     assert container["livenessProbe"]["httpGet"]["path"] == container["startupProbe"]["httpGet"]["path"] == "/healthz"
     assert container["readinessProbe"]["httpGet"]["path"] == "/readyz"
     assert container["lifecycle"]["preStop"]["exec"]["command"][0] == "sleep"
+
+
+@pytest.mark.parametrize("name", ["nodes.yaml", "workers.yaml"])
+def test_no_variable_of_a_service_is_taken_for_a_setting(name):
+    """A release named `tickwork` has a Service whose variables begin as ours do."""
+    pod = next(one for one in yaml.safe_load_all(plain((CHART / "templates" / name).read_text())) if one)
+    with pytest.raises(BadSettings, match="TICKWORK_TICKWORK_PORT"):
+        load({}, env={"TICKWORK_TICKWORK_PORT": "tcp://10.0.0.1:8440"})
+
+    assert pod["spec"]["template"]["spec"]["enableServiceLinks"] is False
 
 
 def test_secrets_of_the_chart_are_references():

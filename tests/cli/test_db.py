@@ -5,12 +5,14 @@ import json
 import os
 
 import apsw
+import httpx2
 import msgspec
 import pytest
 
 from runtime.house import Hand, House, task
 from servers import postgres, postgres_server, schema  # noqa: F401 - fixtures
 from tickwork.cli.main import main
+from tickwork.compose.cluster import serving_node
 from tickwork.compose.server import ARTIFACTS, DATABASE, serving
 from tickwork.compose.settings import Settings
 from tickwork.core.errors import Corrupt
@@ -258,3 +260,78 @@ def test_from_a_folder_to_postgresql_and_back(tmp_path, capsys, postgres, schema
         assert states == ["completed", "completed", "active"] and values == [100_005, 100_005]
         assert logs == [[(1, "stdout", "hello")]]
     assert asyncio.run(_head(PostgresStore(postgres, schema=schema))).epoch > moving.EPOCH_STEP
+    epoch, runs = asyncio.run(served_by_a_node(address))
+    assert epoch > moving.EPOCH_STEP + 1
+    assert runs == {"old": "completed", "newer": "completed", "waits": "active"}
+
+
+async def served_by_a_node(address):
+    """What a cluster of eight partitions makes of it, asked as anybody would."""
+    async with (
+        serving_node(Settings(store=address, port=0, lease_ttl="3s")) as (node, server),
+        httpx2.AsyncClient(base_url=server.address) as client,
+    ):
+        found = {one: (await client.get(f"/v1/runs/{one}")).json().get("state") for one in ("old", "newer", "waits")}
+        listed = {run["id"] for run in (await client.get("/v1/runs")).json()["runs"]}
+        assert node.partitions == 8 and listed == {"newer", "waits"}  # lists leave out what is archived
+        return (await node.store.read_head(0)).epoch, found
+
+
+async def spread_out(address):
+    async with (
+        serving_node(Settings(store=address, port=0, lease_ttl="3s")) as (_, server),
+        httpx2.AsyncClient(base_url=server.address) as client,
+    ):
+        document = {"name": "flow", "nodes": [{"kind": "task", "id": "a", "handler": "a"}]}
+        assert (await client.put("/v1/workflows", json={"documents": [document]})).status_code < 300
+        assert (await client.post("/v1/runs", json={"workflow": "flow", "id": "waits"})).status_code < 300
+
+
+def test_work_of_a_cluster_is_not_put_where_no_server_would_find_it(tmp_path, capsys, postgres, schema):  # noqa: F811
+    address = f"{postgres}?schema={schema}"
+    asyncio.run(spread_out(address))
+
+    assert main(["db", "copy", address, "folder"]) == 4
+    assert "partition 3" in capsys.readouterr().err
+    assert main(["db", "copy", address, f"{postgres}?schema={schema}_too"]) == 0
+    assert main(["db", "check", "--store", f"{postgres}?schema={schema}_too"]) == 0
+
+
+@pytest.mark.parametrize("words", [["check"], ["backup", "all.twb"]], ids=["check", "backup"])
+def test_a_database_without_a_store_is_no_empty_store(tmp_path, capsys, postgres, schema, words):  # noqa: F811
+    assert main(["db", *words, "--store", f"{postgres}?schema={schema}"]) == 3
+    assert f"no store in the schema {schema}" in capsys.readouterr().err
+    assert main(["db", "copy", f"{postgres}?schema={schema}", "folder"]) == 3
+    assert os.listdir(tmp_path) == []
+    assert main(["db", "upgrade", "--store", f"{postgres}?schema={schema}"]) == 0
+
+
+def test_a_database_that_nodes_use_is_not_copied_but_can_be_backed_up(tmp_path, capsys, postgres, schema):  # noqa: F811
+    address = f"{postgres}?schema={schema}"
+
+    async def beside():
+        async with serving_node(Settings(store=address, port=0, node_name="ann", lease_ttl="3s")):
+            copied = await asyncio.to_thread(main, ["db", "copy", address, f"{postgres}?schema={schema}_too"])
+            return copied, await asyncio.to_thread(main, ["db", "backup", "all.twb", "--store", address])
+
+    assert asyncio.run(beside()) == (4, 0)
+    assert "in use by ann" in capsys.readouterr().err
+    assert main(["db", "copy", address, f"{postgres}?schema={schema}_too"]) == 0
+
+
+def test_the_doctor_looks_at_the_shared_store_and_changes_nothing(capsys, monkeypatch, postgres, schema):  # noqa: F811
+    def looked():
+        main(["doctor", "--json"])
+        found = [one for one in told(capsys)["checks"] if one["name"] in ("store", "folder", "schema")]
+        assert {one["name"] for one in found} == {"store"}
+        return [(one["result"], one["detail"]) for one in found]
+
+    monkeypatch.setenv("TICKWORK_STORE", f"{postgres}?schema={schema}")
+    assert looked()[0][1].endswith("no store yet; the first start makes it")
+    assert main(["db", "check"]) == 3  # it made none
+    assert main(["db", "upgrade"]) == 0
+    capsys.readouterr()
+    [(result, detail), (risk, _)] = looked()
+    assert (result, risk) == ("ok", "warn") and " schema " in detail and "postgres@" not in detail
+    monkeypatch.setenv("TICKWORK_STORE", "postgresql://nobody@127.0.0.1:1/x")
+    assert [result for result, _ in looked()] == ["fail"]

@@ -18,7 +18,7 @@ async def cluster():
 
 
 @pytest.mark.proves("I8")
-async def test_any_node_speaks_for_any_partition(cluster, capsys):
+async def test_any_node_speaks_for_any_partition(cluster, capsys, tmp_path):
     houses = [await cluster.add() for _ in range(2)]
     await cluster.until(lambda: len(cluster.owners()) == 4 and len(set(cluster.owners().values())) == 2)
     doing = Doing()
@@ -36,6 +36,18 @@ async def test_any_node_speaks_for_any_partition(cluster, capsys):
         head = (await cluster.get(stranger, f"/v1/partitions/{partition}")).json()
         assert (code, found["partition"], found["difference"]) == (0, partition, None)
         assert (found["seq"], found["hash"]) == (head["seq"], head["hash"])
+    for command in ("auditor --once", "replay"):
+        assert await asyncio.to_thread(main, [*command.split(), "--url", url]) == 0
+        said = capsys.readouterr().out.splitlines()
+        assert [line.partition(": equal: ")[0] for line in said] == [f"partition {number}" for number in range(4)]
+    assert (
+        await asyncio.to_thread(main, ["replay", "--partition", str(home), "--save", str(tmp_path / "j"), "--url", url])
+        == 0
+    )
+    assert await asyncio.to_thread(main, ["replay", "--from", str(tmp_path / "j")]) == 0
+    assert await asyncio.to_thread(main, ["replay", "--save", str(tmp_path / "k"), "--url", url]) == 2
+    assert await asyncio.to_thread(main, ["replay", "--partition", "9", "--url", url]) == 3
+    capsys.readouterr()
     answer = await cluster.client.post(f"{url}/v1/partitions/{home}/pause", json={"reason": "a difference"})
     assert answer.status_code == 204, answer.text
     assert (await cluster.get(stranger, f"/v1/partitions/{home}")).json()["dispatch_held"] == "a difference"

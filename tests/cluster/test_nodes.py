@@ -8,10 +8,12 @@ from datetime import datetime
 from itertools import cycle, pairwise
 
 import httpx2
+import msgspec
 import pytest
 import pytest_asyncio
 
 from cluster.clusterhouse import Doing, TestCluster
+from tickwork.ports.store import InboxRow
 
 
 @pytest_asyncio.fixture
@@ -165,6 +167,31 @@ async def test_what_cannot_reach_its_owner_waits_in_the_inbox_and_is_accepted(cl
     runs = await cluster.ended(other, [*ids, single.json()["id"]], seconds=30)
     assert {run["state"] for run in runs} == {"completed"}
     await cluster.until(lambda: not cluster.disk.inbox[home])
+
+
+@pytest.mark.proves("F28", "F25")
+async def test_a_row_of_the_inbox_that_cannot_be_read_stops_nobody(cluster):
+    house = await cluster.add()
+    home = house.node.home("default")
+    await cluster.work(house, "w1", Doing())
+    await cluster.ended(house, await cluster.submit(house, 1))
+    unreadable = [b"garbage", b'{"workflow": "flow", "of_a_later_version": 1}', b"\xff"]
+    rows = [InboxRow(f"bad-{at}", home, "default", data, "") for at, data in enumerate(unreadable)]
+    good = InboxRow("good", home, "default", b'{"workflow": "flow", "id": "good"}', "")
+    await house.node.store.add_inbox([*rows, good])
+
+    await cluster.ended(house, ["good"])
+    await cluster.until(lambda: len(cluster.disk.inbox[home]) == 3)
+    assert Counter(alarm.kind for alarm in house.node.desk.alarms)["inbox_unreadable"] == 3
+    await house.stop()
+    other = await cluster.add()
+    await cluster.until(lambda: len(cluster.owners()) == 4)
+    assert len(cluster.disk.inbox[home]) == 3
+    await other.node.store.add_inbox(
+        [msgspec.structs.replace(good, id="more", data=good.data.replace(b"good", b"more"))]
+    )
+    await cluster.ended(other, ["good"])
+    await cluster.until(lambda: len(cluster.disk.inbox[home]) == 3)
 
 
 async def test_a_node_without_an_engine_answers_and_serves_workers(cluster):

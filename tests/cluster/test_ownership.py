@@ -26,6 +26,7 @@ class Place:
         self.cut = False
         self.willing = True  # to take over what is announced to it
         self.fails: set[int] = set()
+        self.failure: type[Exception] = Conflict
         member = Member(f"{name}~1", name, f"http://{name}", **fields)
         self.ownership = Ownership(
             leases=Cut(self, hall.leases),
@@ -47,7 +48,7 @@ class Place:
 
     async def own(self, partition):
         if partition in self.fails:
-            raise Conflict("it does not go")
+            raise self.failure("it does not go")
         self.owned[partition] = None
         self.log.append(("own", partition))
 
@@ -251,6 +252,19 @@ async def test_what_cannot_be_owned_is_let_go_and_tried_again(hall):
     assert 2 not in place.owned and len(place.owned) == PARTITIONS - 1
     place.fails = set()
     await settled(hall, names="a")
+
+
+@virtually
+async def test_a_defect_in_taking_one_up_leaves_no_lease_that_nobody_acts_under(hall):
+    first, second = Place(hall, "a"), Place(hall, "b")
+    hall.places |= {"a": first, "b": second}
+    first.fails, first.failure = set(range(PARTITIONS)), AssertionError
+    await first.ownership.start()
+    await asyncio.sleep(3)
+    assert not first.owned and not first.ownership.held
+    first.fails = set()
+    await second.ownership.start()
+    await settled(hall, names="ab")
 
 
 @virtually

@@ -85,6 +85,9 @@ def test_one_server_of_several_processes(terminal):
     terminal.start("worker", "app.py", "--url", url).until("serves app.py")
     assert "HELLO YOU" in terminal.run("run", "greet", "--url", url).stdout
 
+    other = terminal.run("server", "--store", f"{terminal.dsn}?schema=other", "--port", str(port), "--processes", "2")
+    assert other.returncode == Exit.SETTINGS and f"cannot listen on 127.0.0.1:{port}" in other.stderr
+
     server.signal(signal.SIGTERM)
     assert server.ended() == 0
     assert TOKEN not in server.text and "Traceback" not in server.text
@@ -97,6 +100,8 @@ def test_what_is_wrong_is_said_at_the_start(terminal):
         (["--store", terminal.dsn, "--lease-ttl", "10ms"], "lease_ttl"),
         (["--store", terminal.dsn, "--host", "0.0.0.0"], "advertise"),
         (["--processes", "2"], "--store"),
+        (["--processes", "0"], "--processes"),
+        (["--role", "api"], "--store"),
     ):
         done = terminal.run("server", "--port", "0", *words)
         assert done.returncode == Exit.SETTINGS, (words, done.stderr)

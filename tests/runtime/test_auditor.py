@@ -168,6 +168,30 @@ async def test_a_journal_that_goes_back_is_a_difference(rows_left, epoch):
     assert desk.held and desk.kept == {}
 
 
+class Holed(Tape):
+    """Nothing is left behind seq 10; a store that looks for gaps says so."""
+
+    told = True
+
+    async def journal(self, partition, *, after, limit):
+        if after == 10 and self.told:
+            raise Corrupt("the journal has a gap behind seq 10")
+        return self.rows[after : min(after + limit, 10)]
+
+
+@pytest.mark.proves("I13", "F14")
+@pytest.mark.parametrize(("told", "words"), [(True, "a gap behind seq 10"), (False, "no row behind seq 10")])
+async def test_rows_that_are_gone_are_a_difference_and_no_reason_to_fall_silent(told, words):
+    desk, tape = Desk(), Holed(journal())
+    tape.told = told
+    auditor = desk.auditor(tape, settings_of())
+
+    difference = await auditor.follow()
+
+    assert (difference.seq, difference.held, difference.reproduction) == (11, True, "")
+    assert words in desk.held[0][1] and desk.alarms[0][0] == "audit_difference"
+
+
 @pytest.mark.proves("I13")
 async def test_another_history_behind_the_same_seq_is_a_difference():
     desk, tape = Desk(), Tape(journal()[:20])

@@ -353,3 +353,23 @@ async def test_nothing_goes_where_it_is_kept_for_ever():
 
     assert len(house.disk.runs) == 1 and house.disk.archives == {}
     await house.engine.stop()
+
+
+@pytest.mark.parametrize("end", ["stop", "abandon"])
+async def test_an_engine_that_ends_leaves_nothing_running_beside_it(end):
+    """One whose partition became another's would keep its whole state, and delete logs behind the owner's back."""
+    house = House()
+    engine = Engine(
+        store=house.make_store(house.disk), artifacts=house.artifacts, clock=house.clock, ids=house.ids, owner="n1",
+        keep=KEEP,
+    )  # fmt: skip
+    await engine.start()
+
+    async def keep(name, data): ...
+
+    await engine.audit(keep)
+    before = asyncio.all_tasks()
+    await (engine.stop() if end == "stop" else engine.abandon("it is another's"))
+
+    assert len(before) > 2
+    assert asyncio.all_tasks() - {asyncio.current_task()} == set()

@@ -20,17 +20,22 @@ from tickwork.runtime.seat import Freshness
 BEAT_QUANTILES = (0.5, 0.95, 1.0)
 
 
-def exposition(readings: Sequence[tuple[Engine, wire.Status]], node: Node | None = None) -> bytes:
+def exposition(
+    readings: Sequence[tuple[Engine, wire.Status]], node: Node | None = None, horizon_ms: int | None = None
+) -> bytes:
     """Of a cluster's node: of each partition that it owns, told apart by a label."""
     registry = CollectorRegistry()
-    registry.register(_Cluster(readings, node) if node is not None else _Reading(*readings[0]))
+    registry.register(_Cluster(readings, node, horizon_ms) if node is not None else _Reading(*readings[0]))
     return generate_latest(registry)
 
 
 class _Cluster(Collector):
-    def __init__(self, readings: Sequence[tuple[Engine, wire.Status]], node: Node) -> None:
+    def __init__(
+        self, readings: Sequence[tuple[Engine, wire.Status]], node: Node, horizon_ms: int | None = None
+    ) -> None:
         self._readings = readings
         self._node = node
+        self._horizon_ms = horizon_ms
 
     def collect(self) -> Iterator[Metric]:
         node = self._node
@@ -42,6 +47,12 @@ class _Cluster(Collector):
             CounterMetricFamily("tickwork_node_alarms", "Alarms of the node by kind.", labels=["kind"]),
             node.desk.alarm_counts,
         )
+        if self._horizon_ms is not None:
+            yield GaugeMetricFamily(
+                "tickwork_horizon_age_seconds", "Age of the oldest snapshot in the database.",
+                value=self._horizon_ms / 1000,
+            )  # fmt: skip
+        yield from audits([auditor.view() for auditor in node.auditors])
         families: dict[str, Metric] = {}
         for engine, status in self._readings:
             for family in _Reading(engine, status, alone=False).collect():

@@ -66,10 +66,10 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     headers: tuple[tuple[str, str], ...] = ()  # optional ones, and what they say
     open: bool = False  # needs no token
     # Which node of a cluster answers: the owner of the tenant's home, of the run, task or partition that the path
-    # names, whichever is asked, or (`all`, `any`, `runs`) the owners of all its partitions.
-    lives: Literal["home", "run", "task", "partition", "here", "all", "any", "runs"] = "home"
+    # names, whichever is asked, or (`all`, `any`, `runs`) the owners of all its partitions; `every`: of all partitions.
+    lives: Literal["home", "run", "task", "partition", "here", "all", "any", "runs", "every"] = "home"
     deals: Any = None  # of `all`: the body for one of so many partitions
-    spreads: Any = None  # of `runs`: who puts the answers together
+    spreads: Any = None  # of `runs` and `every`: who puts the answers together
 
     @property
     def id(self) -> str:

@@ -4,8 +4,12 @@ The owner's answer goes back as it came, streams included. An internal request s
 answered here or nowhere, so that no request travels in a circle.
 """
 
+import asyncio
+from collections.abc import Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
+import msgspec
 from starlette.types import Message, Receive, Scope
 
 from tickwork.api.asked import PARTITION, Asked, Closing, Gone
@@ -14,7 +18,8 @@ from tickwork.api.problems import problem, retry_after
 from tickwork.api.table import Route
 from tickwork.cluster.carrier import Carrier, HttpCarrier
 from tickwork.cluster.node import Node
-from tickwork.core.errors import Unavailable
+from tickwork.core.errors import Refused, Unavailable
+from tickwork.ports import wire
 from tickwork.runtime.ground import TENANT
 
 if TYPE_CHECKING:
@@ -42,6 +47,8 @@ class Ways:
         said = next((value for name, value in scope["headers"] if name == PARTITION), None)
         if said is not None:
             return await self._here_or_nowhere(place, route, scope, receive, whole, said)
+        if route.lives == "every":
+            return await self._runs(place, route, scope, await _body(receive, whole))
         partitions = self._partitions(route, scope)
         engine = self.node.owned(partitions[0])
         if len(partitions) == 1 and engine is not None:
@@ -121,21 +128,45 @@ class Ways:
             answer.headers = passed
         return answer
 
-    async def ask(self, partition: int, method: str, path: str, value: object) -> None:
-        """A request of our own to the owner of a partition that is not here."""
+    async def known(self, partition: int, ids: Sequence[str]) -> frozenset[str]:
+        """Those of the ids whose runs live in that partition."""
+        engine = self.node.owned(partition)
+        if engine is not None:
+            return frozenset(await engine.known(ids))
+        body = await self.ask(partition, "POST", f"/v1/partitions/{partition}/known", {"ids": list(ids)})
+        return frozenset(msgspec.json.decode(body, type=wire.Ids).ids)
+
+    async def ask(self, partition: int, method: str, path: str, value: object = None) -> bytes:
+        """A request of our own to the owner of a partition that is not here. Raises `Refused` as that one did."""
         headers = [(PARTITION, str(partition).encode()), (b"content-type", JSON.encode())]
         if self.authorization:
             headers.append((b"authorization", self.authorization.encode()))
         address = await self.node.address_of(partition)
-        carried = await self._carrier.carry(method, address, path, headers, json_encoder.encode(value))
+        body = b"" if value is None else json_encoder.encode(value)
+        carried = await self._carrier.carry(method, address, path, headers, body)
         if carried.status >= 400:
             said = carried.body[:300].decode("utf-8", "replace")
+            if carried.status < 500 and carried.status not in (408, 425, 429):
+                with suppress(msgspec.DecodeError):
+                    found = msgspec.json.decode(carried.body, type=wire.Problem)
+                    raise Refused(found.code, found.detail, path=found.path)
             raise Unavailable(f"the owner at {address} answered {said}", retry_after_ms=RETRY_MS)
+        return carried.body
 
     async def close(self) -> None:
         await self._carrier.close()
 
     # ---- at several
+
+    async def collect(
+        self, place: "Place", asked: Asked, partitions: Sequence[int]
+    ) -> list[bytes] | Answer | Stream | None:
+        """What the owner of each says, in this order; instead, what the first says that has no answer."""
+        answers = await asyncio.gather(
+            *(self.at(partition, place, asked.route, asked.scope, b"") for partition in partitions)
+        )
+        bad = [one for one in answers if not isinstance(one, Answer) or one.status != 200]
+        return bad[0] if bad else [one.body for one in answers if isinstance(one, Answer)]
 
     async def _all(
         self, place: "Place", route: Route, scope: Scope, body: bytes, partitions: tuple[int, ...]

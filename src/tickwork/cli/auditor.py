@@ -28,12 +28,12 @@ SHOWN_S = 5.0
 def auditor(
     *,
     data: Path | None = None,
-    partition: int = 0,
+    partition: int | None = None,
     once: Annotated[bool, Parameter(negative="")] = False,
     into: Path = Path(),
     to: To = TO,
 ) -> int:
-    """Decide a journal again as it grows, and compare the hash of every tick.
+    """Decide a journal again as it grows, and compare the hash of every tick. Of a cluster, all journals.
 
     The first difference is an alarm: nothing of that partition is given to workers until somebody releases it with
     `tickwork release`, and a file is left from which `tickwork replay --from` decides the one row again. Exit code 1.
@@ -43,7 +43,7 @@ def auditor(
     data
         A data folder that no server uses, instead of a server.
     partition
-        Which partition of a cluster; 0 where there is only one.
+        Of a cluster, this partition alone.
     once
         End when everything that is there is compared.
     into
@@ -100,30 +100,38 @@ class _Served:
             return head.settings, list(islice(rows, limit))
 
 
-async def _of_server(to: To, partition: int, into: Path, *, once: bool) -> int:
+async def _of_server(to: To, partition: int | None, into: Path, *, once: bool) -> int:
+    from tickwork.cli.replay import partitions
     from tickwork.runtime.auditor import at_the_beginning
     from tickwork.runtime.patience import patiently
     from tickwork.zonedata import load_zones
 
     with to.client() as client:
-        source = _Served(client)
+        source, zones = _Served(client), load_zones()
 
         async def hold(partition: int, reason: str) -> None:
             await asyncio.to_thread(client.pause_partition, partition, reason=reason)
 
-        settings, zones = await source.settings(partition), load_zones()
-        judge = _made(source, partition, at_the_beginning(settings, zones), into, hold)
+        places = [partition] if partition is not None else await asyncio.to_thread(partitions, client)
+        judges = [
+            _made(source, place, at_the_beginning(await source.settings(place), zones), into, hold) for place in places
+        ]
         shown_at = 0.0
-        while judge.difference is None:
-            steps = await (judge.step() if once else patiently(judge.step))
-            if not steps and once:
+        while all(judge.difference is None for judge in judges):
+            steps = [await (judge.step() if once else patiently(judge.step)) for judge in judges]
+            if not any(steps) and once:
                 break
             if time.monotonic() - shown_at >= SHOWN_S:
                 shown_at = time.monotonic()
-                _show(judge, to)
-            if not steps:
+                for judge in judges:
+                    _show(judge, to)
+            if not any(steps):
                 await asyncio.sleep(0.25)
-        return _verdict(judge, to)
+        return max(_verdict(judge, to, several=len(judges) > 1) for judge in _worst_last(judges))
+
+
+def _worst_last(judges: "list[Auditor]") -> "list[Auditor]":
+    return sorted(judges, key=lambda judge: judge.difference is not None)
 
 
 async def _of_folder(folder: Path, into: Path, to: To) -> int:
@@ -156,7 +164,7 @@ async def _of_folder(folder: Path, into: Path, to: To) -> int:
 
 
 def _made(source: "Source", partition: int, place: "Place", into: Path, hold: "Hold") -> "Auditor":
-    from tickwork.compose.server import keeping
+    from tickwork.compose.auditing import keeping
     from tickwork.runtime.auditor import Auditor
     from tickwork.system import SystemClock
     from tickwork.zonedata import load_zones
@@ -178,17 +186,22 @@ def _show(judge: "Auditor", to: To) -> None:
         )
 
 
-def _verdict(judge: "Auditor", to: To) -> int:
+def _verdict(judge: "Auditor", to: To, *, several: bool = False) -> int:
     from tickwork.cli.screen import print_json
 
     view = judge.view()
     if to.json:
         print_json(view)
     elif view.difference is None:
-        print(f"equal: {view.rows} rows decided again, {view.folded} folded, through seq {view.seq}, hash {view.hash}")
+        which = f"partition {view.partition}: " if several else ""
+        print(
+            f"{which}equal: {view.rows} rows decided again, {view.folded} folded, through seq {view.seq}, "
+            f"hash {view.hash}"
+        )
     else:
         found = view.difference
         held = "dispatch is held; tickwork release lets it go on" if found.held else "dispatch could not be held"
         left = f"; to decide it again: tickwork replay --from {found.reproduction}" if found.reproduction else ""
-        raise Ended(Exit.FAILED, f"differs at {found.text} ({held}{left})")
+        which = f"partition {view.partition} " if several else ""
+        raise Ended(Exit.FAILED, f"{which}differs at {found.text} ({held}{left})")
     return Exit.OK if view.difference is None else Exit.FAILED

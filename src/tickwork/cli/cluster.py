@@ -2,15 +2,15 @@
 
 from typing import Literal
 
-from tickwork.cli.exits import Exit
+from tickwork.cli.exits import Ended, Exit
 from tickwork.cli.shared import TO, To
 
 
 def cluster(deed: Literal["show", "spread"] = "show", partitions: int = 0, /, *, to: To = TO) -> int:
     """Nodes, partitions and who owns them.
 
-    `tickwork cluster spread 4` places new runs in four partitions, so that several nodes share the work. Schedules,
-    keys and limits stay at home. It can only grow.
+    `tickwork cluster spread 4` places new runs in four partitions, so that several nodes share the work. Schedules
+    and keys stay at home, limits of queues are dealt out. It can only grow.
 
     Parameters
     ----------
@@ -20,10 +20,9 @@ def cluster(deed: Literal["show", "spread"] = "show", partitions: int = 0, /, *,
         How many partitions new runs are spread over.
     """
     from tickwork.cli.screen import console, print_json, safe, table, when
-    from tickwork.core.errors import Refused
 
     if bool(partitions) != (deed == "spread"):
-        raise Refused("usage", "write `tickwork cluster`, or `tickwork cluster spread NUMBER`")
+        raise Ended(Exit.USAGE, "write `tickwork cluster`, or `tickwork cluster spread NUMBER`")
     with to.client() as client:
         if partitions:
             client.spread(partitions)

@@ -132,7 +132,7 @@ def copy(source: str, target: str, /, *, json: Json = False) -> int:
 
 
 async def _upgrade(place: str, *, json: bool) -> int:
-    async with _opened(place, exists=True):
+    async with _opened(place, exists=True, make=True):
         known = _migrations(place)
     return _told(Upgraded(store=_shown(place), schema=known), f"{_shown(place)} has schema {known}", json=json)
 
@@ -211,6 +211,7 @@ async def _copy(source: str, target: str, *, json: bool) -> int:
         _opened(source, exists=True) as (store, _),
         _opened(target, exists=False) as (other, artifacts),
     ):
+        await _must_be_unused(source)
         queue: asyncio.Queue[Batch | None] = asyncio.Queue(maxsize=4)
 
         async def send() -> None:
@@ -269,8 +270,9 @@ def _shown(place: str) -> str:
 
 
 @contextlib.asynccontextmanager
-async def _opened(place: str, *, exists: bool) -> "AsyncIterator[tuple[Store, Artifacts]]":
-    store, artifacts = _made(place, exists=exists)
+async def _opened(place: str, *, exists: bool, make: bool = False) -> "AsyncIterator[tuple[Store, Artifacts]]":
+    """`make`: a database that has no tables of ours yet gets them."""
+    store, artifacts = _made(place, exists=exists, make=make)
     await store.open()
     try:
         yield store, artifacts
@@ -280,7 +282,27 @@ async def _opened(place: str, *, exists: bool) -> "AsyncIterator[tuple[Store, Ar
             await artifacts.close()
 
 
-def _made(place: str, *, exists: bool) -> "tuple[Store, Artifacts]":
+async def _must_be_unused(place: str) -> None:
+    """What nodes decide after the copy would be in one of the two only. A folder in use cannot even be opened."""
+    if not _is_address(place):
+        return
+    from tickwork.stores.postgres.leases import PostgresLeases
+
+    leases = PostgresLeases(place)
+    await leases.open()
+    try:
+        names = sorted({member.node for member in await leases.members()})
+    finally:
+        await leases.close()
+    if names:
+        raise Ended(
+            Exit.REFUSED,
+            f"{_shown(place)} is in use by {', '.join(names)}: stop them first, or use `tickwork db backup`, which may "
+            "run beside them",
+        )
+
+
+def _made(place: str, *, exists: bool, make: bool) -> "tuple[Store, Artifacts]":
     from tickwork.compose.server import ARTIFACTS, DATABASE
     from tickwork.stores.sqlite.store import SqliteStore
     from tickwork.system import FolderArtifacts
@@ -292,18 +314,7 @@ def _made(place: str, *, exists: bool) -> "tuple[Store, Artifacts]":
     from tickwork.stores.postgres.artifacts import PostgresArtifacts
     from tickwork.stores.postgres.store import PostgresStore
 
-    words = _schema_of(place)
-    return PostgresStore(words[0], **words[1]), PostgresArtifacts(words[0], **words[1])
-
-
-def _schema_of(place: str) -> tuple[str, dict[str, Any]]:
-    """`?schema=NAME` in the address, for those who keep several in one database."""
-    from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
-
-    parts = urlsplit(place)
-    words = dict(parse_qsl(parts.query))
-    schema = words.pop("schema", "")
-    return urlunsplit(parts._replace(query=urlencode(words))), {"schema": schema} if schema else {}
+    return PostgresStore(place, make=make or not exists), PostgresArtifacts(place)
 
 
 @contextlib.asynccontextmanager

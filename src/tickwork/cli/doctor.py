@@ -70,9 +70,14 @@ def _all(data: str | None, to: To) -> Iterator[Check]:
     except Refused as refused:
         yield Check(name="settings", result="fail", detail=str(refused), advice="correct it; see docs/cli.md")
         return
-    yield Check(name="settings", result="ok", detail=f"data in {found.data}, server at {found.address}")
-    for check in (_exposure, _folder, _rights, _file_system, _schema):
-        yield check(found)
+    kept = "store in PostgreSQL" if found.store else f"data in {found.data}"
+    yield Check(name="settings", result="ok", detail=f"{kept}, server at {found.address}")
+    yield _exposure(found)
+    if found.store:
+        yield from _store(found)
+    else:
+        for check in (_folder, _rights, _file_system, _schema):
+            yield check(found)
     yield from _server(found)
 
 
@@ -175,6 +180,26 @@ def _schema(found: "Settings") -> Check:
         return Check(name="schema", result="fail", detail=f"schema {version}, known are {known}", advice=advice)
     later = f"; the next start brings it to {known}" if version < known else ""
     return Check(name="schema", result="ok", detail=f"schema {version}{later}")
+
+
+def _store(found: "Settings") -> Iterator[Check]:
+    """What nodes share. Only looked at: a schema that is not there is for the first node to make."""
+    import asyncio
+
+    from tickwork.stores.postgres.opening import look
+
+    try:
+        seen = asyncio.run(look(found.store))
+    except TickworkError as error:
+        yield Check(
+            name="store", result="fail", detail=str(error), advice="correct TICKWORK_STORE; see docs/cluster.md"
+        )
+        return
+    later = f"; the next start brings it to {seen.known}" if seen.schema < seen.known else ""
+    shown = f"schema {seen.schema}{later}" if seen.schema else "no store yet; the first start makes it"
+    yield Check(name="store", result="ok", detail=f"PostgreSQL {seen.server} at {seen.where}, {shown}")
+    for note in seen.notes:
+        yield Check(name="store", result="warn", detail=note, advice="switch it on in postgresql.conf")
 
 
 def _server(found: "Settings") -> Iterator[Check]:

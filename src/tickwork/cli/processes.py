@@ -42,9 +42,13 @@ def server(*, place: Place = PLACE, crowd: Crowd = CROWD) -> int:
         _say(f"tickwork server: {address} (node {node.member.node}, {owned} so far)")
 
     found = settings(place.flags(), crowd.flags())
+    if found.server_processes < 1:
+        raise Ended(Exit.SETTINGS, "--processes: at least 1")
     if not found.store:
         if found.server_processes > 1:
             raise Ended(Exit.SETTINGS, "--processes needs a store that processes share: --store postgresql://…")
+        if found.role != "all":
+            raise Ended(Exit.SETTINGS, "--role needs a store that nodes share: --store postgresql://…")
         run_loop(serve(found, ready=ready))
         return 0
     if found.server_processes > 1:
@@ -55,11 +59,14 @@ def server(*, place: Place = PLACE, crowd: Crowd = CROWD) -> int:
 
 
 def _several(found: "Settings") -> int:
+    from tickwork.api.server import listen
     from tickwork.cli.exits import tell
     from tickwork.compose.cluster import Processes, child_environment, command_of
 
     if not found.port:
         raise Ended(Exit.SETTINGS, "--processes needs a port that all of them share: --port 8440")
+    # They share it with whoever shares it, also with another server: whether it is free is seen before.
+    listen(found.host, found.port).close()
     return Processes(
         command_of(),
         found.server_processes,

@@ -20,6 +20,7 @@ from tickwork.cli.shared import TO, To
 if TYPE_CHECKING:
     from tickwork.core.model import Settings
     from tickwork.journal.record import Sealed
+    from tickwork.sdk.client import Client
     from tickwork.sdk.connection import Address
 
 ROWS_PER_STEP = 256
@@ -28,6 +29,7 @@ ROWS_PER_STEP = 256
 class Replayed(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What a replay found."""
 
+    partition: int | None = None  # of a cluster
     rows: int
     seq: int
     hash: str
@@ -40,9 +42,12 @@ def replay(
     from_: Annotated[Path | None, Parameter(name="--from")] = None,
     data: Path | None = None,
     save: Path | None = None,
+    partition: int | None = None,
     to: To = TO,
 ) -> int:
     """Decide a journal again and compare every hash; names the first seq that differs.
+
+    Of a cluster, the journals of all partitions, one after the other.
 
     Parameters
     ----------
@@ -52,23 +57,49 @@ def replay(
         A data folder that no server uses.
     save
         Also keep the server's journal in this file.
+    partition
+        Of a cluster, this partition's journal alone.
     """
-    from tickwork.cli.screen import print_json
-
     if from_ is not None and data is not None:
         raise Ended(Exit.USAGE, "give --from or --data, not both")
+    if partition is not None and (from_ is not None or data is not None):
+        raise Ended(Exit.USAGE, "--partition is for the journal of a server")
     if data is not None:
-        found = asyncio.run(_of_folder(data, quiet=to.json))
-    elif from_ is not None:
-        found = _of_file(from_, quiet=to.json)
-    else:
-        found = _of_server(to, save)
+        return _told(asyncio.run(_of_folder(data, quiet=to.json)), to)
+    if from_ is not None:
+        return _told(_of_file(from_, quiet=to.json), to)
+    with to.client() as client:
+        places = partitions(client) if partition is None else [partition]
+        if save is not None and len(places) > 1:
+            raise Ended(Exit.USAGE, "--save keeps one journal: say which with --partition")
+        alone = partition is None and len(places) == 1
+        return max(_told(_of_server(client, save, None if alone else place, to), to) for place in places)
+
+
+def partitions(client: "Client") -> list[int]:
+    """Of a cluster; of a server that is alone, its only one."""
+    from tickwork.core.errors import Refused
+    from tickwork.runtime.ground import PARTITION
+
+    try:
+        return [one.partition for one in client.cluster().partitions]
+    except Refused as refused:
+        if refused.code != "no_cluster":
+            raise
+        return [PARTITION]
+
+
+def _told(found: Replayed, to: To) -> int:
+    from tickwork.cli.exits import tell
+    from tickwork.cli.screen import print_json
+
+    which = f"partition {found.partition}: " if found.partition is not None else ""
     if to.json:
         print_json(found)
     elif found.equal:
-        print(f"equal: {found.rows} rows decided again, through seq {found.seq}, hash {found.hash}")
-    if not found.equal and not to.json:
-        raise Ended(Exit.FAILED, f"differs: {found.detail} ({found.rows} rows before it are equal)")
+        print(f"{which}equal: {found.rows} rows decided again, through seq {found.seq}, hash {found.hash}")
+    else:
+        tell(f"{which}differs: {found.detail} ({found.rows} rows before it are equal)")
     return Exit.OK if found.equal else Exit.FAILED
 
 
@@ -165,17 +196,19 @@ def _reproduced(data: bytes) -> Replayed:
     return Replayed(rows=0, seq=found.seq, hash=made.row.hash.hex(), equal=not found.differs, detail=detail)
 
 
-def _of_server(to: To, save: Path | None) -> Replayed:
-    with to.client() as client:
-        total = client.status().seq
-        with closing(streamed(client.address)) as pieces:
-            if save is None:
-                return _judged(pieces, total=total, quiet=to.json)
+def _of_server(client: "Client", save: Path | None, partition: int | None, to: To) -> Replayed:
+    path = "/v1/journal" if partition is None else f"/v1/partitions/{partition}/journal"
+    total = client.status().seq if partition is None else client.partition(partition).seq
+    with closing(streamed(client.address, path)) as pieces:
+        if save is None:
+            found = _judged(pieces, total=total, quiet=to.json)
+        else:
             try:
                 with save.open("xb") as file:
-                    return _judged(_kept(pieces, file), total=total, quiet=to.json)
+                    found = _judged(_kept(pieces, file), total=total, quiet=to.json)
             except OSError as error:
                 raise Ended(Exit.REFUSED, f"{save} cannot be written: {error.strerror}") from None
+    return msgspec.structs.replace(found, partition=partition)
 
 
 def streamed(address: "Address", path: str = "/v1/journal", *, after: int = 0) -> Generator[bytes, None, None]:

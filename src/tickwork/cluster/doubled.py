@@ -8,16 +8,22 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
 from tickwork.core.errors import Unavailable
-from tickwork.ports.leases import Holding, Leases, Member
+from tickwork.ports.leases import Divided, Holding, Leases, Member
 
 T = TypeVar("T")
 
 
 class DoubledLeases:
-    def __init__(self, chosen: Leases, store: Leases, *, on_alarm: Callable[[str, str], None]) -> None:
+    def __init__(
+        self, chosen: Leases, store: Leases, *, on_alarm: Callable[[str, str], None] = lambda _kind, _text: None
+    ) -> None:
         self._chosen, self._store = chosen, store
-        self._on_alarm = on_alarm
+        self.on_alarm = on_alarm
         self._away = False
+
+    def of_cluster(self, cluster: str) -> None:
+        if isinstance(self._chosen, Divided):
+            self._chosen.of_cluster(cluster)
 
     async def open(self) -> None:
         await self._store.open()
@@ -92,7 +98,7 @@ class DoubledLeases:
     def _missed(self, error: Unavailable) -> None:
         if not self._away:
             self._away = True
-            self._on_alarm("leases_fell_back", f"leases are read from the store until their backend is back: {error}")
+            self.on_alarm("leases_fell_back", f"leases are read from the store until their backend is back: {error}")
 
     def _back(self) -> None:
         self._away = False

@@ -12,7 +12,14 @@ from typing import Protocol
 import msgspec
 
 from tickwork.cluster.ownership import RETRY_MS, TTL_MS, Duties, Ownership
-from tickwork.cluster.placement import fitted_to, home_of, partition_of_run, partitions_of
+from tickwork.cluster.placement import (
+    drawn_ms,
+    fitted_to,
+    home_of,
+    partition_of_run,
+    partitions_of,
+    partitions_of_run,
+)
 from tickwork.cluster.switchboard import Switchboard
 from tickwork.cluster.trunk import TrunkEnd
 from tickwork.core.errors import Conflict, Refused, TickworkError, Unavailable
@@ -21,8 +28,9 @@ from tickwork.core.model import NUMBER_BITS
 from tickwork.ports import wire
 from tickwork.ports.clock import Clock
 from tickwork.ports.exchange import OLDEST, PROTOCOL, Beats, Call, Reply
-from tickwork.ports.leases import Leases, Member
+from tickwork.ports.leases import Divided, Leases, Member
 from tickwork.ports.store import InboxRow, Route, Store
+from tickwork.runtime.auditor import Auditor
 from tickwork.runtime.engine import Engine
 from tickwork.runtime.floor import LOST_AFTER_MS
 from tickwork.runtime.ground import Alarm
@@ -36,6 +44,8 @@ BACKLOG_FAR = 5_000  # inputs that wait: from here on new runs are spread over a
 READ_AHEAD_S = 5.0  # the next owner may take so long for it; then it begins from the rows when its time has come
 AHEAD_KEPT_S = 30.0
 GIVE_S = 2.0
+FRESH_MS = 60_000  # an id that was drawn so short ago is new, or was sent a moment ago
+SKEW_MS = 2_000
 LOOK_AGAIN_S = 0.02  # at most so often is asked who owns what because somebody did not answer
 
 
@@ -95,7 +105,10 @@ class Node:
         self.desk = make_engine(-1)  # never started: for what needs no partition
         self.cluster, self.partitions = cluster, partitions
         self.routes: dict[str, Route] = {}
+        self._unread: dict[int, set[str]] = {}  # rows of inboxes that this node cannot read, by partition
+        self._rerouted_ms = 0  # when this node saw a route change
         self.on_alarm: Callable[[Alarm], None] = lambda _: None
+        self.auditors: list[Auditor] = []  # of partitions that others own
         self.draining = False
         self._peers = peers
         self._clock = clock
@@ -116,13 +129,15 @@ class Node:
         """Joined, and whatever is free and its own by placement ticks."""
         await self.store.open()
         try:
-            await self.leases.open()
             founded = await self.store.found(cluster=self.cluster, partitions=self.partitions)
             self.cluster, self.partitions = founded.cluster, founded.partitions
+            if isinstance(self.leases, Divided):
+                self.leases.of_cluster(self.cluster)
+            await self.leases.open()
             self._check_company(await self.leases.members())
             await self._read_routes()
             duties = Duties(
-                self._own, self._announce, self._finish, self._drop, self._give, self._owner_moved, self._alarm
+                self._own, self._announce, self._finish, self._drop, self._give, self._owner_moved, self.alarm
             )
             self._ownership = Ownership(
                 leases=self.leases,
@@ -139,7 +154,7 @@ class Node:
                 session=self.member.session,
                 partitions=self.partitions,
                 clock=self._clock,
-                on_alarm=self._alarm,
+                on_alarm=self.alarm,
                 lost_after_ms=self._lost_after_ms,
             )
             self._board.start()
@@ -273,7 +288,7 @@ class Node:
         await self._leave(partition)
         engine = self.engines.pop(partition, None)
         if engine is not None:
-            self._alarm("dropped", f"partition {partition}: {reason}")
+            self.alarm("dropped", f"partition {partition}: {reason}")
             await engine.abandon(reason)
 
     async def _watch(self) -> None:
@@ -285,7 +300,7 @@ class Node:
                 if failed is not None:
                     await self.ownership.lost(partition, str(failed))
 
-    def _alarm(self, kind: str, text: str) -> None:
+    def alarm(self, kind: str, text: str) -> None:
         alarm = Alarm(self._clock.wall_ms(), kind, text)
         self.desk.alarms.append(alarm)
         self.desk.alarm_counts[kind] = self.desk.alarm_counts.get(kind, 0) + 1
@@ -301,7 +316,10 @@ class Node:
         return self.routes.get(tenant) or Route(tenant, home_of(tenant, self.partitions))
 
     async def _read_routes(self) -> None:
-        self.routes = {route.tenant: route for route in await self.store.read_routes()}
+        found = {route.tenant: route for route in await self.store.read_routes()}
+        if self._ownership is not None and found != self.routes:
+            self._rerouted_ms = self._clock.wall_ms()
+        self.routes = found
 
     def check_route(self, route: Route) -> None:
         """Runs that live stay where they are: a home never moves, and `spread` only grows."""
@@ -317,12 +335,23 @@ class Node:
             await self._read_routes()
             raise Conflict("somebody else changed this tenant's route; look again")
         self.routes[route.tenant] = route
+        self._rerouted_ms = self._clock.wall_ms()
 
     def home(self, tenant: str) -> int:
         return self.route(tenant).home
 
     def partition_of_run(self, tenant: str, run_id: str) -> int:
         return partition_of_run(self.route(tenant), run_id, self.partitions)
+
+    def places_of_run(self, tenant: str, run_id: str) -> tuple[int, ...]:
+        """Wherever a run of this id may be already: nowhere, where the id is so new that it has only one place."""
+        route = self.route(tenant)
+        if route.spread <= 1:
+            return ()
+        drawn, now_ms = drawn_ms(run_id), self._clock.wall_ms()
+        if abs(now_ms - drawn) < FRESH_MS and drawn > self._rerouted_ms + SKEW_MS:
+            return ()
+        return partitions_of_run(route, run_id, self.partitions)
 
     def own_partition(self, tenant: str) -> int | None:
         """Of those where the tenant's runs may live, the one of ours that has least to do; None: none, or all have
@@ -457,17 +486,31 @@ class Node:
                     await self._read_inbox(partition, engine)
 
     async def _read_inbox(self, partition: int, engine: Engine) -> None:
-        """A row is taken away when it is decided; decided twice, its id makes it the same run."""
-        while rows := await self.store.read_inbox(partition, limit=INBOX_MAX):
-            for tenant, by in dict.fromkeys((row.tenant, row.by) for row in rows):
-                some = [row for row in rows if (row.tenant, row.by) == (tenant, by)]
-                asked = [msgspec.json.decode(row.data, type=wire.Submission) for row in some]
-                found = await engine.submit(asked, by=by or "inbox", tenant=tenant)
+        """A row is taken away when it is decided; decided twice, its id makes it the same run. One that cannot be
+        read stays: a node of a later version may have written it, and can."""
+        while True:
+            limit = INBOX_MAX + len(self._unread.get(partition, ()))
+            rows = {row: self._read(row) for row in await self.store.read_inbox(partition, limit=limit)}
+            asked = {row: one for row, one in rows.items() if one is not None}
+            self._unread[partition] = {row.id for row, one in rows.items() if one is None}
+            if not asked:
+                return
+            for tenant, by in dict.fromkeys((row.tenant, row.by) for row in asked):
+                some = {row: one for row, one in asked.items() if (row.tenant, row.by) == (tenant, by)}
+                found = await engine.submit(list(some.values()), by=by or "inbox", tenant=tenant)
                 for row, outcome in zip(some, found, strict=True):
                     if isinstance(outcome, wire.Rejected):
                         where = f"{outcome.path}: " if outcome.path else ""
-                        self._alarm("inbox_refused", f"{tenant}/{row.id}: {where}{outcome.detail}")
-            await self.store.drop_inbox(partition, [row.id for row in rows])
+                        self.alarm("inbox_refused", f"{tenant}/{row.id}: {where}{outcome.detail}")
+            await self.store.drop_inbox(partition, [row.id for row in asked])
+
+    def _read(self, row: InboxRow) -> wire.Submission | None:
+        try:
+            return msgspec.json.decode(row.data, type=wire.Submission)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            if row.id not in self._unread.get(row.partition, ()):
+                self.alarm("inbox_unreadable", f"{row.tenant}/{row.id} stays in the inbox: {error}")
+            return None
 
 
 def member_of(*, session: str, node: str, address: str, started_ms: int, engine: bool = True) -> Member:

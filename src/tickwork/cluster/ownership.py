@@ -235,12 +235,13 @@ class Ownership:
     async def _own(self, partition: int) -> None:
         try:
             await self._duties.own(partition)
-        except TickworkError as error:
+        except Exception as error:  # whatever it is: a lease that nobody acts under keeps others away
             if isinstance(error, Newer):  # for good: the others hear it and place it elsewhere
                 self.member = msgspec.structs.replace(self.member, unable=(*self.member.unable, partition))
                 self._wake.set()
-            self._duties.alarm("cannot_own", f"partition {partition}: {error}")
-            await self._let_go(partition, str(error))
+            why = str(error) if isinstance(error, TickworkError) else f"{type(error).__name__}: {error}"
+            self._duties.alarm("cannot_own", f"partition {partition}: {why}")
+            await self._let_go(partition, why)
             return
         if partition not in self.held:  # it took so long that the lease was given up meanwhile
             await self._duties.drop(partition, "its lease ended before it was taken up")

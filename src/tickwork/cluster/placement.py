@@ -54,6 +54,23 @@ def partition_of_run(route: Route, run_id: str, partitions: int) -> int:
     return (route.home + step) % partitions
 
 
+def partitions_of_run(route: Route, run_id: str, partitions: int) -> tuple[int, ...]:
+    """Wherever a run of this id may live: at home, and where it was placed when the tenant was spread less widely."""
+    hashed = crc32(f"{route.tenant}\0{run_id}".encode("utf-8", "surrogatepass"))
+    widest = min(max(route.spread, 1), partitions)
+    return tuple(dict.fromkeys((route.home + hashed % count) % partitions for count in range(1, widest + 1)))
+
+
+def drawn_ms(run_id: str) -> int:
+    """When an id was drawn that has it in it, as those of clients have; 0 of any other."""
+    if len(run_id) != 36 or run_id[14] != "7" or run_id[8] != "-" or run_id[13] != "-":
+        return 0
+    try:
+        return int(run_id[:8] + run_id[9:13], 16)
+    except ValueError:
+        return 0
+
+
 def fitted_to(route: Route, partition: int, partitions: int) -> Callable[[str], str]:
     """The same, the other way round and for many: an id made of a UUID, whose last digits are changed where its run
     would live elsewhere; "" where none fit. Two that differ before those digits still differ."""

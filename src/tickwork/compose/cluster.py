@@ -1,7 +1,6 @@
 """A node of a cluster as a process: store, leases, engines, API. And one server of several such processes."""
 
 import contextlib
-import logging
 import os
 import secrets
 import signal
@@ -20,22 +19,24 @@ from tickwork.api.server import HttpServer, listen
 from tickwork.cluster.doubled import DoubledLeases
 from tickwork.cluster.node import Attendant, Node, member_of
 from tickwork.cluster.peers import HttpPeers
+from tickwork.compose.auditing import Audited, Several, Standby, holding, keeping
 from tickwork.compose.children import PARENT
 from tickwork.compose.lanes import carrying
 from tickwork.compose.retaining import how_long
 from tickwork.compose.settings import PREFIX, BadSettings, Settings
+from tickwork.compose.starting import check_start
 from tickwork.core.errors import Refused
 from tickwork.core.model import Clock as LogicalClock
 from tickwork.core.model import Settings as MachineSettings
 from tickwork.core.timetext import duration_ms
 from tickwork.ports.artifacts import Artifacts
 from tickwork.ports.leases import Leases
-from tickwork.ports.store import Store
+from tickwork.ports.store import HasNotes, Store
 from tickwork.runtime.engine import Engine
+from tickwork.runtime.ground import Alarm
 from tickwork.system import SystemClock, SystemIds
 from tickwork.zonedata import load_zones
 
-log = logging.getLogger("tickwork.cluster")
 PARTITIONS_MAX = 512
 TTL_MS_MIN = 1_000
 AGAIN_S, AGAIN_S_MAX = 0.5, 10.0
@@ -51,7 +52,7 @@ class Closing(Protocol):
 def make_stores(settings: Settings) -> tuple[Store, Leases, Artifacts]:
     scheme = urlsplit(settings.store).scheme
     if scheme not in ("postgres", "postgresql"):
-        raise BadSettings("bad_setting", f"store: {scheme or 'that'} is no store; use postgresql://…", path="store")
+        raise BadSettings("bad_setting", f"{scheme or 'that'} is no store; use postgresql://…", path="store")
     from tickwork.stores.postgres.artifacts import PostgresArtifacts
     from tickwork.stores.postgres.leases import PostgresLeases
     from tickwork.stores.postgres.store import PostgresStore
@@ -71,22 +72,22 @@ def make_stores(settings: Settings) -> tuple[Store, Leases, Artifacts]:
 
             chosen = EtcdLeases(settings.leases.replace("etcd://", "http://"))
         case other:
-            raise BadSettings("bad_setting", f"leases: {other} is unknown; use redis:// or etcd://", path="leases")
-    doubled = DoubledLeases(chosen, stored, on_alarm=lambda kind, text: log.warning("%s: %s", kind, text))
-    return store, doubled, PostgresArtifacts(settings.store)
+            raise BadSettings("bad_setting", f"{other} is unknown; use redis:// or etcd://", path="leases")
+    return store, DoubledLeases(chosen, stored), PostgresArtifacts(settings.store)
 
 
 def make_node(settings: Settings, address: str, attend: Callable[[Engine], Attendant] | None = None) -> Node:
     ttl_ms, retry_ms = _duration(settings.lease_ttl, "lease_ttl"), _duration(settings.lease_retry, "lease_retry")
     if ttl_ms < TTL_MS_MIN:
-        raise BadSettings("bad_setting", "lease_ttl: at least 1s, or a busy moment loses it", path="lease_ttl")
+        raise BadSettings("bad_setting", "at least 1s, or a busy moment loses it", path="lease_ttl")
     if not 1 <= settings.partitions <= PARTITIONS_MAX:
-        raise BadSettings("bad_setting", f"partitions: 1 to {PARTITIONS_MAX}", path="partitions")
+        raise BadSettings("bad_setting", f"1 to {PARTITIONS_MAX}", path="partitions")
     if settings.role not in ("all", "api"):
-        raise BadSettings("bad_setting", "role: all or api", path="role")
+        raise BadSettings("bad_setting", "all or api", path="role")
+    clock, ids, zones = SystemClock(), SystemIds(), load_zones()
+    check_start(settings, clock)
     store, leases, artifacts = make_stores(settings)
     keep = how_long(settings)
-    clock, ids, zones = SystemClock(), SystemIds(), load_zones()
     which = f"-{os.environ[SHARED]}" if SHARED in os.environ else ""
     node = (settings.node_name or f"{socket.gethostname()}-{settings.port or urlsplit(address).port}") + which
 
@@ -106,7 +107,7 @@ def make_node(settings: Settings, address: str, attend: Callable[[Engine], Atten
             shared=True,
         )
 
-    return Node(
+    made = Node(
         store=store,
         leases=leases,
         peers=HttpPeers(token=settings.token),
@@ -125,36 +126,60 @@ def make_node(settings: Settings, address: str, attend: Callable[[Engine], Atten
         retry_ms=retry_ms,
         attend=attend,
     )
+    if isinstance(leases, DoubledLeases):
+        leases.on_alarm = made.alarm
+    return made
 
 
 @contextlib.asynccontextmanager
-async def serving_node(settings: Settings) -> AsyncIterator[tuple[Node, HttpServer]]:
+async def serving_node(
+    settings: Settings, *, on_alarm: Callable[[Alarm], None] = lambda _: None
+) -> AsyncIterator[tuple[Node, HttpServer]]:
     """A node that answers on its port, until the block ends. As one process of several it shares that port, and has
     one of its own for the other nodes."""
-    async with carrying(settings) as keeper_of, _serving_node(settings, keeper_of) as serving:
+    async with carrying(settings) as keeper_of, _serving_node(settings, keeper_of, on_alarm) as serving:
         yield serving
+
+
+def _attending(
+    settings: Settings, keeper_of: Callable[[Engine], Attendant] | None
+) -> Callable[[Engine], Attendant] | None:
+    if not settings.audit:
+        return keeper_of
+    keep = keeping(settings.folder)
+    return lambda engine: Several([*([keeper_of(engine)] if keeper_of else []), Audited(engine, keep)])
 
 
 @contextlib.asynccontextmanager
 async def _serving_node(
-    settings: Settings, attend: Callable[[Engine], Attendant] | None
+    settings: Settings, keeper_of: Callable[[Engine], Attendant] | None, on_alarm: Callable[[Alarm], None]
 ) -> AsyncIterator[tuple[Node, HttpServer]]:
     shared = SHARED in os.environ
     listener = listen(settings.host, settings.port, shared=shared)
     inner = listen(settings.host, 0) if shared else None
     try:
-        node = make_node(settings, _address(settings, inner or listener), attend)
+        node = make_node(settings, _address(settings, inner or listener), _attending(settings, keeper_of))
+        node.on_alarm = on_alarm  # from the beginning: what cannot be owned is told once
         app = make_app(node, token=settings.token or None)
         server = HttpServer(app, node, host=settings.host, port=settings.port, listener=listener, inner=inner)
         await node.start()
+        if isinstance(node.store, HasNotes) and node.store.notes:
+            node.alarm("store_risk", "; ".join(node.store.notes))
     except BaseException:
         for one in filter(None, (listener, inner)):
             one.close()
         raise
+    standby = None
     try:
         await server.start()
+        if settings.audit and not node.member.engine:
+            hold = holding(app.state.ways.ask)
+            standby = Standby(node, hold=hold, keep=keeping(settings.folder), zones=load_zones(), clock=SystemClock())
+            standby.start()
         yield node, server
     finally:
+        if standby is not None:
+            await standby.close()
         await node.hand_over()  # while it still answers: nobody waits longer than a partition takes to move
         await server.stop()
         await node.stop()
@@ -167,12 +192,12 @@ def _address(settings: Settings, sock: socket.socket) -> str:
     if settings.advertise:
         parts = urlsplit(settings.advertise)
         if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise BadSettings("bad_setting", "advertise: an address such as http://10.0.0.5:8440", path="advertise")
+            raise BadSettings("bad_setting", "an address such as http://10.0.0.5:8440", path="advertise")
         host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
         own = SHARED in os.environ  # the port of several processes is not that of one of them
         return f"{parts.scheme}://{host}:{port if own else parts.port or port}"
     if settings.host in ANYWHERE:
-        message = "advertise: set the address at which other nodes reach this one, such as http://10.0.0.5:8440"
+        message = "set the address at which other nodes reach this one, such as http://10.0.0.5:8440"
         raise BadSettings("bad_setting", message, path="advertise")
     host = f"[{settings.host}]" if ":" in settings.host else settings.host
     return f"http://{host}:{port}"
@@ -182,7 +207,7 @@ def _duration(text: str, path: str) -> int:
     try:
         return duration_ms(text, path=path)
     except Refused as refused:
-        raise BadSettings("bad_setting", f"{path}: {refused.message}", path=path) from None
+        raise BadSettings("bad_setting", refused.message, path=path) from None
 
 
 # ---- one server of several processes
@@ -197,8 +222,10 @@ class Processes:
         self._again_s = [AGAIN_S] * count
         self._due_s = [0.0] * count
         self._ending = False
+        self._code = 0
 
     def run(self) -> int:
+        """Until all have ended: 0, or what a process said that could not start as set."""
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._end)
         while True:
@@ -207,7 +234,7 @@ class Processes:
             time.sleep(0.05)
             self._look()
             if self._ending and not any(self._children):
-                return 0
+                return self._code
 
     def _start_due(self) -> None:
         for place, child in enumerate(self._children):
@@ -226,6 +253,7 @@ class Processes:
                 continue
             if code == 78:  # a setting is wrong: trying again cannot help
                 self._tell("a process could not start with these settings")
+                self._code = code
                 self._end()
                 continue
             lived = time.monotonic() - (self._due_s[place] - AGAIN_S_MAX) > AGAIN_S_MAX
@@ -241,14 +269,9 @@ class Processes:
 
 
 def child_environment(settings: Settings, env: Mapping[str, str]) -> dict[str, str]:
-    """Settings go as variables, so that no password is an argument; the default of one is what a process has anyway."""
-    plain = Settings()
-    names = [field.name for field in msgspec.structs.fields(Settings) if field.name != "server_processes"]
-    told = {
-        f"{PREFIX}{name.upper()}": str(getattr(settings, name))
-        for name in names
-        if getattr(settings, name) != getattr(plain, name)
-    }
+    """Settings go as variables, so that no password is an argument. Those with their default go too: a process may
+    find another value in a file here, which this one was told not to take."""
+    told = {f"{PREFIX}{name.upper()}": str(value) for name, value in msgspec.structs.asdict(settings).items()}
     left = {name: value for name, value in env.items() if not name.startswith(PREFIX) or name == f"{PREFIX}DEBUG"}
     return {**left, **told, f"{PREFIX}SERVER_PROCESSES": "1", PARENT: str(os.getpid())}
 

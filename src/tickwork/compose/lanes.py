@@ -18,7 +18,7 @@ def lane_of(settings: Settings) -> Lane:
     try:
         return make_lane(settings.lane, seal=Seal(settings.token))
     except (Refused, ValueError) as error:
-        raise BadSettings("bad_setting", f"lane: {getattr(error, 'message', error)}", path="lane") from None
+        raise BadSettings("bad_setting", f"{getattr(error, 'message', error)}", path="lane") from None
 
 
 @contextlib.asynccontextmanager
@@ -52,11 +52,11 @@ async def carrying(settings: Settings) -> AsyncIterator[Callable[[Engine], LaneK
 
 def check_lane(settings: Settings) -> None:
     if not names(settings.lane_queues):
-        raise BadSettings("bad_setting", "lane_queues: name at least one queue", path="lane_queues")
+        raise BadSettings("bad_setting", "name at least one queue", path="lane_queues")
     if settings.lane_credit < 1 or settings.lane_drain < 1:
-        raise BadSettings("bad_setting", "lane_credit and lane_drain: at least 1", path="lane_credit")
+        raise BadSettings("bad_setting", "it and lane_drain: at least 1", path="lane_credit")
     if settings.lane_untaken_s < 1:
-        raise BadSettings("bad_setting", "lane_untaken_s: at least 1 second", path="lane_untaken_s")
+        raise BadSettings("bad_setting", "at least 1 second", path="lane_untaken_s")
 
 
 def exchange_queues(settings: Settings) -> tuple[str, ...]:

@@ -6,29 +6,24 @@ import os
 import signal
 import socket
 import sys
-import time
 from collections.abc import AsyncIterator, Callable
-from pathlib import Path
 
 from tickwork.api.app import make_app
 from tickwork.api.server import HttpServer
 from tickwork.cluster.node import Node
 from tickwork.compose.alarms import AlarmLog
+from tickwork.compose.auditing import keeping
 from tickwork.compose.cluster import serving_node
 from tickwork.compose.lanes import carrying
 from tickwork.compose.retaining import how_long
-from tickwork.compose.settings import BadSettings, Settings
-from tickwork.core.errors import Refused
-from tickwork.core.lateness import read_policy
+from tickwork.compose.settings import Settings
+from tickwork.compose.starting import check_start
 from tickwork.core.model import Clock as LogicalClock
 from tickwork.core.model import Settings as MachineSettings
-from tickwork.ports.places import private_file
-from tickwork.runtime.auditor import Leave
 from tickwork.runtime.engine import Engine
 from tickwork.stores.sqlite.store import SqliteStore
 from tickwork.stores.sqlite.writing import Failpoints
 from tickwork.system import FolderArtifacts, SystemClock, SystemIds
-from tickwork.version import BUILT_MS
 from tickwork.zonedata import load_zones
 
 DATABASE = "tickwork.db"
@@ -38,12 +33,8 @@ ARTIFACTS = "artifacts"
 def make_engine(settings: Settings, *, own_process: bool, failpoints: Failpoints | None = None) -> Engine:
     """`failpoints` are for crash tests: what they name is called at each durable step."""
     clock = SystemClock()
-    if clock.wall_ms() < BUILT_MS:
-        shown = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(clock.wall_ms() / 1000))
-        raise BadSettings("clock", f"the clock says {shown}, before this program was made; set it, then start again")
+    check_start(settings, clock)
     folder = settings.folder
-    if settings.catch_up:
-        check_catch_up(settings.catch_up)
     return Engine(
         store=SqliteStore(folder / DATABASE, failpoints=failpoints, apart=own_process and not failpoints),
         artifacts=FolderArtifacts(folder / ARTIFACTS),
@@ -56,23 +47,6 @@ def make_engine(settings: Settings, *, own_process: bool, failpoints: Failpoints
         catch_up=settings.catch_up,
         keep=how_long(settings),
     )
-
-
-def keeping(folder: Path) -> Leave:
-    """Reproductions that an auditor leaves go here. The first one of a name stays."""
-
-    async def keep(name: str, data: bytes) -> None:
-        with contextlib.suppress(FileExistsError), os.fdopen(private_file(folder / name), "wb") as file:
-            file.write(data)
-
-    return keep
-
-
-def check_catch_up(policy: str) -> None:
-    try:
-        read_policy(policy)
-    except Refused as refused:
-        raise BadSettings("bad_setting", refused.message, path="catch_up") from None
 
 
 @contextlib.asynccontextmanager
@@ -117,8 +91,7 @@ async def serve_node(settings: Settings, *, ready: Callable[[Node, str], None]) 
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    async with serving_node(settings) as (node, server):
-        node.on_alarm = AlarmLog(_tell)
+    async with serving_node(settings, on_alarm=AlarmLog(_tell)) as (node, server):
         ready(node, server.address)
         await stop.wait()
 

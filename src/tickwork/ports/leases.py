@@ -6,7 +6,7 @@ backend measures time by one clock of its own, never by those of the nodes.
 """
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import msgspec
 
@@ -63,3 +63,11 @@ class Leases(Protocol):
 
     async def holdings(self) -> list[Holding]:
         """By partition."""
+
+
+@runtime_checkable
+class Divided(Protocol):
+    """Leases that several clusters may keep in one place, such as a Redis: each sees its own only."""
+
+    def of_cluster(self, cluster: str) -> None:
+        """Said before they are opened."""

@@ -6,7 +6,7 @@ are tests: tests/conformance/store_suite.py runs on every adapter.
 """
 
 from collections.abc import Awaitable, Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import msgspec
 
@@ -289,3 +289,19 @@ class Store(Upkeep, Protocol):
         """Repeating a chunk changes nothing."""
 
     async def read_log_chunks(self, task: int, attempt: int, *, after: int = -1) -> list[LogChunk]: ...
+
+
+@runtime_checkable
+class HasHorizon(Protocol):
+    """A store in which whoever holds an old snapshot keeps everybody from clearing away."""
+
+    async def horizon_age_ms(self) -> int:
+        """How long somebody has held the oldest one."""
+
+
+@runtime_checkable
+class HasNotes(Protocol):
+    """A store that has looked at its server when it was opened."""
+
+    notes: list[str]
+    """What a person should know of it: what is a risk there."""

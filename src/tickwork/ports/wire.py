@@ -440,6 +440,9 @@ class Queue(_Model, frozen=True, kw_only=True):
     ready: int = 0
     running: int = 0
     limit: int | None = None
+    rate: int | None = None  # starts
+    per: str = ""  # in this time
+    burst: int | None = None
     paused: bool = False
 
 
@@ -717,6 +720,10 @@ class Publication(_Request, frozen=True, kw_only=True):
     application: str = ""  # whose schedules these are; those it no longer declares end. "": nobody's
     version: str = ""  # of the application; one that is known and not the latest moves nothing
     latest: bool = False  # make it the latest all the same
+
+
+class Ids(_Request, frozen=True, kw_only=True):
+    ids: tuple[str, ...]
 
 
 class SpreadRequest(_Request, frozen=True, kw_only=True):

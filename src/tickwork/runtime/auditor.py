@@ -148,7 +148,7 @@ class Auditor:
         if head.seq == self._seq:
             return 0
         equal = 0
-        for sealed in await self._source.journal(self.partition, after=self._seq, limit=ROWS_PER_STEP):
+        for sealed in await self._rows():
             claim, row = self._compare(sealed)
             if claim is not None:
                 await self._differs(sealed, row, claim)
@@ -157,6 +157,17 @@ class Auditor:
             await asyncio.sleep(0)
         self._keep_state()
         return equal
+
+    async def _rows(self) -> list[Sealed]:
+        """What stands behind the last equal row. Where it cannot be had, that is a difference as well."""
+        try:
+            rows = await self._source.journal(self.partition, after=self._seq, limit=ROWS_PER_STEP)
+        except Corrupt as error:
+            await self._cannot_go_on(str(error))
+            return []
+        if not rows:
+            await self._cannot_go_on(f"the journal stands at seq {self._end}, and has no row behind seq {self._seq}")
+        return rows
 
     # ---- comparing
 
@@ -214,11 +225,14 @@ class Auditor:
         another story of the same rows by now."""
         seq, head, kept = self._kept
         rows: list[Row] = []
-        while seq < self._seq:
-            limit = min(ROWS_PER_STEP, self._seq - seq)
-            for sealed in await self._source.journal(self.partition, after=seq, limit=limit):
-                rows.append(unseal(sealed, head))
-                seq, head = sealed.seq, sealed.hash
+        try:
+            while seq < self._seq:
+                limit = min(ROWS_PER_STEP, self._seq - seq)
+                for sealed in await self._source.journal(self.partition, after=seq, limit=limit):
+                    rows.append(unseal(sealed, head))
+                    seq, head = sealed.seq, sealed.hash
+        except Corrupt:
+            return None
         if head != self._hash:
             return None
         machine = kept.machine(self._zones)
@@ -227,12 +241,16 @@ class Auditor:
         return reproduction.before(machine)
 
     async def _went_back(self, head: Head) -> None:
-        text = (
+        await self._cannot_go_on(
             f"the journal stands at seq {head.seq}, epoch {head.epoch}, and stood at seq {self._seq}, "
-            f"epoch {self._epoch}: the store has lost what it had committed"
+            f"epoch {self._epoch}: the store has lost what it had committed",
+            seq=head.seq,
         )
+
+    async def _cannot_go_on(self, text: str, *, seq: int = -1) -> None:
+        """There is no row that could be decided again."""
         self._on_alarm("audit_difference", f"partition {self.partition}: {text}")
-        self.difference = Difference(partition=self.partition, seq=head.seq, text=text)
+        self.difference = Difference(partition=self.partition, seq=self._seq + 1 if seq < 0 else seq, text=text)
         await self._stop_dispatch(text)
 
     async def _stop_dispatch(self, reason: str) -> None:

@@ -13,6 +13,7 @@ from tickwork.core import inputs as ask
 from tickwork.core.definition import TaskNode
 from tickwork.core.effects import Answer
 from tickwork.core.errors import Refused
+from tickwork.core.evolve.versions import by_age
 from tickwork.core.inputfields import SCHEDULED_TIME, check_inputs
 from tickwork.core.model import NUMBER_BITS
 from tickwork.core.names import NAME_CHARACTERS_MAX, check_name
@@ -178,15 +179,18 @@ class Commands(Endpoints, Versions):
         await self._durable()  # also where nothing is new: whoever published it first may not have been told yet
         return reads.workflows(self.state, tenant, among=publication.schedules)
 
-    def published(self, *, tenant: str = TENANT) -> wire.Publication:
-        """The latest version of each workflow, as another partition would have it published."""
-        plans = self._tenant(tenant).plans.values()
-        documents = self.state.documents
-        return wire.Publication(
-            documents=tuple(
-                msgspec.json.decode(documents[plan.hash]) for plan in plans if not plan.name.startswith(PREFIX)
-            )
-        )
+    def published(self, *, tenant: str = TENANT) -> list[wire.Publication]:
+        """What another partition needs to decide as this one does, in this order: the latest version of each workflow,
+        then the versions of applications, the latest last. Schedules live at home."""
+        owner, documents = self._tenant(tenant), self.state.documents
+        plain = [plan.hash for plan in owner.plans.values() if not plan.name.startswith(PREFIX)]
+        found = [wire.Publication(documents=tuple(msgspec.json.decode(documents[one]) for one in plain))]
+        for application, versions in sorted(owner.applications.items()):
+            for version in by_age(versions):
+                if version.declared is not None and all(one in documents for one in version.workflows.values()):
+                    own = tuple(msgspec.json.decode(documents[one]) for one in version.workflows.values())
+                    found.append(wire.Publication(documents=own, application=application, version=version.name))
+        return found
 
     async def put_queue(self, name: str, wanted: wire.QueueRequest, *, by: str) -> None:
         rate_ms = duration_ms(wanted.per, path="per")

@@ -172,9 +172,7 @@ class Engine(Commands):
     async def stop(self) -> None:
         """Refuse what is new, finish what was accepted, write the rows, let the store go."""
         self._draining = True
-        for beside in (*self._auditing, *self._beside):
-            beside.cancel()
-        await asyncio.gather(*self._auditing, *self._beside, return_exceptions=True)
+        await self._end_beside()
         if self.partition is not None:
             await self.floor.close()
             await self.partition.stop()
@@ -190,11 +188,17 @@ class Engine(Commands):
         if self.partition is not None:
             await self.partition.abandon(reason)
             await self.floor.close()
+        await self._end_beside()
         for job in list(self._jobs):
             job.cancel()
         await asyncio.gather(*self._jobs, return_exceptions=True)
         if not self._shared:
             await self._store.close()
+
+    async def _end_beside(self) -> None:
+        for beside in (*self._auditing, *self._beside):
+            beside.cancel()
+        await asyncio.gather(*self._auditing, *self._beside, return_exceptions=True)
 
     async def leave_rows(self) -> None:
         """Rows are written as they stand, and then no more: the next owner reads ahead from here, and writes the rest.

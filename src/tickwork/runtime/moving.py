@@ -8,14 +8,17 @@ that no owner of the original will ever reach, so that neither can write into th
 import struct
 import zlib
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from types import MappingProxyType
 from typing import IO, Any
 
 import msgspec
 
-from tickwork.core.errors import Corrupt
+from tickwork.core.errors import Corrupt, Refused
+from tickwork.core.model import NUMBER_BITS
 from tickwork.ports.artifacts import Artifacts
 from tickwork.ports.store import Store
 from tickwork.ports.upkeep import COLUMNS, Batch
+from tickwork.runtime.ground import PARTITION, TENANT
 
 MAGIC = b"TWB1"
 EPOCH_STEP = 1_000_000  # claims that the original will not live to see
@@ -24,6 +27,8 @@ FRAME_BYTES_MAX = 1 << 30
 INLINE_BYTES_MAX = 64 * 1024  # what is larger than a payload may be is an artifact
 _SIZE = struct.Struct(">II")  # length, checksum
 _COUNTS = "counts"
+# Tables of work, and where each row has a number that tells its partition.
+_NUMBERED = MappingProxyType({"live_runs": 0, "schedules": 0, "runs": 0, "archived": 2})
 
 Say = Callable[[str, int], None]  # a table, and how many of its rows have passed
 
@@ -112,7 +117,8 @@ class Arrived(msgspec.Struct):
 async def bring_in(
     store: Store, artifacts: Artifacts, batches: AsyncIterator[Batch], *, cluster: str, inside: bool, say: Say
 ) -> Arrived:
-    """All of it or nothing, fenced. `inside`: the store keeps artifacts itself, among its payloads."""
+    """All of it or nothing, fenced. `inside`: the store is a database that nodes share, and keeps artifacts itself,
+    among its payloads; a folder has only one partition. What comes from a folder has its home there."""
     arrived = Arrived()
     named: set[str] = set()  # bytes that somebody reads as artifacts
 
@@ -128,6 +134,8 @@ async def bring_in(
                 for _, data in batch.rows:
                     await artifacts.put(data)
                 continue
+            if not inside:
+                _must_fit_one(batch)
             for row in batch.rows:
                 if batch.table == "partitions":
                     arrived.heads[row[0]] = (row[3], row[5])
@@ -138,6 +146,8 @@ async def bring_in(
                 elif batch.table == "payloads" and len(row[1]) > INLINE_BYTES_MAX and not inside:
                     await artifacts.put(row[1])
             yield fenced(batch, cluster=cluster)
+        if inside and "founded" not in arrived.rows and "routes" not in arrived.rows and arrived.heads:
+            yield Batch("routes", [(TENANT, PARTITION, 1)])  # not where the hash of a name would look for it
 
     await store.bring_in(rows())
     for digest in sorted(named):  # a database keeps artifacts among its payloads; a folder does not
@@ -150,3 +160,16 @@ async def bring_in(
         if (head.seq, head.hash) != (seq, hash_):
             raise Corrupt(f"partition {partition} arrived at seq {head.seq}, and left at {seq}, or with another hash")
     return arrived
+
+
+def _must_fit_one(batch: Batch) -> None:
+    place = _NUMBERED.get(batch.table)
+    if place is None:
+        return
+    elsewhere = next((row[place] >> NUMBER_BITS for row in batch.rows if row[place] >> NUMBER_BITS != PARTITION), None)
+    if elsewhere is not None:
+        raise Refused(
+            "many_partitions",
+            f"a cluster's work is in several partitions, some of this in partition {elsewhere}, and a folder has only "
+            f"partition {PARTITION}: name a PostgreSQL",
+        )

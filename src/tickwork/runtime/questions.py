@@ -192,6 +192,13 @@ class Questions(Ground):
         document = msgspec.json.decode(self.state.documents[plan.hash])
         return wire.WorkflowDetail(**msgspec.structs.asdict(head), document=document)
 
+    async def known(self, ids: Sequence[str], *, tenant: str = TENANT) -> list[str]:
+        """Those of the ids whose runs live here, or ended here and are not in the store yet; durable."""
+        runs, left = self._tenant(tenant).runs, self._live.books.find_left
+        found = [one for one in ids if runs.get(one) is not None or left(tenant, one) is not None]
+        await self._durable()
+        return found
+
     def queues(self) -> list[wire.Queue]:
         return reads.queues(self.state)
 

@@ -12,9 +12,11 @@ import msgspec
 
 from tickwork.core.definition import WorkNode
 from tickwork.core.inputs import RunRecord
+from tickwork.core.lanes import UNLIMITED
 from tickwork.core.lifecycle import AttemptState, Phase
 from tickwork.core.model import Clock, Run, State, Task
 from tickwork.core.plan import Plan, Step
+from tickwork.core.timetext import duration_text
 from tickwork.core.values import Ref, Value
 from tickwork.ports import wire
 from tickwork.ports.store import RunFilter, RunRow
@@ -271,7 +273,10 @@ def queues(state: State) -> list[wire.Queue]:
             name=name,
             ready=ready.get(name, 0),
             running=queue.gauge.running,
-            limit=queue.gauge.limit if queue.gauge.limit < 1 << 60 else None,
+            limit=queue.gauge.limit if queue.gauge.limit < UNLIMITED else None,
+            rate=queue.gauge.rate_starts if queue.gauge.rate_ms else None,
+            per=duration_text(queue.gauge.rate_ms) if queue.gauge.rate_ms else "",
+            burst=queue.gauge.burst if queue.gauge.rate_ms else None,
             paused=queue.gauge.paused,
         )
         for name, queue in sorted(state.queues.items())

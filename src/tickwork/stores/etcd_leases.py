@@ -32,6 +32,14 @@ class EtcdLeases:
         self._client: httpx2.AsyncClient | None = None
         self._beats: dict[str, tuple[int, int]] = {}  # etcd's lease and its seconds, by session
         self._held: dict[int, tuple[Holding, int, int]] = {}  # with etcd's lease and its seconds
+        self._cluster = ""
+
+    def of_cluster(self, cluster: str) -> None:
+        self._cluster = f"/{cluster}"
+
+    @property
+    def _at(self) -> str:
+        return self._prefix + self._cluster
 
     async def open(self) -> None:
         self._client = httpx2.AsyncClient(timeout=TIMEOUT_S)
@@ -60,7 +68,7 @@ class EtcdLeases:
                 await self.release(holding.partition, session)
 
     async def members(self) -> list[Member]:
-        return [_member(value) for value, _ in await self._range(f"{self._prefix}/members/")]
+        return [_member(value) for value, _ in await self._range(f"{self._at}/members/")]
 
     # ---- partitions
 
@@ -118,15 +126,15 @@ class EtcdLeases:
                 await self._txn(own, {"request_delete_range": {"key": _text(key)}})
 
     async def holdings(self) -> list[Holding]:
-        return [_holding(value) for value, _ in await self._range(f"{self._prefix}/leases/")]
+        return [_holding(value) for value, _ in await self._range(f"{self._at}/leases/")]
 
     # ---- etcd
 
     def _member_key(self, session: str) -> str:
-        return f"{self._prefix}/members/{session}"
+        return f"{self._at}/members/{session}"
 
     def _lease_key(self, partition: int) -> str:
-        return f"{self._prefix}/leases/{partition:08d}"  # so that the order of keys is that of partitions
+        return f"{self._at}/leases/{partition:08d}"  # so that the order of keys is that of partitions
 
     async def _range(self, key: str, *, single: bool = False) -> list[tuple[bytes, str]]:
         """Values with their revisions, by key."""

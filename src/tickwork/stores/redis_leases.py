@@ -90,14 +90,22 @@ _member = msgspec.json.Decoder(Member).decode
 _holding = msgspec.json.Decoder(Holding).decode
 
 
+def _keys(prefix: str) -> list[str]:
+    return [f"{{{prefix}}}:{name}" for name in ("members", "leases", "ends")]
+
+
 class RedisLeases:
-    """`url` as redis://host:port/0 (rediss:// with TLS). Clusters that share a server have prefixes of their own."""
+    """`url` as redis://host:port/0 (rediss:// with TLS)."""
 
     def __init__(self, url: str, *, prefix: str = "tickwork") -> None:
         self._url = url
-        self._keys = [f"{{{prefix}}}:{name}" for name in ("members", "leases", "ends")]
+        self._prefix = prefix
+        self._keys = _keys(prefix)
         self._client: Any = None
         self._scripts: dict[str, Any] = {}
+
+    def of_cluster(self, cluster: str) -> None:
+        self._keys = _keys(f"{self._prefix}:{cluster}")
 
     async def open(self) -> None:
         try:

@@ -1,18 +1,27 @@
 """The cluster: its nodes, and who owns which partition. Any node answers, also where nobody owns anything."""
 
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
 import msgspec
 
 from tickwork.api.asked import Asked, decoded
 from tickwork.api.messages import MSGPACK, Answer, as_json, nothing
+from tickwork.api.routes.queues import part_of, whole
 from tickwork.api.routes.runs import DONE
 from tickwork.api.table import Body, Gives, Param, Route
 from tickwork.cluster.placement import partitions_of
-from tickwork.core.errors import Refused
+from tickwork.core.errors import Refused, TickworkError, Unavailable
 from tickwork.core.timetext import instant_text
 from tickwork.ports import store as ports
 from tickwork.ports import wire
 from tickwork.ports.exchange import Beats, beats_decoder
 from tickwork.runtime.ground import TENANT
+
+if TYPE_CHECKING:
+    from tickwork.api.ways import Ways
 
 BEATS_BYTES_MAX = 32 * 1024 * 1024
 
@@ -83,25 +92,100 @@ async def give(asked: Asked) -> Answer:
 
 
 async def spread(asked: Asked) -> Answer:
-    """What runs need is brought to the new partitions first; from then on they get their share."""
+    """What runs need is brought to the new partitions first, with their parts of limits; then the others keep no more
+    than theirs; from then on runs are spread. Said again, it mends what is missing somewhere."""
     ways = asked.ways
     if ways is None:
         raise Refused("no_cluster", "this server is alone: there is nothing to spread over", path="")
     node, wanted = ways.node, await asked.body(wire.SpreadRequest)
     route = ports.Route(TENANT, node.home(TENANT), wanted.spread)
     node.check_route(route)
-    for partition in partitions_of(route, node.partitions)[node.route(TENANT).spread :]:
-        engine = node.engines.get(partition)
-        if engine is not None:
-            await engine.publish(asked.engine.published(), by=asked.by)
-        else:
-            await ways.ask(partition, "PUT", "/v1/workflows", msgspec.to_builtins(asked.engine.published()))
-    for queue in asked.engine.queues():
-        if queue.limit is not None:
-            message = f"queue {queue.name} has limits; put them again after spreading, to be dealt out"
-            asked.engine.alarm("limits_at_home", message)
-    await node.put_route(route)
+    places, old = partitions_of(route, node.partitions), node.partitions_of(TENANT)
+    crew = _Crew(asked, ways)
+    found = whole([await crew.queues(place) for place in old])
+    limits = [one for one in found if one.limit is not None or one.rate is not None or one.paused]
+    parts = {one.name: [_part(one, number, len(places)) for number in range(len(places))] for one in limits}
+    for place in places[1:]:
+        for publication in asked.engine.published():
+            await crew.publish(place, publication)
+    for number, place in enumerate(places[len(old) :], len(old)):
+        await crew.hold(place, limits, parts, number)
+        for workflow in asked.engine.workflows():
+            if workflow.paused:
+                await crew.pause(place, "workflow", workflow.name)
+    try:
+        for number, place in enumerate(old):
+            await crew.hold(place, limits, parts, number)
+        await node.put_route(route)
+    except TickworkError as error:
+        names = ", ".join(one.name for one in limits)
+        if not names:
+            raise
+        message = f"it broke off ({error}); spread again, then put the limits of these queues again: {names}"
+        raise Unavailable(message, retry_after_ms=1_000) from error
     return nothing()
+
+
+def _part(queue: wire.Queue, number: int, count: int) -> wire.QueueRequest:
+    asked = wire.QueueRequest(limit=queue.limit, rate=queue.rate, per=queue.per or "1s", burst=queue.burst)
+    try:
+        return part_of(asked, number, count)
+    except Refused as refused:
+        message = f"queue {queue.name}: {refused.message}; raise that, or take it away, then spread"
+        raise Refused(refused.code, message, path="spread") from None
+
+
+class _Crew:
+    """Deeds at one partition, whoever owns it."""
+
+    def __init__(self, asked: Asked, ways: "Ways") -> None:
+        self._by, self._ways = asked.by, ways
+
+    async def queues(self, place: int) -> bytes:
+        engine = self._ways.node.owned(place)
+        if engine is not None:
+            return msgspec.json.encode(wire.Queues(queues=tuple(engine.queues())))
+        return await self._ways.ask(place, "GET", "/v1/queues")
+
+    async def publish(self, place: int, publication: wire.Publication) -> None:
+        engine = self._ways.node.owned(place)
+        if engine is not None:
+            await engine.publish(publication, by=self._by)
+        else:
+            await self._ways.ask(place, "PUT", "/v1/workflows", msgspec.to_builtins(publication))
+
+    async def hold(
+        self, place: int, queues: Sequence[wire.Queue], parts: Mapping[str, Sequence[wire.QueueRequest]], number: int
+    ) -> None:
+        """To its parts of the limits, and to what is paused."""
+        for queue in queues:
+            await self._put_queue(place, queue.name, parts[queue.name][number])
+            if queue.paused:
+                await self.pause(place, "queue", queue.name)
+
+    async def _put_queue(self, place: int, name: str, part: wire.QueueRequest) -> None:
+        engine = self._ways.node.owned(place)
+        if engine is not None:
+            await engine.put_queue(name, part, by=self._by)
+        else:
+            await self._ways.ask(place, "PUT", f"/v1/queues/{quote(name, safe='')}", msgspec.to_builtins(part))
+
+    async def pause(self, place: int, scope: str, name: str) -> None:
+        engine = self._ways.node.owned(place)
+        with _already():  # it is paused there
+            if engine is not None:
+                await engine.pause(scope, name, by=self._by)
+            else:
+                await self._ways.ask(place, "POST", f"/v1/{scope}s/{quote(name, safe='')}/pause", {})
+
+
+@contextmanager
+def _already() -> Iterator[None]:
+    try:
+        yield
+    except Refused as refused:
+        if refused.code != "illegal_move":
+            raise
 
 
 async def beats(asked: Asked) -> Answer:

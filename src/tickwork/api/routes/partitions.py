@@ -7,7 +7,7 @@ from tickwork.api.asked import Asked
 from tickwork.api.messages import JOURNAL, Answer, Stream, as_json
 from tickwork.api.routes.journal import AFTER, export
 from tickwork.api.routes.pausing import pausing
-from tickwork.api.table import Gives, Route
+from tickwork.api.table import Body, Gives, Route
 from tickwork.core.errors import Refused
 from tickwork.ports import wire
 
@@ -20,6 +20,12 @@ async def head(asked: Asked) -> Answer:
 async def journal(asked: Asked) -> Stream:
     _must_be_ours(asked)
     return await export(asked)
+
+
+async def known(asked: Asked) -> Answer:
+    _must_be_ours(asked)
+    wanted = await asked.body(wire.Ids)
+    return as_json(wire.Ids(ids=tuple(await asked.engine.known(wanted.ids))))
 
 
 def _must_be_ours(asked: Asked) -> None:
@@ -48,6 +54,17 @@ ROUTES = (
         tag="partitions",
         query=(AFTER,),
         gives={200: Gives(None, (JOURNAL,), "Head and rows, as `tickwork.journal.export` reads them.")},
+        refusals=(404,),
+    ),
+    Route(
+        method="POST",
+        path="/v1/partitions/{partition}/known",
+        lives="partition",
+        does=known,
+        says="Which of these ids belong to runs that live in a partition. Nodes ask each other this.",
+        tag="partitions",
+        body=Body(wire.Ids, bytes_max=16 * 1024 * 1024),
+        gives={200: Gives(wire.Ids)},
         refusals=(404,),
     ),
     *pausing(

@@ -1,21 +1,61 @@
 """Queues: what nodes name and workers serve, with their limits."""
 
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
 import msgspec
 
 from tickwork.api.asked import Asked
-from tickwork.api.messages import Answer, as_json, nothing
+from tickwork.api.messages import Answer, Stream, as_json, nothing
 from tickwork.api.routes.pausing import pausing
 from tickwork.api.routes.runs import DONE
 from tickwork.api.table import Body, Gives, Route
 from tickwork.core import strictjson
 from tickwork.core.errors import Refused
 from tickwork.ports import wire
+from tickwork.runtime.ground import TENANT
+
+if TYPE_CHECKING:
+    from tickwork.api.app import Place
+    from tickwork.api.ways import Ways
 
 _PATH = "/v1/queues/{queue}"
 
 
 async def list_queues(asked: Asked) -> Answer:
     return as_json(wire.Queues(queues=tuple(asked.engine.queues())))
+
+
+async def spread_queues(ways: "Ways", place: "Place", asked: Asked) -> Answer | Stream | None:
+    """Parts of limits and rates are one again."""
+    found = await ways.collect(place, asked, ways.node.partitions_of(TENANT))
+    return as_json(wire.Queues(queues=tuple(whole(found)))) if isinstance(found, list) else found
+
+
+def whole(answers: Sequence[bytes]) -> list[wire.Queue]:
+    """Queues, from what the partitions of a tenant say of their parts."""
+    parts: dict[str, list[wire.Queue]] = {}
+    for answer in answers:
+        for one in msgspec.json.decode(answer, type=wire.Queues).queues:
+            parts.setdefault(one.name, []).append(one)
+    return [
+        wire.Queue(
+            name=name,
+            ready=sum(one.ready for one in some),
+            running=sum(one.running for one in some),
+            limit=_sum(one.limit for one in some),
+            rate=_sum(one.rate for one in some),
+            per=next((one.per for one in some if one.per), ""),
+            burst=_sum(one.burst for one in some),
+            paused=any(one.paused for one in some),
+        )
+        for name, some in sorted(parts.items())
+    ]
+
+
+def _sum(parts: Iterable[int | None]) -> int | None:
+    known = [one for one in parts if one is not None]
+    return sum(known) if known else None
 
 
 async def put(asked: Asked) -> Answer:
@@ -30,20 +70,21 @@ def _dealt(body: bytes, number: int, count: int) -> bytes:
         wanted = msgspec.convert(strictjson.loads(body), wire.QueueRequest)
     except (Refused, msgspec.ValidationError):
         return body  # whoever reads it says what is wrong, before any other has heard of it
+    return msgspec.json.encode(part_of(wanted, number, count))
 
+
+def part_of(wanted: wire.QueueRequest, number: int, count: int) -> wire.QueueRequest:
     def part(whole: int | None, path: str) -> int | None:
         if whole is not None and 0 < whole < count:
             message = f"{whole} cannot be dealt out to the {count} partitions that this tenant is spread over"
             raise Refused("limit_too_small", message, path=path)
         return None if whole is None else whole // count + (number < whole % count)
 
-    return msgspec.json.encode(
-        msgspec.structs.replace(
-            wanted,
-            limit=part(wanted.limit, "limit"),
-            rate=part(wanted.rate, "rate"),
-            burst=part(wanted.burst, "burst"),
-        )
+    return msgspec.structs.replace(
+        wanted,
+        limit=part(wanted.limit, "limit"),
+        rate=part(wanted.rate, "rate"),
+        burst=part(wanted.burst, "burst"),
     )
 
 
@@ -51,6 +92,8 @@ ROUTES = (
     Route(
         method="GET",
         path="/v1/queues",
+        lives="runs",
+        spreads=spread_queues,
         does=list_queues,
         says="All queues, with what waits and runs in each.",
         tag="queues",

@@ -1,5 +1,6 @@
 """How the server is: for people, for what keeps it running, and for what measures it."""
 
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -9,7 +10,9 @@ from tickwork.api.messages import METRICS, Answer, Stream, as_json
 from tickwork.api.metrics import exposition
 from tickwork.api.problems import problem, retry_after
 from tickwork.api.table import Gives, Route
+from tickwork.core.errors import TickworkError
 from tickwork.ports import wire
+from tickwork.ports.store import HasHorizon
 from tickwork.runtime.ground import TENANT
 
 if TYPE_CHECKING:
@@ -61,7 +64,16 @@ async def ready(asked: Asked) -> Answer:
 
 async def metrics(asked: Asked) -> Answer:
     engines = [asked.engine] if asked.node is None else [one for _, one in sorted(asked.node.engines.items())]
-    return Answer(200, exposition([(one, await one.status()) for one in engines], asked.node), METRICS)
+    readings = [(one, await one.status()) for one in engines]
+    return Answer(200, exposition(readings, asked.node, await _horizon_ms(asked)), METRICS)
+
+
+async def _horizon_ms(asked: Asked) -> int | None:
+    """Of a database that nodes share; None where it is another kind, or does not answer."""
+    store = asked.node.store if asked.node is not None else None
+    with suppress(TickworkError):
+        return await store.horizon_age_ms() if isinstance(store, HasHorizon) else None
+    return None
 
 
 ROUTES = (

@@ -97,7 +97,7 @@ async def spread_one(ways: "Ways", place: "Place", asked: Asked) -> Answer | Str
     if kept_here is not None:
         return _told(asked, kept_here[0])
     one = _named(given, ways.node)
-    partition = _partition(ways.node, one)
+    [partition] = await _places(ways, [one])
     sent = json_encoder.encode(one)
     scope = {**asked.scope, "headers": _as(asked.scope["headers"], JSON)}
     answer = await ways.at(partition, place, asked.route, scope, sent)
@@ -120,9 +120,9 @@ async def spread_batch(ways: "Ways", place: "Place", asked: Asked) -> Answer | S
         found.update(zip(free, told_here, strict=True))
     named = [run if number in found else _named(run, ways.node) for number, run in enumerate(runs)]
     parts: dict[int, list[int]] = {}
-    for number, run in enumerate(named):
-        if number not in found:
-            parts.setdefault(_partition(ways.node, run), []).append(number)
+    left = [number for number in range(len(named)) if number not in found]
+    for number, where in zip(left, await _places(ways, [named[number] for number in left]), strict=True):
+        parts.setdefault(where, []).append(number)
     scope = {**asked.scope, "headers": _as(asked.scope["headers"], MSGPACK, accept=MSGPACK)}
 
     async def send(partition: int, numbers: list[int]) -> None:
@@ -170,6 +170,27 @@ def _may_wait(submission: wire.Submission) -> bool:
     """Whether it can be accepted without its owner: where only that could know whether it is there already, or what
     came before it, it cannot."""
     return not (submission.id or submission.key or submission.debounce)
+
+
+async def _places(ways: "Ways", runs: Sequence[wire.Submission]) -> list[int]:
+    """Where each lives, or is to live. An id that is not new may have been placed otherwise, before the tenant was
+    spread or because it had a key then: whoever owns such a place is asked first, so that one id is one run."""
+    node = ways.node
+    places = [_partition(node, run) for run in runs]
+    doubted: dict[int, list[int]] = {}
+    for number, run in enumerate(runs):
+        for other in node.places_of_run(TENANT, run.id) if run.id else ():
+            if other != places[number]:
+                doubted.setdefault(other, []).append(number)
+
+    async def look(partition: int, numbers: list[int]) -> None:
+        known = await ways.known(partition, [runs[number].id for number in numbers])
+        for number in numbers:
+            if runs[number].id in known:
+                places[number] = partition
+
+    await asyncio.gather(*(look(partition, numbers) for partition, numbers in doubted.items()))
+    return places
 
 
 def _partition(node: Node, submission: wire.Submission) -> int:

@@ -46,6 +46,7 @@ ROUTES = (
     Route(
         method="PUT",
         path=_PATH,
+        lives="all",
         does=set_latest,
         says="Make a version the latest: its definitions and schedules are those of the application from now on.",
         tag="versions",

@@ -1,13 +1,21 @@
 """Workers: the exchange by which they get work and report it, and who is here."""
 
 import asyncio
+from typing import TYPE_CHECKING
+
+import msgspec
 
 from tickwork.api.asked import Asked, decoded
-from tickwork.api.messages import MSGPACK, Answer, as_json
+from tickwork.api.messages import MSGPACK, Answer, Stream, as_json
 from tickwork.api.table import Body, Gives, Param, Route
 from tickwork.core.errors import Refused, Unavailable
 from tickwork.ports import wire
 from tickwork.ports.exchange import Call, Reply, call_decoder, encoder
+from tickwork.runtime.ground import TENANT
+
+if TYPE_CHECKING:
+    from tickwork.api.app import Place
+    from tickwork.api.ways import Ways
 
 CALL_BYTES_MAX = 64 * 1024 * 1024  # many reports with values just below the size of an artifact
 
@@ -42,6 +50,32 @@ async def list_workers(asked: Asked) -> Answer:
     return as_json(wire.Workers(workers=tuple(asked.engine.workers())))
 
 
+async def all_workers(ways: "Ways", place: "Place", asked: Asked) -> Answer | Stream | None:
+    """Each has a share of its credit in every partition. What cannot be asked now is left out, but for the home."""
+    home, *others = ways.node.partitions_of(TENANT)
+    rest = [*others, *(one for one in range(ways.node.partitions) if one != home and one not in others)]
+    answers = [await ways.at(home, place, asked.route, asked.scope, b"")]
+    if not isinstance(answers[0], Answer) or answers[0].status != 200:
+        return answers[0]
+    answers += await asyncio.gather(*(ways.at(one, place, asked.route, asked.scope, b"") for one in rest))
+    found: dict[str, wire.Worker] = {}
+    for answer in answers:
+        if isinstance(answer, Answer) and answer.status == 200:
+            for one in msgspec.json.decode(answer.body, type=wire.Workers).workers:
+                found[one.id] = _together(found[one.id], one) if one.id in found else one
+    return as_json(wire.Workers(workers=tuple(one for _, one in sorted(found.items()))))
+
+
+def _together(first: wire.Worker, second: wire.Worker) -> wire.Worker:
+    heard = max(first.last_heard_at or "", second.last_heard_at or "") or None
+    return msgspec.structs.replace(
+        first if first.pid else second,
+        credit=first.credit + second.credit,
+        running=first.running + second.running,
+        last_heard_at=heard,
+    )
+
+
 ROUTES = (
     Route(
         method="POST",
@@ -57,6 +91,8 @@ ROUTES = (
     Route(
         method="GET",
         path="/v1/workers",
+        lives="every",
+        spreads=all_workers,
         does=list_workers,
         says="The workers that are here.",
         tag="workers",

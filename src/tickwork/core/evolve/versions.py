@@ -27,6 +27,11 @@ def declared_puts(declared: bytes, by: str) -> list[PutSchedule]:
     return [msgspec.structs.replace(put, by=by) for put in _decode(declared)]
 
 
+def by_age(versions: Mapping[str, AppVersion]) -> list[AppVersion]:
+    """The latest last."""
+    return sorted(versions.values(), key=_age)
+
+
 def latest_of(versions: Mapping[str, AppVersion]) -> AppVersion | None:
     return max(versions.values(), key=_age) if versions else None
 

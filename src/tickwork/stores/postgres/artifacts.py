@@ -5,7 +5,7 @@ Good for values and logs of ordinary size; a cluster with many large ones wants 
 
 from tickwork.core.errors import Corrupt
 from tickwork.ports.artifacts import digest_of
-from tickwork.stores.postgres.lines import Line, Lines, address
+from tickwork.stores.postgres.lines import SCHEMA, Line, Lines, address
 
 MOVE_S = 120.0
 
@@ -13,7 +13,7 @@ MOVE_S = 120.0
 class PostgresArtifacts:
     """Ready when the store over the same database is open."""
 
-    def __init__(self, dsn: str, *, schema: str = "tickwork", pgbouncer: bool | None = None) -> None:
+    def __init__(self, dsn: str, *, schema: str = SCHEMA, pgbouncer: bool | None = None) -> None:
         where = address(dsn, schema=schema, pgbouncer=pgbouncer)
         self._lines = Lines(lambda: Line(where, changes=True, timeout_s=MOVE_S), count=2)
 

@@ -10,7 +10,7 @@ import msgspec
 
 from tickwork.core.errors import Unavailable
 from tickwork.ports.leases import Holding, Member
-from tickwork.stores.postgres.lines import Line, address
+from tickwork.stores.postgres.lines import SCHEMA, Line, address
 from tickwork.stores.postgres.opening import bring_up
 from tickwork.stores.postgres.troubles import RETRY_MS
 
@@ -23,7 +23,7 @@ _decode = msgspec.json.Decoder(Member).decode
 class PostgresLeases:
     """In the schema of the store, which is brought up to date by whichever of the two opens first."""
 
-    def __init__(self, dsn: str, *, schema: str = "tickwork", pgbouncer: bool | None = None) -> None:
+    def __init__(self, dsn: str, *, schema: str = SCHEMA, pgbouncer: bool | None = None) -> None:
         self.address = address(dsn, schema=schema, pgbouncer=pgbouncer)
         self._opened: Line | None = None
 

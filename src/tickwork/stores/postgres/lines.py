@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     import asyncpg
 
 T = TypeVar("T")
+SCHEMA = "tickwork"  # where nobody names another
 CONNECT_S = 5.0
 GOODBYE_S = 2.0
 GENERIC = {"plan_cache_mode": "force_generic_plan"}  # for what is always the same: nobody plans it again
@@ -51,17 +52,18 @@ class Address:
 
 
 def address(dsn: str, *, schema: str, pgbouncer: bool | None = None) -> Address:
-    """`?pgbouncer=1` in the address says the same as the argument."""
-    if not _SCHEMA.fullmatch(schema):
-        raise StoreUnusable(f"{schema!r} is no name of a schema: use small letters, digits and '_'")
+    """In the address, `?pgbouncer=1` says the same as the argument, and `?schema=NAME` says it before the argument."""
     parts = urlsplit(dsn)
     if parts.scheme not in ("postgresql", "postgres"):
         raise StoreUnusable("the address of PostgreSQL begins with postgresql://")
     words = parse_qsl(parts.query)
-    told = next((value for name, value in words if name == "pgbouncer"), "0") not in ("0", "")
-    query = urlencode([(name, value) for name, value in words if name != "pgbouncer"])
-    plain = urlunsplit(parts._replace(query=query))
-    return Address(dsn=plain, schema=schema, pgbouncer=told if pgbouncer is None else pgbouncer)
+    ours = {name: value for name, value in words if name in ("pgbouncer", "schema")}
+    named = ours.get("schema", schema)
+    if not _SCHEMA.fullmatch(named):
+        raise StoreUnusable(f"{named!r} is no name of a schema: use small letters, digits and '_'")
+    told = ours.get("pgbouncer", "0") not in ("0", "")
+    plain = urlunsplit(parts._replace(query=urlencode([(name, value) for name, value in words if name not in ours])))
+    return Address(dsn=plain, schema=named, pgbouncer=told if pgbouncer is None else pgbouncer)
 
 
 def client() -> Any:

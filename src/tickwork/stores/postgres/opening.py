@@ -4,11 +4,12 @@ One migration runner: whoever starts first brings the schema up to date, the oth
 schema that is newer than this program, or of somebody else, is left alone.
 """
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tickwork.core.errors import TickworkError
+from tickwork.core.errors import Refused, TickworkError
 from tickwork.ports.store import StoreUnusable
-from tickwork.stores.postgres.lines import CONNECT_S, Address, client
+from tickwork.stores.postgres.lines import CONNECT_S, SCHEMA, Address, address, client
 from tickwork.stores.postgres.statements import FILES
 from tickwork.stores.postgres.troubles import explained, unreachable
 
@@ -21,18 +22,50 @@ _LOCK = 0x7469636B
 _SETTINGS = ["server_version_num", "server_encoding", "data_sync_retry", "fsync", "full_page_writes"]
 
 
-async def bring_up(address: Address) -> list[str]:
-    """The schema as this program knows it. The answer: what a person should know about this server."""
+async def bring_up(address: Address, *, make: bool = True) -> list[str]:
+    """The schema as this program knows it. The answer: what a person should know about this server. `make` it where
+    there is none; else that is refused: whoever wants to read something named the wrong place."""
     connection = await _connect(address)
     try:
         notes = await _check_server(connection)
-        if await _version(connection, address.schema) < len(FILES.migrations):
+        version = await _version(connection, address.schema)
+        if not version and not make:
+            raise Refused("unknown_store", f"{address.where} has no store in the schema {address.schema}")
+        if version < len(FILES.migrations):
             await _migrate(connection, address.schema)
         return notes
     except TickworkError:
         raise
     except Exception as error:
         raise explained(error, "opening the store", changes=False) from error
+    finally:
+        connection.terminate()
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A server as it is found."""
+
+    where: str
+    server: str  # its version
+    schema: int  # how many migrations made it; 0: none did
+    known: int
+    notes: list[str]
+
+
+async def look(dsn: str) -> Seen:
+    """Nothing is changed. Raises as `bring_up` does."""
+    at = address(dsn, schema=SCHEMA)
+    connection = await _connect(at)
+    try:
+        notes = await _check_server(connection)
+        server = str(await connection.fetchval("show server_version", timeout=CONNECT_S))
+        version = await _version(connection, at.schema)
+        return Seen(at.where, server.split()[0], version, len(FILES.migrations), notes)
+    except TickworkError:
+        raise
+    except Exception as error:
+        raise explained(error, "looking at the store", changes=False) from error
     finally:
         connection.terminate()
 

@@ -36,7 +36,7 @@ from tickwork.ports.store import (
 from tickwork.stores.blocks import Portion
 from tickwork.stores.postgres import reading, shelf, writing
 from tickwork.stores.postgres.begun import begun
-from tickwork.stores.postgres.lines import GENERIC, Address, Line, Lines, Talk, address, client
+from tickwork.stores.postgres.lines import GENERIC, SCHEMA, Address, Line, Lines, Talk, address, client
 from tickwork.stores.postgres.opening import bring_up
 from tickwork.stores.postgres.troubles import RETRY_MS, UNIQUE, sqlstate
 from tickwork.stores.postgres.upkeep import PostgresUpkeep
@@ -50,6 +50,8 @@ PORTION = 1_024  # rows have a connection of their own; a round trip and a fence
 
 class PostgresStore(PostgresUpkeep):
     """`pgbouncer`: a PgBouncer in transaction mode is between (`?pgbouncer=1` in the address says the same).
+    `schema`: where several share a database (`?schema=NAME` in the address counts before it); `make` it where it is
+    not there.
     `replica_dsn`: where lists for people are read, some moments old. `notes`, once it is open, tells what a person
     should know about the server."""
 
@@ -59,15 +61,18 @@ class PostgresStore(PostgresUpkeep):
         self,
         dsn: str,
         *,
-        schema: str = "tickwork",
+        schema: str = SCHEMA,
         replica_dsn: str = "",
         pgbouncer: bool | None = None,
         readers: int = 3,
         rows_lines: int = 1,
         commit_s: float = COMMIT_S,
+        make: bool = True,
     ) -> None:
+        self._make = make
         self.address = address(dsn, schema=schema, pgbouncer=pgbouncer)
-        self._replica = address(replica_dsn, schema=schema, pgbouncer=pgbouncer) if replica_dsn else None
+        of_ours = self.address.schema  # a replica has the same, unless its address says otherwise
+        self._replica = address(replica_dsn, schema=of_ours, pgbouncer=pgbouncer) if replica_dsn else None
         self._counts = (readers, rows_lines)
         self._commit_s = commit_s
         self._opened: _Connections | None = None
@@ -79,7 +84,7 @@ class PostgresStore(PostgresUpkeep):
     async def open(self) -> None:
         assert self._opened is None, "a store is opened once"
         client()
-        self.notes = await bring_up(self.address)
+        self.notes = await bring_up(self.address, make=self._make)
         readers, rows_lines = self._counts
         self._opened = _Connections(self.address, self._replica, readers, rows_lines, self._commit_s)
 

@@ -1,0 +1,112 @@
+"""Auditors of a server: beside the engines that it owns, or, on a node that owns nothing, of a whole cluster.
+
+A standby reads the journals of all partitions from the store, whoever owns them, and has dispatch held by a command to
+the owner. So what an owner decides is decided again on another machine.
+"""
+
+import asyncio
+import contextlib
+import os
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+
+from tickwork.cluster.node import Attendant, Node
+from tickwork.core.errors import TickworkError
+from tickwork.core.zones import Zones
+from tickwork.ports.clock import Clock
+from tickwork.ports.places import private_file, private_folder
+from tickwork.runtime.archive import Archives
+from tickwork.runtime.auditor import Auditor, Hold, Leave, at_the_watermark
+from tickwork.runtime.engine import Engine
+from tickwork.runtime.patience import patiently
+
+
+def keeping(folder: Path) -> Leave:
+    """Reproductions that an auditor leaves go here. The first one of a name stays."""
+
+    async def keep(name: str, data: bytes) -> None:
+        private_folder(folder)
+        with contextlib.suppress(FileExistsError), os.fdopen(private_file(folder / name), "wb") as file:
+            file.write(data)
+
+    return keep
+
+
+class Audited:
+    """Beside an engine that a node owns, for as long as it does."""
+
+    def __init__(self, engine: Engine, keep: Leave) -> None:
+        self._engine, self._keep = engine, keep
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        self._task = asyncio.get_running_loop().create_task(self._begin())
+
+    async def _begin(self) -> None:
+        try:
+            await patiently(lambda: self._engine.audit(self._keep))
+        except TickworkError as error:
+            self._engine.alarm("audit_stopped", f"partition {self._engine.number} is not audited: {error}")
+
+    async def close(self) -> None:
+        """What it began ends with the engine."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+
+class Standby:
+    """Follows every partition of a cluster. `hold` reaches the owner of one."""
+
+    def __init__(self, node: Node, *, hold: Hold, keep: Leave, zones: Zones, clock: Clock) -> None:
+        self._node = node
+        self._hold, self._keep = hold, keep
+        self._zones, self._clock = zones, clock
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def start(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._tasks = [loop.create_task(self._follow(partition)) for partition in range(self._node.partitions)]
+
+    async def close(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _follow(self, partition: int) -> None:
+        node = self._node
+        try:
+            place = await patiently(lambda: at_the_watermark(node.store, partition, self._zones))
+        except TickworkError as error:
+            node.alarm("audit_stopped", f"partition {partition} is not audited: {error}")
+            return
+        auditor = Auditor(
+            Archives(node.store, node.desk.artifacts), partition, place, zones=self._zones, clock=self._clock,
+            hold=self._hold, keep=self._keep, on_alarm=node.alarm,
+        )  # fmt: skip
+        node.auditors.append(auditor)
+        await auditor.follow()
+
+
+def holding(ask: Callable[[int, str, str, object], Awaitable[bytes]]) -> Hold:
+    """By a command to whoever owns the partition then."""
+
+    async def hold(partition: int, reason: str) -> None:
+        await ask(partition, "POST", f"/v1/partitions/{partition}/pause", {"reason": reason})
+
+    return hold
+
+
+class Several:
+    """What goes with an engine, where that is more than one."""
+
+    def __init__(self, attendants: Sequence[Attendant]) -> None:
+        self._attendants = attendants
+
+    def start(self) -> None:
+        for one in self._attendants:
+            one.start()
+
+    async def close(self) -> None:
+        for one in self._attendants:
+            await one.close()

@@ -1,0 +1,20 @@
+"""What every server looks at before it starts, alone or as a node of a cluster."""
+
+import time
+
+from tickwork.compose.settings import BadSettings, Settings
+from tickwork.core.errors import Refused
+from tickwork.core.lateness import read_policy
+from tickwork.ports.clock import Clock
+from tickwork.version import BUILT_MS
+
+
+def check_start(settings: Settings, clock: Clock) -> None:
+    if clock.wall_ms() < BUILT_MS:
+        shown = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(clock.wall_ms() / 1000))
+        raise BadSettings("clock", f"the clock says {shown}, before this program was made; set it, then start again")
+    if settings.catch_up:
+        try:
+            read_policy(settings.catch_up)
+        except Refused as refused:
+            raise BadSettings("bad_setting", refused.message, path="catch_up") from None

@@ -1,0 +1,188 @@
+"""When a tenant is spread over more partitions: one id is one run, limits are dealt out, versions are known."""
+
+import asyncio
+from collections import Counter
+
+import pytest
+import pytest_asyncio
+
+from cluster.clusterhouse import DOCUMENT, Doing, TestCluster
+from tickwork.cluster import node as module
+from tickwork.cluster.placement import drawn_ms, partition_of_run, partitions_of_run
+from tickwork.ports.store import Route
+from tickwork.uuids import Uuids
+
+
+@pytest_asyncio.fixture
+async def cluster():
+    made = TestCluster()
+    yield made
+    await made.close()
+
+
+@pytest_asyncio.fixture
+async def houses(cluster):
+    made = [await cluster.add() for _ in range(2)]
+    await cluster.until(lambda: sorted(Counter(cluster.owners().values()).values()) == [2, 2])
+    answer = await cluster.client.put(f"{made[0].server.address}/v1/workflows", json={"documents": [DOCUMENT]})
+    assert answer.status_code == 200
+    return made
+
+
+async def spread(cluster, houses, count):
+    await cluster.spread(houses[0], count)
+    await cluster.until(lambda: all(house.node.route("default").spread == count for house in houses))
+
+
+def wanted(*ids, **fields):
+    return {"runs": [{"workflow": "flow", "id": one, **fields} for one in ids]}
+
+
+async def sent(cluster, house, body):
+    answer = await cluster.client.post(f"{house.server.address}/v1/runs/batch", json=body)
+    assert answer.status_code == 200, answer.text
+    assert {one["outcome"] for one in answer.json()["runs"]} == {"accepted"}, answer.text
+    return {one["id"]: one.get("duplicate", False) for one in answer.json()["runs"]}
+
+
+@pytest.mark.proves("I27", "F25")
+@pytest.mark.parametrize("widths", [(4,), (2, 4)], ids=str)
+async def test_an_id_is_one_run_however_wide_its_tenant_was_spread_then(cluster, houses, widths):
+    ids = [f"order-{number}" for number in range(12)]
+    assert not any((await sent(cluster, houses[0], wanted(*ids))).values())
+    for width in widths:
+        await spread(cluster, houses, width)
+        again = await sent(cluster, houses[width % 2], wanted(*ids, f"new-{width}"))
+        assert [one for one, duplicate in again.items() if not duplicate] == [f"new-{width}"]
+        one = await cluster.client.post(
+            f"{houses[1].server.address}/v1/runs", json={"workflow": "flow", "id": "order-3"}
+        )
+        assert (one.status_code, one.json()["duplicate"]) == (200, True)
+
+    listed = (await cluster.get(houses[0], "/v1/runs?limit=100")).json()["runs"]
+    assert sorted(run["id"] for run in listed) == sorted([*ids, *(f"new-{width}" for width in widths)])
+
+
+@pytest.mark.proves("I27")
+async def test_an_id_whose_run_has_a_key_and_lives_at_home_is_one_run(cluster, houses):
+    await spread(cluster, houses, 4)
+    ids = [f"order-{number}" for number in range(8)]
+    for one in ids:
+        assert not (await sent(cluster, houses[0], wanted(one, key=f"key-of-{one}")))[one]
+
+    again = await sent(cluster, houses[1], wanted(*ids))
+
+    assert all(again.values())
+
+
+async def test_new_ids_of_clients_are_not_looked_for_elsewhere(cluster, houses, monkeypatch):
+    """Each look is a call to another node."""
+    monkeypatch.setattr(module, "SKEW_MS", -1)
+    await spread(cluster, houses, 4)
+    looks = []
+    for house in houses:
+        for number, engine in house.node.engines.items():
+            monkeypatch.setattr(engine, "known", lambda ids, at=number: looks.append((at, ids)))
+    await asyncio.sleep(0.01)
+
+    ids = [Uuids().new() for _ in range(20)]
+    assert not any((await sent(cluster, houses[0], wanted(*ids))).values())
+    assert looks == []
+
+
+def test_where_a_run_may_live_has_its_place_of_every_width():
+    for spread_over in range(1, 9):
+        route = Route("acme", 3, spread_over)
+        for number in range(50):
+            places = partitions_of_run(route, f"r{number}", 8)
+            assert places == tuple(
+                dict.fromkeys(
+                    partition_of_run(Route("acme", 3, width), f"r{number}", 8) for width in range(1, 1 + spread_over)
+                )
+            )
+            assert places[0] == 3
+
+
+@pytest.mark.parametrize(
+    "text", ["", "order-1", "x" * 36, "00000000-0000-4000-8000-000000000000", "zzzzzzzz-zzzz-7zzz-"]
+)
+def test_an_id_that_tells_no_time_is_of_no_time(text):
+    assert drawn_ms(text) == 0
+    assert drawn_ms("01a1ec0a-fc3c-7000-a79f-3d9d2e7fbdc4") == 0x01A1EC0AFC3C
+
+
+async def limits(cluster, house):
+    return {one["name"]: one for one in (await cluster.get(house, "/v1/queues")).json()["queues"]}
+
+
+def parts(cluster, name):
+    found = {}
+    for house in cluster.houses:
+        for number, engine in house.node.engines.items():
+            found[number] = next((one for one in engine.queues() if one.name == name), None)
+    return found
+
+
+@pytest.mark.proves("I43")
+async def test_limits_are_dealt_out_when_a_tenant_is_spread_and_shown_as_one(cluster, houses):
+    url = houses[1].server.address
+    given = {"limit": 10, "rate": 50, "per": "1m", "burst": 20}
+    assert (await cluster.client.put(f"{url}/v1/queues/default", json=given)).status_code == 204
+    assert (await cluster.client.put(f"{url}/v1/queues/held", json={})).status_code == 204
+    assert (await cluster.client.post(f"{url}/v1/queues/held/pause")).status_code == 204
+    for width in (2, 4, 4):
+        await spread(cluster, houses, width)
+        found = parts(cluster, "default")
+        places = [(houses[0].node.home("default") + step) % 4 for step in range(width)]
+        assert [sum(getattr(found[at], field) for at in places) for field in ("limit", "rate", "burst")] == [10, 50, 20]
+        assert max(found[at].limit for at in places) <= -(-10 // width)
+        held = parts(cluster, "held")
+        assert all(held[at].paused for at in places)
+        shown = (await limits(cluster, houses[0]))["default"]
+        assert (shown["limit"], shown["rate"], shown["per"], shown["burst"]) == (10, 50, "1m", 20)
+
+    assert (await cluster.client.post(f"{url}/v1/queues/held/resume")).status_code == 204
+    assert not (await limits(cluster, houses[0]))["held"].get("paused")
+
+
+async def test_a_limit_that_cannot_be_dealt_out_is_named_before_anything_is_spread(cluster, houses):
+    url = houses[0].server.address
+    assert (await cluster.client.put(f"{url}/v1/queues/default", json={"limit": 3})).status_code == 204
+
+    answer = await cluster.client.put(f"{url}/v1/cluster/spread", json={"spread": 4})
+
+    assert (answer.status_code, answer.json()["code"]) == (422, "limit_too_small")
+    assert "queue default" in answer.json()["detail"]
+    assert houses[0].node.route("default").spread == 1
+
+
+async def test_versions_of_before_are_known_everywhere_and_one_is_the_latest_everywhere(cluster, houses):
+    url = houses[1].server.address
+    older = DOCUMENT | {"description": "as it was"}
+    for version, document in (("v1", older), ("v2", DOCUMENT)):
+        body = {"documents": [document], "application": "shop", "version": version}
+        assert (await cluster.client.put(f"{url}/v1/workflows", json=body)).status_code == 200
+    await spread(cluster, houses, 4)
+    answer = await cluster.client.put(f"{url}/v1/versions/latest", json={"version": "v1", "application": "shop"})
+    assert answer.status_code == 200, answer.text
+    hashes = {engine.workflow("flow").definition for house in houses for engine in house.node.engines.values()}
+    assert len(hashes) == 1
+    assert {
+        house.node.engines[at].latest_version("shop").version_name for house in houses for at in house.node.engines
+    } == {"v1"}
+    pinned = await sent(cluster, houses[0], wanted(*(f"p{number}" for number in range(8)), version="v2"))
+    assert len(pinned) == 8
+
+
+async def test_a_worker_is_shown_with_all_of_its_credit(cluster, houses):
+    await cluster.work(houses[0], "w1", Doing(slots=8))
+
+    async def whole():
+        [found] = (await cluster.get(houses[1], "/v1/workers")).json()["workers"]
+        return found["id"], found["credit"]
+
+    for _ in range(100):
+        if (shown := await whole()) == ("w1", 8):
+            break
+        await asyncio.sleep(0.05)
+    assert shown == ("w1", 8)
