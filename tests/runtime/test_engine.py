@@ -242,6 +242,34 @@ async def test_a_failed_run_can_be_retried_after_a_restart(house):
     assert [(one.id, one.state) for one in page] == [(run_id, "completed")]
 
 
+@pytest.mark.parametrize(
+    ("node", "error"),
+    [
+        ({"kind": "map", "id": "each", "needs": ["text"], "over": "nodes.text",
+          "body": {"kind": "task", "handler": "text"}},
+         "each: not_a_list: nodes.text is not a list, so a map cannot fan out over it"),
+        ({"kind": "workflow", "id": "child", "workflow": "inner"}, "child: a: ValueError: not today"),
+        ({"kind": "map", "id": "each", "needs": ["two"], "over": "nodes.two",
+          "body": {"kind": "workflow", "workflow": "inner"}}, "each: a: ValueError: not today"),
+        ({"kind": "event", "id": "paid", "event": "paid", "timeout_ms": 20}, "paid: timeout: no event came in time"),
+        (task("one", "text", args={"x": {"from": "nodes.text.part"}}, needs=["text"]),
+         "one: BadArgument: argument 'x': there is no 'part' in it"),
+        (task("one", "text", when="results['text'] > 3", needs=["text"]), "one: condition_failed: "),
+    ],
+)  # fmt: skip
+async def test_a_failed_run_says_why_also_where_no_attempt_failed_and_when_it_ends_much_later(house, node, error):
+    await house.define("inner", task("a"))
+    await house.define("outer", task("text"), task("two"), {"kind": "wait", "id": "slow", "duration_ms": 300}, node)
+
+    def a():
+        raise ValueError("not today")
+
+    async with serving(Hand(house), a=a, text=lambda: "text", two=lambda: [1, 2]):
+        run = await house.until(await house.submit("outer"), "failed")  # rows are written meanwhile
+
+    assert run.error.startswith(error)
+
+
 async def test_a_run_that_ended_cannot_be_cancelled_and_says_so(house):
     await house.define("w", task("a"))
     async with serving(Hand(house), a=lambda: None):

@@ -236,7 +236,8 @@ def _failed(where: str, error: BaseException) -> Refused:
             "app_failed", f"{where} is not valid Python: {error.msg}, {error.filename}:{error.lineno}\n    {line}"
         )
     place = raised_at(error)
-    shown = f"\n    {place}" if place and "\n    " not in str(error) else ""
+    told = place is None or "\n    " in str(error) or f"{place.file}:{place.line}" in str(error)
+    shown = "" if told else f"\n    {place}"
     if isinstance(error, SystemExit):
         what = f"it ended the program (exit {error.code}); put that under if __name__ == '__main__'"
     elif isinstance(error, TickworkError):
