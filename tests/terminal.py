@@ -58,6 +58,14 @@ def asks() -> str:
     return shout("granted")
 
 @tw.workflow
+def long() -> str:
+    return repeated("x", 200_000)
+
+@tw.task
+def repeated(text: str, times: int) -> str:
+    return text * times
+
+@tw.workflow
 def later() -> str:
     tw.wait("1h")
     return shout("late")

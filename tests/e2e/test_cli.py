@@ -319,6 +319,12 @@ def test_a_run_can_be_looked_at_from_all_sides(house):
     assert "submitted" in house.run("why", run["id"]).stdout
 
 
+def test_an_output_of_any_size_is_printed_whole_in_a_pipe(house):
+    done = house.run("run", "long")
+
+    assert (done.returncode, len(done.stdout), done.stdout[-3:]) == (0, 200_003, 'x"\n')
+
+
 def test_a_failed_run_can_be_tried_again(house):
     failed = house.run("run", "fails")
     assert failed.returncode == Exit.FAILED

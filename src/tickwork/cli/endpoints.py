@@ -6,6 +6,7 @@ The command by itself lists them; every deed is a command under it (`endpointdee
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import App, Parameter
+from cyclopts.validators import Number
 
 from tickwork.cli import endpointdeeds as deeds
 from tickwork.cli.exits import Exit
@@ -93,7 +94,7 @@ def history(
     *,
     state: Annotated[tuple[State, ...], Parameter(negative="")] = (),
     bodies: Annotated[bool, Parameter(negative="")] = False,
-    limit: int = 20,
+    limit: Annotated[int, Parameter(validator=Number(gte=1))] = 20,
     to: To = TO,
 ) -> int:
     """The calls of an endpoint, newest first: why then, and what came back.
@@ -115,7 +116,7 @@ def history(
     from tickwork.ports import wire
 
     with to.client() as client:
-        found = tuple(islice(client.endpoint_runs(name, state=state, page_size=min(max(limit, 1), 100)), limit))
+        found = tuple(islice(client.endpoint_runs(name, state=state, page_size=min(limit, 100)), limit))
     if to.json:
         print_json(wire.EndpointRuns(runs=found))
         return Exit.OK

@@ -203,7 +203,8 @@ def _in_private(app: str, wanted: Wanted, *, data: str | None, as_json: bool) ->
 
 def _follow(client: "Client", run_id: str, *, as_json: bool, private: bool = False) -> int:
     from tickwork.cli.progress import follow
-    from tickwork.cli.screen import console, print_json, safe, value
+    from tickwork.cli.screen import console, print_json, print_output, safe
+    from tickwork.sdk.calls import is_left_out
 
     try:
         detail = client.wait(run_id) if as_json else follow(client, run_id)
@@ -214,8 +215,9 @@ def _follow(client: "Client", run_id: str, *, as_json: bool, private: bool = Fal
     if as_json:
         print_json(detail)
     elif detail.state == "completed":
-        if detail.output is not None:
-            console().print(value(detail.output, characters_max=100_000), soft_wrap=True)
+        output = client.result(run_id) if is_left_out(detail) else detail.output
+        if output is not None:
+            print_output(output)
     else:
         screen = console(stderr=True)
         screen.print(f"[red]{safe(detail.state)}[/]: {safe(detail.error or detail.reason or 'no reason was given')}")

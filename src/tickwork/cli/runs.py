@@ -6,6 +6,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
+from cyclopts.validators import Number
 
 from tickwork.cli.exits import Exit
 from tickwork.cli.shared import TO, To
@@ -17,13 +18,14 @@ if TYPE_CHECKING:
 
 State = Literal["pending", "active", "waiting", "paused", "completed", "failed", "cancelled"]
 TASKS_SHOWN = 500
+WIDE = 100  # columns; a narrower screen has no room for everything beside an id
 
 
 def runs(
     *,
     workflow: str = "",
     state: Annotated[tuple[State, ...], Parameter(negative="")] = (),
-    limit: int = 20,
+    limit: Annotated[int, Parameter(validator=Number(gte=1))] = 20,
     to: To = TO,
 ) -> int:
     """Runs, newest first.
@@ -41,16 +43,23 @@ def runs(
     from tickwork.ports import wire
 
     with to.client() as client:
-        found = tuple(islice(client.list(workflow, state=state, page_size=min(max(limit, 1), 500)), limit))
+        found = tuple(islice(client.list(workflow, state=state, page_size=min(limit, 500)), limit))
     if to.json:
         print_json(wire.Page(runs=found))
         return Exit.OK
+    screen = console()
+    if not found:
+        console(stderr=True).print("no runs" if not (workflow or state) else "no such runs")
+        return Exit.OK
     rows = [
-        (safe(one.id), safe(one.workflow), tinted(one.state), f"{one.tasks_ended}/{one.tasks_total}",
-         when(one.submitted_at), took(one.started_at, one.ended_at), safe(_first_line(one.error or one.reason)))
+        (safe(one.id), safe(one.workflow), tinted(one.state), when(one.submitted_at),
+         f"{one.tasks_ended}/{one.tasks_total}", took(one.started_at, one.ended_at),
+         safe(_first_line(one.error or one.reason)))
         for one in found
     ]  # fmt: skip
-    console().print(table(("run", "workflow", "state", ">tasks", "submitted", ">time", ""), rows))
+    columns = ("=run", "workflow", "state", "submitted", ">tasks", ">time", "")
+    shown = len(columns) if screen.width >= WIDE else 4
+    screen.print(table(columns[:shown], [row[:shown] for row in rows]), soft_wrap=True)
     return Exit.OK
 
 
