@@ -197,6 +197,15 @@ def test_run_needs_no_server(terminal):
     assert terminal.run("run", "app.py:greet", "--detach").returncode == Exit.UNREACHABLE
     assert terminal.run("run", "app.py:greet", "--input", "nam=x").returncode == Exit.REFUSED
     assert "equal: " in terminal.run("replay", "--data", ".tickwork").stdout
+    assert "equal: " in terminal.run("replay").stdout
+    [worse, better] = terminal.json("runs")["runs"]
+    assert "ValueError: no such thing" in terminal.run("why", worse["id"]).stdout
+    assert "tickwork why " + worse["id"] in failed.stderr
+    assert "read from .tickwork" in terminal.run("show", better["id"]).stderr
+    assert terminal.run("logs", "-f", better["id"]).stdout.endswith("saying hello to eve\n")
+    assert terminal.run("show", "x").returncode == Exit.NOT_FOUND
+    assert terminal.run("show", "x", "--data", "nowhere").returncode == Exit.NOT_FOUND
+    assert terminal.run("retry", worse["id"]).returncode == Exit.UNREACHABLE
     terminal.start("server").until("tickwork server")
     assert [one["state"] for one in terminal.json("runs")["runs"]] == ["failed", "completed"]
 
@@ -229,6 +238,15 @@ def test_a_second_server_on_the_same_folder_is_refused(terminal):
 
 
 @pytest.mark.proves("B26")
+def test_a_server_at_another_address_is_guessed_from_its_folder(terminal):
+    terminal.start("server").until("tickwork server")
+    elsewhere = {"TICKWORK_PORT": str(free_port())}
+
+    for asked in (terminal.run("runs", **elsewhere), terminal.run("run", "app.py:greet", **elsewhere)):
+        assert asked.returncode == Exit.REFUSED
+        assert "is in use by process" in asked.stderr and "--url" in asked.stderr
+
+
 def test_a_port_that_is_taken_is_a_wrong_setting(terminal):
     terminal.start("server").until("tickwork server")
     other = terminal.run("server", "--data", "other")
@@ -259,7 +277,8 @@ def test_what_was_acknowledged_is_there_after_a_kill(terminal):
     assert done.returncode == 0 and len(ids) == 3
     server.signal(signal.SIGKILL)
     server.ended()
-    assert terminal.run("runs").returncode == Exit.UNREACHABLE
+    assert terminal.run("status").returncode == Exit.UNREACHABLE
+    assert ids < {one["id"] for one in terminal.json("runs")["runs"]}  # read from the folder
 
     terminal.start("server").until("tickwork server")
     found = {one["id"]: one["state"] for one in terminal.json("runs")["runs"]}

@@ -13,7 +13,7 @@ from tickwork.core.machine import Machine
 from tickwork.ports import wire
 from tickwork.ports.exchange import Begun, Broke, Done, Saved
 from tickwork.ports.store import OutcomeUnknown, StoreFull
-from tickwork.runtime.engine import BURST
+from tickwork.runtime.engine import BURST, Engine
 from tickwork.runtime.inbox import Letter
 from tickwork.stores.memory import MemoryStore
 
@@ -268,6 +268,30 @@ async def test_a_failed_run_says_why_also_where_no_attempt_failed_and_when_it_en
         run = await house.until(await house.submit("outer"), "failed")  # rows are written meanwhile
 
     assert run.error.startswith(error)
+
+
+async def test_a_store_can_be_looked_at_without_owning_it(house):
+    await house.define("w", {"kind": "wait", "id": "soon", "duration_ms": 10}, task("a", needs=["soon"]))
+    run_id = await house.submit("w", delay_ms=20)
+    before = (await house.engine.head()).epoch
+    await house.engine.stop()
+    house.clock.pass_ms(60_000)
+    looking = Engine(
+        store=house.make_store(house.disk), artifacts=house.artifacts, clock=house.clock, ids=house.ids, owner="n2"
+    )
+    await looking.look()
+    try:
+        await asyncio.sleep(0.05)
+        assert (await looking.run(run_id)).state == "pending"  # although it is due
+        assert await looking.why(run_id) is not None
+        with pytest.raises(Unavailable):
+            await looking.cancel(run_id, by="test")
+        head = await looking.head()
+    finally:
+        await looking.stop()
+    await house.open()
+
+    assert head.epoch == before and (await house.engine.head()).epoch == before + 1
 
 
 async def test_a_run_that_ended_cannot_be_cancelled_and_says_so(house):

@@ -49,7 +49,7 @@ def replay(
     from_
         An export (of --save, or of GET /v1/journal), or a reproduction that an auditor left.
     data
-        A data folder that no server uses.
+        A data folder that no server uses; .tickwork is read by itself where no server answers.
     save
         Also keep the server's journal in this file.
     """
@@ -57,6 +57,8 @@ def replay(
 
     if from_ is not None and data is not None:
         raise Ended(Exit.USAGE, "give --from or --data, not both")
+    if data is None and from_ is None and save is None:
+        data = to.folder(None)
     if data is not None:
         found = asyncio.run(_of_folder(data, quiet=to.json))
     elif from_ is not None:

@@ -9,15 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from tickwork.cli.exits import Ended, Exit, tell
-from tickwork.cli.shared import TO, To, settings
+from tickwork.cli.shared import REACH_S, TO, To, private, settings
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tickwork.sdk.client import Client
     from tickwork.sdk.workflows import Workflow
-
-REACH_S = 0.2  # to find out whether a server is there; one that is slow to answer is waited for
 
 
 def run(
@@ -184,14 +182,13 @@ def _only_started(client: "Client", run_id: str, *, as_json: bool) -> int:
 
 
 def _in_private(app: str, wanted: Wanted, *, data: str | None, as_json: bool) -> int:
-    from tickwork.compose.private import PrivateServer
     from tickwork.sdk.client import Client
 
     found = settings({"data": data})
-    with PrivateServer(found, app) as server, Client(server.address, token=server.token) as client:
+    with private(found, app) as server, Client(server.address, token=server.token) as client:
         run_id = wanted.submit(client)
         try:
-            return _follow(client, run_id, as_json=as_json, private=True)
+            return _follow(client, run_id, as_json=as_json, alone=True)
         except Ended as ended:
             if ended.code != Exit.INTERRUPTED:
                 raise
@@ -201,7 +198,7 @@ def _in_private(app: str, wanted: Wanted, *, data: str | None, as_json: bool) ->
             ) from None
 
 
-def _follow(client: "Client", run_id: str, *, as_json: bool, private: bool = False) -> int:
+def _follow(client: "Client", run_id: str, *, as_json: bool, alone: bool = False) -> int:
     from tickwork.cli.progress import follow
     from tickwork.cli.screen import console, print_json, print_output, safe
     from tickwork.sdk.calls import is_left_out
@@ -221,6 +218,6 @@ def _follow(client: "Client", run_id: str, *, as_json: bool, private: bool = Fal
     else:
         screen = console(stderr=True)
         screen.print(f"[red]{safe(detail.state)}[/]: {safe(detail.error or detail.reason or 'no reason was given')}")
-        if not private:
-            screen.print(f"tickwork why {run_id} tells the story; tickwork retry {run_id} tries again")
+        again = "" if alone else f"; tickwork retry {run_id} tries again"
+        screen.print(f"tickwork why {run_id} tells the story{again}", soft_wrap=True)
     return Exit.OK if detail.state == "completed" else Exit.FAILED
