@@ -210,6 +210,16 @@ def test_run_needs_no_server(terminal):
     assert [one["state"] for one in terminal.json("runs")["runs"]] == ["failed", "completed"]
 
 
+@pytest.mark.proves("S70")
+def test_tasks_see_the_variables_that_were_let_through_and_no_others(terminal):
+    asked = ("run", "app.py:variable", "--input", "name=DATABASE_URL")
+    refused = terminal.run(*asked, DATABASE_URL="db")
+    let = terminal.run(*asked, "--pass-env", "OTHER,DATA*", DATABASE_URL="db")
+
+    assert refused.returncode == Exit.FAILED and "--pass-env DATABASE_URL" in refused.stderr
+    assert (let.returncode, let.stdout) == (0, '"db"\n')
+
+
 @pytest.mark.slow
 def test_an_interrupted_private_run_goes_on_later(terminal):
     run = terminal.start("run", "app.py:lasts", "--input", "seconds=2", TICKWORK_GRACE_S="0")

@@ -14,6 +14,7 @@ from tickwork.cli.shared import REACH_S, TO, To, private, settings
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from tickwork.compose.settings import Settings
     from tickwork.sdk.client import Client
     from tickwork.sdk.workflows import Workflow
 
@@ -30,6 +31,7 @@ def run(
     priority: int | None = None,
     delay: str | None = None,
     data: str | None = None,
+    pass_env: str | None = None,
     to: To = TO,
 ) -> int:
     """Start a run and follow it to its end.
@@ -56,6 +58,8 @@ def run(
         Start it after this time: 5m, PT5M.
     data
         Data folder of a private server (TICKWORK_DATA; .tickwork).
+    pass_env
+        Variables of this shell that tasks of a private server get too, comma-separated (TICKWORK_PASS_ENV; none).
     """
     from tickwork.cli.inputs import read_inputs
     from tickwork.system import SystemIds
@@ -80,7 +84,7 @@ def run(
     if detach or not wait:
         raise Ended(Exit.UNREACHABLE, f"no server answers at {client.address.url}, so nobody would run it; leave out "
                     "--detach, or start one: tickwork dev " + app)  # fmt: skip
-    return _in_private(app, wanted, data=data, as_json=to.json)
+    return _in_private(app, wanted, settings({"data": data, "pass_env": pass_env}), as_json=to.json)
 
 
 class Wanted:
@@ -181,10 +185,9 @@ def _only_started(client: "Client", run_id: str, *, as_json: bool) -> int:
     return Exit.OK
 
 
-def _in_private(app: str, wanted: Wanted, *, data: str | None, as_json: bool) -> int:
+def _in_private(app: str, wanted: Wanted, found: "Settings", *, as_json: bool) -> int:
     from tickwork.sdk.client import Client
 
-    found = settings({"data": data})
     with private(found, app) as server, Client(server.address, token=server.token) as client:
         run_id = wanted.submit(client)
         try:

@@ -89,6 +89,8 @@ class Hands:
     "Asynchronous tasks at once (TICKWORK_COROUTINES; 64)."
     memory_mb: int | None = None
     "Memory limit of each process that runs tasks (TICKWORK_MEMORY_MB; none)."
+    pass_env: str | None = None
+    "Variables that tasks get too, comma-separated: DATABASE_URL,AWS_* (TICKWORK_PASS_ENV; none)."
     allow_networks: str | None = None
     "Networks that requests may reach beside public addresses, comma-separated (TICKWORK_ALLOW_NETWORKS; none)."
     allow_ports: str | None = None
@@ -104,6 +106,7 @@ class Hands:
             "threads": self.threads,
             "coroutines": self.coroutines,
             "memory_mb": self.memory_mb,
+            "pass_env": self.pass_env,
             "allow_networks": self.allow_networks,
             "allow_ports": self.allow_ports,
             "grace_s": self.grace,

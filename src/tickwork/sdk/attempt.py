@@ -15,6 +15,7 @@ from tickwork.core.errors import Refused
 from tickwork.ports.exchange import VALUE_BYTES_MAX, Broke, Done, Spec, Work
 from tickwork.ports.host import Job, Spilled, filled
 from tickwork.sdk.context import Channel, Context, StepsChanged
+from tickwork.sdk.places import about_environment
 from tickwork.sdk.plain import NULL, encode
 from tickwork.sdk.registry import Handler
 
@@ -137,7 +138,7 @@ def failed(task: int, attempt: int, error: BaseException, *, started_ms: int) ->
 def explained(error: BaseException) -> str:
     """The message and the user's lines; none of ours."""
     try:
-        said = str(error)
+        said = str(error) + about_environment(error)
     except Exception:
         said = "(its message cannot be shown)"
     frames = user_frames(error.__traceback__)

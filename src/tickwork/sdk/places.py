@@ -46,6 +46,16 @@ def raised_at(error: BaseException) -> Place | None:
     return found[min(found)] if found else None
 
 
+def about_environment(error: BaseException) -> str:
+    """What to do where a variable is missing: code of users does not see those of the worker's shell."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    if trace is None or not isinstance(error, KeyError) or trace.tb_frame.f_globals.get("__name__") != "os":
+        return ""
+    return f"; tasks get a clean environment: let it through with --pass-env {error.args[0]}, or TICKWORK_PASS_ENV"
+
+
 def _distance(file: str) -> int:
     """How far from the user's own files: an application may be installed, and nobody writes the standard library."""
     if file.startswith(_INSTALLED):

@@ -19,7 +19,7 @@ from tickwork.core.errors import Refused, TickworkError
 from tickwork.core.stablehash import stable_digest
 from tickwork.sdk.context import Context
 from tickwork.sdk.declared import DECLARED, INSTANCES
-from tickwork.sdk.places import raised_at
+from tickwork.sdk.places import about_environment, raised_at
 from tickwork.sdk.tasks import BoundTask, Executor, Task
 from tickwork.sdk.values import EMPTY_MAP, Codec
 
@@ -243,7 +243,7 @@ def _failed(where: str, error: BaseException) -> Refused:
     elif isinstance(error, TickworkError):
         what = str(error)
     else:
-        what = f"{type(error).__name__}: {error}"
+        what = f"{type(error).__name__}: {error}{about_environment(error)}"
     if isinstance(error, ImportError) and "relative import" in str(error):
         what += "; name it as a module instead: package.module"
     return Refused("app_failed", f"{where} could not be loaded: {what}{shown}")
