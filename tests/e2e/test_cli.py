@@ -83,6 +83,7 @@ def test_dev_answers_soon_runs_reloads_keeps_what_works_and_ends_cleanly(termina
 
     assert taken < ANSWER_S_MAX
     assert terminal.url in dev.text
+    assert "workflows: greet, fails, lasts, asks, " in dev.until("tickwork run greet --url")
     assert terminal.run("run", "greet", "--input", "name=bob").stdout == '"HELLO BOB"\n'
     dev.until("greet")
     assert re.search(r"greet +completed +\d+ ms", dev.until("completed"))
@@ -113,8 +114,10 @@ def test_dev_waits_for_a_change_where_the_first_code_is_broken(terminal):
     dev.until("waiting for a change")
     assert "app.py:2" in dev.text and "ZeroDivisionError" in dev.text
 
+    terminal.app.write_text("import tickwork as tw\n")
+    dev.until("app.py has no workflow")
     terminal.app.write_text(good)
-    dev.until("ready after")
+    dev.until("workflows: greet")
     assert terminal.run("run", "greet").returncode == 0
 
 
