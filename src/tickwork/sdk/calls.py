@@ -44,7 +44,8 @@ class RunFailed(TickworkError):
 
     def __init__(self, run: wire.Run) -> None:
         reason = f": {run.error}" if run.error else ""
-        super().__init__(f"the run {run.id} of {run.workflow} is {run.state}{reason}; see why({run.id!r})")
+        end = "\n" if "\n" in reason else "; "  # an error with lines of code keeps them to itself
+        super().__init__(f"the run {run.id} of {run.workflow} is {run.state}{reason}{end}see why({run.id!r})")
         self.run = run
 
 

@@ -1,6 +1,7 @@
 """Where in the user's own files something was written."""
 
 import linecache
+import os
 import sys
 import sysconfig
 from collections.abc import Callable
@@ -11,7 +12,7 @@ from tickwork.core.errors import Refused
 
 T = TypeVar("T")
 
-_OURS = str(Path(__file__).parents[1])
+_OURS = str(Path(__file__).parents[1]) + os.sep
 _PATHS = sysconfig.get_paths()
 _INSTALLED = (_PATHS["purelib"], _PATHS["platlib"])
 _STANDARD = (_PATHS["stdlib"], _PATHS["platstdlib"])
