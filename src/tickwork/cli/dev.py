@@ -97,5 +97,6 @@ def run_line(run: "wire.Run") -> str:
     from tickwork.cli.screen import safe, tinted, took
 
     time_ = took(run.started_at, run.ended_at)
-    error = f"\n           [red]{safe(run.error)}[/]" if run.error else ""
+    lines = safe(run.error).replace("\n", "\n           ")
+    error = f"\n           [red]{lines}[/]" if run.error else ""
     return f"{safe(run.workflow):<20} {tinted(run.state, width=10)} {time_:>9}  [dim]{safe(run.id)}[/]{error}"
