@@ -57,6 +57,23 @@ def asks() -> str:
     tw.approval("boss")
     return shout("granted")
 
+@tw.task
+def read_variable(name: str) -> str:
+    import os
+    return os.environ[name]
+
+@tw.workflow
+def variable(name: str) -> str:
+    return read_variable(name)
+
+@tw.workflow
+def long() -> str:
+    return repeated("x", 200_000)
+
+@tw.task
+def repeated(text: str, times: int) -> str:
+    return text * times
+
 @tw.workflow
 def later() -> str:
     tw.wait("1h")

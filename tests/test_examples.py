@@ -242,6 +242,17 @@ def test_the_readme_shows_what_the_program_prints(tmp_path):
     seen = in_a_terminal(sys.executable, "-m", *command.removeprefix("$ ").split(), cwd=tmp_path, env=env)
 
     assert shape(output) == shape(seen)
+    run = re.findall(r"^run (\S+)", seen, re.MULTILINE)[0]
+    [shown] = [one for one in blocks("console") if "tickwork why" in one]
+    asked = [sys.executable, "-m", "tickwork", "why", run]
+    told = subprocess.run(asked, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=WAIT_S).stdout
+    assert reasons(shown) == reasons(told)
+
+
+def reasons(text: str) -> list[str]:
+    """What is told of the second call, without its times and the names of workers."""
+    lines = [line for line in text.splitlines() if "count[1]" in line]
+    return [re.sub(r"worker[ :]\S+|in \d+ ms at \S+", "", line.partition("count[1]")[2]) for line in lines]
 
 
 def test_every_link_of_the_readme_leads_somewhere():

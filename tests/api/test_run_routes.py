@@ -20,6 +20,22 @@ async def test_a_submitted_run_is_worked_on_and_found(http):
     assert run["tasks"][0]["result"] == {"said": "hello"}
 
 
+async def test_a_child_is_found_however_deep_it_lies(http):
+    name = "n" * 100
+    inner = flow("inner")
+    middle = flow("middle", {"kind": "workflow", "id": name, "workflow": "inner"})
+    outer = flow("outer", {"kind": "workflow", "id": name, "workflow": "middle"})
+    await publish(http, inner, middle, outer)
+    await submit(http, "outer", id="r" * 255)
+    await Worker(http).work()
+    [deepest] = (await http.get("/v1/runs?workflow=inner")).json()["runs"]
+    found = await http.get(f"/v1/runs/{deepest['id']}")
+
+    assert len(deepest["id"]) > 450
+    assert (found.status_code, found.json()["workflow"]) == (200, "inner")
+    assert (await http.get(f"/v1/runs/{'x' * 8_193}")).status_code == 404
+
+
 async def test_one_submission_answers_with_its_place(http):
     await publish(http, flow())
     answer = await http.post("/v1/runs", json={"workflow": "greet"})

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from rich.console import Console
 
-from tickwork.cli.progress import name_of, remark, tasks_table
+from tickwork.cli.progress import _children_first, name_of, remark, tasks_table
 from tickwork.cli.screen import duration, in_words, safe, table, took, when
 from tickwork.ports import wire
 
@@ -62,6 +62,23 @@ def test_a_map_shows_the_counts_of_its_children_and_a_failure_its_first_line():
     assert remark(fan) == "1 running, 3 succeeded"
     assert remark(broken) == "ValueError: no"
     assert name_of(broken) == "score\\[4]" or name_of(broken) == "score[4]"
+
+
+def test_an_id_stays_in_one_piece_however_narrow_the_screen():
+    out = io.StringIO()
+    screen = Console(file=out, width=40, highlight=False)
+    name = "01a1ec0f-7c8e-7000-b04e-2f231827c963"
+    screen.print(table(("=run", "workflow", ">time"), [(name, "with_a_long_name", "10 ms")]), soft_wrap=True)
+
+    assert name in out.getvalue()
+
+
+def test_lines_about_a_map_tell_its_children_before_its_end():
+    def task(state, child=None):
+        return wire.Task(id=f"{child}", node="m", kind="map", state=state, child=child)
+
+    assert [one.child for one in _children_first([task("succeeded"), task("succeeded", 0)])] == [0, None]
+    assert [one.child for one in _children_first([task("running"), task("succeeded", 0)])] == [None, 0]
 
 
 def test_a_wide_run_is_shown_in_part():

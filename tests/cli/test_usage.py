@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from terminal import ROOT, Terminal
-from tickwork.cli.exits import MEANINGS, Exit, code_of, tell
+from tickwork.cli.exits import MEANINGS, Exit, code_of, report, tell
 from tickwork.cli.main import main, make_app
 from tickwork.cli.menu import commands, entries
 from tickwork.cli.shared import To
@@ -66,6 +66,8 @@ def test_an_error_becomes_the_code_of_what_to_do_next(error, code):
         (["nonsense"], 2, "Unknown command"),
         (["runs", "--prot", "3"], 2, "--prot"),
         (["runs", "--limit", "many"], 2, "many"),
+        (["runs", "--limit", "0"], 2, "--limit"),
+        (["endpoints", "history", "x", "--limit", "-1"], 2, "--limit"),
         (["runs", "--state", "tired"], 2, "tired"),
         (["show"], 2, "RUN"),
         (["run", "missing.py:x"], 3, "missing.py"),
@@ -207,6 +209,12 @@ def test_a_message_cannot_move_the_cursor(capsys):
     tell("a\x1b[2Jb\x07c")
 
     assert capsys.readouterr().err == "tickwork: a\\x1b[2Jb\\x07c\n"
+
+
+def test_a_defect_says_that_it_is_one(capsys):
+    assert report(KeyError("x")) == Exit.TRY_AGAIN
+
+    assert "KeyError: 'x'\nthis is a defect of tickwork; TICKWORK_DEBUG=1" in capsys.readouterr().err
 
 
 def test_a_traceback_is_for_those_who_ask(monkeypatch, capsys):

@@ -8,7 +8,7 @@ import pytest
 import tickwork as tw
 from executors.sites import plain, site
 from tickwork.compose.children import ChildWorker
-from tickwork.compose.settings import BadSettings, Settings, load
+from tickwork.compose.settings import BadSettings, Settings, load, passed
 from tickwork.compose.worker import http_executor_of
 from tickwork.core.errors import TickworkError
 from tickwork.executors.guard import AddressRefused
@@ -71,6 +71,20 @@ def test_a_worker_of_dev_may_reach_its_own_machine_and_gets_the_keys(monkeypatch
     assert env["TICKWORK_ALLOW_NETWORKS"] == "127.0.0.0/8,::1/128,10.1.0.0/16"
     assert (env["TICKWORK_ALLOW_PORTS"], env["TICKWORK_SECRETS"]) == ("8080", "keys")
     assert env["TICKWORK_SECRET_SHOP_KEY"] == "s3cret" and "TICKWORK_DATA" not in env
+
+
+def test_tasks_get_the_variables_that_are_named_and_never_ours():
+    env = {"DATABASE_URL": "db", "AWS_KEY": "k", "AWS_REGION": "r", "OTHER": "o", "TICKWORK_TOKEN": "t"}
+
+    assert passed(env, "", path="pass_env") == {}
+    assert passed(env, "DATABASE_URL, AWS_*", path="pass_env") == {
+        "DATABASE_URL": "db", "AWS_KEY": "k", "AWS_REGION": "r",
+    }  # fmt: skip
+    assert "TICKWORK_TOKEN" not in passed(env, "*", path="pass_env")
+    for wrong in ("TICKWORK_TOKEN", "TICKWORK_*", "A=b", "A*B"):
+        with pytest.raises(BadSettings, match="pass_env: "):
+            passed(env, wrong, path="pass_env")
+    assert ChildWorker(Settings(pass_env="A"), "app.py", url="")._environment()["TICKWORK_PASS_ENV"] == "A"
 
 
 @pytest.mark.parametrize(("more", "reaches"), [({}, True), ({"allow_networks": ()}, False)])

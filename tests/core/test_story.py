@@ -9,6 +9,7 @@ from tickwork.core.events import LaneHeld, TaskDispatched, Visited
 from tickwork.core.machine import Machine
 from tickwork.core.snapshot import capture, restore
 from tickwork.core.story import Entry, Story, why
+from tickwork.core.storywords import on_first_line, sentence
 from tickwork.core.when import When
 from tickwork.journal.record import GENESIS, Row, unseal
 from tickwork.journal.replay import Recorder
@@ -451,3 +452,24 @@ def test_the_visits_of_all_runs_are_those_that_the_ticks_recorded():
         for tick in sorted({tick for ticks in visits.values() for tick in ticks})
     ]
     assert len(driver.events(TaskDispatched)) == 6
+
+
+@pytest.mark.parametrize(
+    ("what", "detail", "told"),
+    [
+        ("submitted", "submitted by api", "submitted by api"),
+        ("failed", "failed: boom", "failed: boom"),
+        ("failed_step", "ValueError: no", "failed: ValueError: no"),
+        ("handed_back", "its worker handed it back", "handed back: its worker handed it back"),
+        ("resumed", "", "resumed"),
+    ],
+)
+def test_a_sentence_has_no_codes_in_it_and_says_nothing_twice(what, detail, told):
+    assert sentence(what, detail) == told
+
+
+def test_what_becomes_of_an_error_is_said_before_its_lines_of_code():
+    assert on_first_line("ValueError: no\n  File app.py", ", no attempt is left") == (
+        "ValueError: no, no attempt is left\n  File app.py"
+    )
+    assert on_first_line("ValueError: no", "; again") == "ValueError: no; again"

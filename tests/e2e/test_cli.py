@@ -83,6 +83,7 @@ def test_dev_answers_soon_runs_reloads_keeps_what_works_and_ends_cleanly(termina
 
     assert taken < ANSWER_S_MAX
     assert terminal.url in dev.text
+    assert "workflows: greet, fails, lasts, asks, " in dev.until("tickwork run greet --url")
     assert terminal.run("run", "greet", "--input", "name=bob").stdout == '"HELLO BOB"\n'
     dev.until("greet")
     assert re.search(r"greet +completed +\d+ ms", dev.until("completed"))
@@ -113,8 +114,10 @@ def test_dev_waits_for_a_change_where_the_first_code_is_broken(terminal):
     dev.until("waiting for a change")
     assert "app.py:2" in dev.text and "ZeroDivisionError" in dev.text
 
+    terminal.app.write_text("import tickwork as tw\n")
+    dev.until("app.py has no workflow")
     terminal.app.write_text(good)
-    dev.until("ready after")
+    dev.until("workflows: greet")
     assert terminal.run("run", "greet").returncode == 0
 
 
@@ -197,8 +200,27 @@ def test_run_needs_no_server(terminal):
     assert terminal.run("run", "app.py:greet", "--detach").returncode == Exit.UNREACHABLE
     assert terminal.run("run", "app.py:greet", "--input", "nam=x").returncode == Exit.REFUSED
     assert "equal: " in terminal.run("replay", "--data", ".tickwork").stdout
+    assert "equal: " in terminal.run("replay").stdout
+    [worse, better] = terminal.json("runs")["runs"]
+    assert "ValueError: no such thing" in terminal.run("why", worse["id"]).stdout
+    assert "tickwork why " + worse["id"] in failed.stderr
+    assert "read from .tickwork" in terminal.run("show", better["id"]).stderr
+    assert terminal.run("logs", "-f", better["id"]).stdout.endswith("saying hello to eve\n")
+    assert terminal.run("show", "x").returncode == Exit.NOT_FOUND
+    assert terminal.run("show", "x", "--data", "nowhere").returncode == Exit.NOT_FOUND
+    assert terminal.run("retry", worse["id"]).returncode == Exit.UNREACHABLE
     terminal.start("server").until("tickwork server")
     assert [one["state"] for one in terminal.json("runs")["runs"]] == ["failed", "completed"]
+
+
+@pytest.mark.proves("S70")
+def test_tasks_see_the_variables_that_were_let_through_and_no_others(terminal):
+    asked = ("run", "app.py:variable", "--input", "name=DATABASE_URL")
+    refused = terminal.run(*asked, DATABASE_URL="db")
+    let = terminal.run(*asked, "--pass-env", "OTHER,DATA*", DATABASE_URL="db")
+
+    assert refused.returncode == Exit.FAILED and "--pass-env DATABASE_URL" in refused.stderr
+    assert (let.returncode, let.stdout) == (0, '"db"\n')
 
 
 @pytest.mark.slow
@@ -229,6 +251,15 @@ def test_a_second_server_on_the_same_folder_is_refused(terminal):
 
 
 @pytest.mark.proves("B26")
+def test_a_server_at_another_address_is_guessed_from_its_folder(terminal):
+    terminal.start("server").until("tickwork server")
+    elsewhere = {"TICKWORK_PORT": str(free_port())}
+
+    for asked in (terminal.run("runs", **elsewhere), terminal.run("run", "app.py:greet", **elsewhere)):
+        assert asked.returncode == Exit.REFUSED
+        assert "is in use by process" in asked.stderr and "--url" in asked.stderr
+
+
 def test_a_port_that_is_taken_is_a_wrong_setting(terminal):
     terminal.start("server").until("tickwork server")
     other = terminal.run("server", "--data", "other")
@@ -271,7 +302,8 @@ def test_what_was_acknowledged_is_there_after_a_kill(terminal):
     assert done.returncode == 0 and len(ids) == 3
     server.signal(signal.SIGKILL)
     server.ended()
-    assert terminal.run("runs").returncode == Exit.UNREACHABLE
+    assert terminal.run("status").returncode == Exit.UNREACHABLE
+    assert ids < {one["id"] for one in terminal.json("runs")["runs"]}  # read from the folder
 
     terminal.start("server").until("tickwork server")
     found = {one["id"]: one["state"] for one in terminal.json("runs")["runs"]}
@@ -329,6 +361,12 @@ def test_a_run_can_be_looked_at_from_all_sides(house):
     story = house.json("why", run["id"])
     assert story["state"] == "completed" and len(story["steps"]) > 4
     assert "submitted" in house.run("why", run["id"]).stdout
+
+
+def test_an_output_of_any_size_is_printed_whole_in_a_pipe(house):
+    done = house.run("run", "long")
+
+    assert (done.returncode, len(done.stdout), done.stdout[-3:]) == (0, 200_003, 'x"\n')
 
 
 def test_a_failed_run_can_be_tried_again(house):

@@ -13,7 +13,7 @@ from tickwork.core.machine import Machine
 from tickwork.ports import wire
 from tickwork.ports.exchange import Begun, Broke, Done, Saved
 from tickwork.ports.store import OutcomeUnknown, StoreFull
-from tickwork.runtime.engine import BURST
+from tickwork.runtime.engine import BURST, Engine
 from tickwork.runtime.inbox import Letter
 from tickwork.stores.memory import MemoryStore
 
@@ -229,6 +229,58 @@ async def test_a_failed_run_can_be_retried_after_a_restart(house):
     assert [one.state for one in run.tasks[0].attempts] == ["failed", "succeeded"]
     page, _ = await house.engine.runs(house.engine.filter())
     assert [(one.id, one.state) for one in page] == [(run_id, "completed")]
+
+
+@pytest.mark.parametrize(
+    ("node", "error"),
+    [
+        ({"kind": "map", "id": "each", "needs": ["text"], "over": "nodes.text",
+          "body": {"kind": "task", "handler": "text"}},
+         "each: not_a_list: nodes.text is not a list, so a map cannot fan out over it"),
+        ({"kind": "workflow", "id": "child", "workflow": "inner"}, "child: a: ValueError: not today"),
+        ({"kind": "map", "id": "each", "needs": ["two"], "over": "nodes.two",
+          "body": {"kind": "workflow", "workflow": "inner"}}, "each: a: ValueError: not today"),
+        ({"kind": "event", "id": "paid", "event": "paid", "timeout_ms": 20}, "paid: timeout: no event came in time"),
+        (task("one", "text", args={"x": {"from": "nodes.text.part"}}, needs=["text"]),
+         "one: BadArgument: argument 'x': there is no 'part' in it"),
+        (task("one", "text", when="results['text'] > 3", needs=["text"]), "one: condition_failed: "),
+    ],
+)  # fmt: skip
+async def test_a_failed_run_says_why_also_where_no_attempt_failed_and_when_it_ends_much_later(house, node, error):
+    await house.define("inner", task("a"))
+    await house.define("outer", task("text"), task("two"), {"kind": "wait", "id": "slow", "duration_ms": 300}, node)
+
+    def a():
+        raise ValueError("not today")
+
+    async with serving(Hand(house), a=a, text=lambda: "text", two=lambda: [1, 2]):
+        run = await house.until(await house.submit("outer"), "failed")  # rows are written meanwhile
+
+    assert run.error.startswith(error)
+
+
+async def test_a_store_can_be_looked_at_without_owning_it(house):
+    await house.define("w", {"kind": "wait", "id": "soon", "duration_ms": 10}, task("a", needs=["soon"]))
+    run_id = await house.submit("w", delay_ms=20)
+    before = (await house.engine.head()).epoch
+    await house.engine.stop()
+    house.clock.pass_ms(60_000)
+    looking = Engine(
+        store=house.make_store(house.disk), artifacts=house.artifacts, clock=house.clock, ids=house.ids, owner="n2"
+    )
+    await looking.look()
+    try:
+        await asyncio.sleep(0.05)
+        assert (await looking.run(run_id)).state == "pending"  # although it is due
+        assert await looking.why(run_id) is not None
+        with pytest.raises(Unavailable):
+            await looking.cancel(run_id, by="test")
+        head = await looking.head()
+    finally:
+        await looking.stop()
+    await house.open()
+
+    assert head.epoch == before and (await house.engine.head()).epoch == before + 1
 
 
 async def test_a_run_that_ended_cannot_be_cancelled_and_says_so(house):

@@ -50,6 +50,7 @@ class FakeServer:
     def __init__(self, loopback: Loopback):
         self.url, loopback.fake = loopback.url, self
         self.runs: dict[str, dict] = {}
+        self.outputs: dict[str, object] = {}
         self.seen: list[tuple[str, str, dict]] = []
         self.keys: dict[str, Response] = {}
         self.faults: deque = deque()
@@ -91,6 +92,8 @@ class FakeServer:
                     run["state"] = run["end"]
                 run["polls"] -= 1
                 return JSONResponse({name: value for name, value in run.items() if name not in ("polls", "end")})
+            case ["GET", "runs", run_id, "output"]:
+                return JSONResponse(self.outputs[run_id])
             case ["GET", "runs", run_id, "events"]:
                 if not self.stream:
                     return problem(404, "no_such_route", "nothing here")

@@ -359,7 +359,19 @@ FLOW = SMALL + "@tw.workflow\ndef flow(n: int = 1):\n "
         ("text(f'{n}')", "has no text yet"),
         ("len(one())", "has no length yet"),
         ("one(); 1 in one()", "cannot be searched"),
-        ("one(n > 3)", "cannot travel|no int|condition"),
+        ("one(n > 3)", "a condition, which the server asks .* compare in a task"),
+        ("total([one(1), n > 3])", "a condition, which the server asks"),
+        ("one(n and 3)", r"the input n cannot be tested here.*& for and"),
+        ("a, b = pair(1)", r"take its parts one by one \(values\[0\]\)"),
+        ("x = pair(1); x['left'] = 3", "the result of pair cannot be changed here"),
+        ("one(round(n, 2))", "cannot be computed with here"),
+        ("import json; one(json.dumps(one()))", "not JSON serializable"),
+        ("one.map(5)", "a map goes over a list, not over an int"),
+        ("one.map({'a': 1})", "not over a dict"),
+        ("one.map('abc')", "not over a str"),
+        ("one.map([1, 'x'])", "x is declared as int, but a str is no int"),
+        ("tw.wait(n)", r"compute its end in a task: tw\.wait\(until=\.\.\.\)"),
+        ("tw.repeat(lambda: one(1), until=lambda last: last and 1, max_iterations=3)", "the last result cannot be tested"),
         ("tw.wait()", "exactly one of them"),
         ("tw.wait('3 days')", "is not a duration"),
         ("tw.wait(5)", "has no unit"),
@@ -409,7 +421,11 @@ def test_a_mistake_shows_the_users_line(app, body, words):
         ("@tw.workflow\ndef flow(ctx: tw.Context): one()", "takes a Context"),
         ("@tw.workflow\ndef flow(): return one(), object()", "an object cannot travel"),
         ("@tw.workflow\ndef flow(x):\n  assert isinstance(x, int)", "AssertionError"),
-        ("@tw.workflow(schedule='daily')\ndef flow(): ...", "made by tw.cron"),
+        ("@tw.workflow\ndef flow(): return one(1) > 3", "a condition is asked by the server"),
+        ("@tw.workflow(schedule='daily')\ndef flow(): ...", "made by tw.cron.*, not 'daily'"),
+        ("@tw.workflow(schedule='0 9 * * *')\ndef flow(): ...", r"write tw\.cron\('0 9 \* \* \*'\)"),
+        ("@tw.workflow(schedule=5)\ndef flow(): ...", "made by tw.cron.*, not 5"),
+        ("@tw.task(labels=['gpu'])\ndef f(): ...", "labels are names with values"),
         ("@tw.workflow(schedule=tw.cron('61 * * * *'))\ndef flow(): ...", "minute"),
         ("@tw.workflow(schedule=tw.cron('* * * * *', tz='Mars/Base'))\ndef flow(): ...", "'Mars/Base' is no time zone"),
         ("@tw.workflow(schedule=tw.every('1ms'))\ndef flow(): ...", "shorter than 1s"),
@@ -433,7 +449,7 @@ def test_a_wrong_declaration_shows_the_users_line(app, text, words):
     with pytest.raises(Refused, match=words) as caught:
         app(SMALL + text).catalog()
 
-    assert "app.py:" in str(caught.value)
+    assert str(caught.value).count("app.py:") == (2 if "two workflows" in words else 1)
 
 
 def test_all_problems_of_a_definition_are_listed(app):

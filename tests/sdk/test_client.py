@@ -95,6 +95,15 @@ def test_a_run_is_submitted_waited_for_and_gives_its_typed_output(ask, server):
     assert ask.get("k").state == "completed"
 
 
+def test_an_output_too_large_for_the_run_is_fetched_by_itself(ask, server):
+    run = ask.submit(daily, n=3, key="large")
+    server.runs["large"] |= {"output": None, "output_size": 70_000}
+    server.outputs["large"] = {"n": 70_000}
+
+    assert ask.result(run, timeout=5) == {"n": 70_000}
+    assert ask.get("large").output is None
+
+
 def test_inputs_are_checked_before_anything_is_sent(ask, server):
     for wrong in ({}, {"n": "3"}, {"n": 3, "m": 4}, {"n": object()}):
         with pytest.raises(Refused, match=r"daily|n: "):

@@ -20,7 +20,7 @@ from tickwork.core.names import check_line, check_name
 from tickwork.runtime.engine import Engine
 
 BY_CHARACTERS_MAX = 128
-RUN_ID_CHARACTERS_MAX = 255
+RUN_ID_CHARACTERS_MAX = 8_192  # one that is given has at most 255; a child's holds those of all its parents
 BODY_S = 60.0  # a body that takes longer is given up; a large one may take longer
 BYTES_PER_S_MIN = 1024 * 1024
 # What was not read cannot be told from the next request, so the connection ends with the answer.
@@ -117,7 +117,8 @@ class Asked:
     def run_id(self) -> str:
         text = self.text("run")
         if len(text) > RUN_ID_CHARACTERS_MAX:
-            raise Refused("unknown_run", "there is no such run: an id has at most 255 characters", path="run")
+            message = f"there is no such run: an id has at most {RUN_ID_CHARACTERS_MAX} characters"
+            raise Refused("unknown_run", message, path="run")
         return text
 
     def name(self, part: str, kind: str = "") -> str:

@@ -24,7 +24,7 @@ PARTS: dict[str, tuple[str, dict[str, Any]]] = {
     "node": ("The id of the node.", _NAME),
     "partition": ("The number of the partition.", _NAME),
     "queue": ("The name of the queue.", _NAME),
-    "run": ("The id of the run.", {"type": "string", "minLength": 1, "maxLength": 255}),
+    "run": ("The id of the run.", {"type": "string", "minLength": 1, "maxLength": 8192}),
     "schedule": ("The name of the schedule.", _NAME),
     "task": ("The number of the task.", _NUMBER),
     "worker": ("The name of the worker.", _NAME),

@@ -11,12 +11,10 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from tickwork.cli.exits import Ended, Exit
-from tickwork.cli.shared import TO, To, settings
+from tickwork.cli.shared import REACH_S, TO, To, settings
 
 if TYPE_CHECKING:
     from tickwork.ports import wire
-
-REACH_S = 0.2
 
 
 def catchup(

@@ -32,13 +32,17 @@ def dev(app: str, /, *, place: Place = PLACE, hands: Hands = HANDS, reload: bool
     return 0
 
 
+NAMED = 12  # workflows; more are counted
+
+
 class Told:
     """Notes as lines. What draws them is loaded with the first one: by then the server answers already."""
 
     def __init__(self, app: str) -> None:
         self._app = app
         self._screen: Console | None = None
-        self._address, self._hinted = "", False
+        self._address = ""
+        self._workflows: tuple[str, ...] | None = None  # as they were told
 
     def say(self, note: "Note") -> None:
         from tickwork.cli.screen import safe
@@ -48,10 +52,10 @@ class Told:
             case notes.Serving(address):
                 self._address = address
                 self._line(f"[bold]tickwork[/] is at [link={address}]{address}[/link]")
-            case notes.WorkerServes(seconds, files):
+            case notes.WorkerServes(seconds, files, workflows):
                 what = f"new code ({safe(', '.join(files[:3]))}{' …' if len(files) > 3 else ''})" if files else "worker"
                 self._line(f"{what} ready after {seconds:.1f} s")
-                self._hint()
+                self._hint(workflows)
             case notes.WorkerBroken(message, old_goes_on):
                 rest = "the code before the change goes on" if old_goes_on else "waiting for a change"
                 self._line(f"[red]{safe(message)}[/]\n           {rest}")
@@ -64,16 +68,21 @@ class Told:
             case notes.Draining(grace_s):
                 self._line(f"ending; running tasks have {grace_s:g} s (Ctrl-C again: at once)")
 
-    def _hint(self) -> None:
-        """Once: what a newcomer does next."""
-        if self._hinted:
+    def _hint(self, workflows: tuple[str, ...]) -> None:
+        """What there is and what a newcomer does next: at first, and where it has changed."""
+        if workflows == self._workflows:
             return
         from tickwork.cli.screen import safe
         from tickwork.compose.settings import PORT
 
-        self._hinted = True
+        self._workflows = workflows
+        if not workflows:
+            self._line(f"[yellow]{safe(self._app)} has no workflow[/]: decorate a function with @tw.workflow")
+            return
+        shown = ", ".join(workflows[:NAMED]) + (f" and {len(workflows) - NAMED} more" if len(workflows) > NAMED else "")
+        self._line(f"workflows: {safe(shown)}")
         where = "" if self._address.endswith(f":{PORT}") else f" --url {self._address}"
-        self._line(f"[dim]in another terminal: tickwork run {safe(self._app)}:WORKFLOW{where}[/]")
+        self._line(f"[dim]in another terminal: tickwork run {safe(workflows[0])}{where}[/]")
 
     def _line(self, text: str) -> None:
         if self._screen is None:
@@ -88,5 +97,6 @@ def run_line(run: "wire.Run") -> str:
     from tickwork.cli.screen import safe, tinted, took
 
     time_ = took(run.started_at, run.ended_at)
-    error = f"\n           [red]{safe(run.error)}[/]" if run.error else ""
+    lines = safe(run.error).replace("\n", "\n           ")
+    error = f"\n           [red]{lines}[/]" if run.error else ""
     return f"{safe(run.workflow):<20} {tinted(run.state, width=10)} {time_:>9}  [dim]{safe(run.id)}[/]{error}"

@@ -85,5 +85,10 @@ def report(error: BaseException) -> Exit:
     """Say what happened; a traceback only for those who ask for it."""
     if os.environ.get("TICKWORK_DEBUG") == "1":
         traceback.print_exception(error)
-    tell(str(error) or type(error).__name__)
+    from tickwork.core.errors import TickworkError
+
+    text = str(error) or type(error).__name__
+    if not isinstance(error, TickworkError | OSError):
+        text = f"{type(error).__name__}: {text}\nthis is a defect of tickwork; TICKWORK_DEBUG=1 shows where"
+    tell(text)
     return code_of(error)

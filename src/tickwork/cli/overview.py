@@ -3,6 +3,8 @@
 from tickwork.cli.exits import Exit
 from tickwork.cli.shared import TO, To
 
+ALERTS_SHOWN = 10
+
 
 def workflows(*, to: To = TO) -> int:
     """The workflows that the server knows."""
@@ -68,6 +70,8 @@ def status(*, to: To = TO) -> int:
     screen.print(f"journal  seq {found.seq}, rows through {found.watermark}, tick {found.tick}, epoch {found.epoch}")
     if found.dispatch_held:
         screen.print(f"[red]held[/]     nothing is given to workers: {safe(found.dispatch_held)}")
-    for alert in found.alerts:
+    if len(found.alerts) > ALERTS_SHOWN:
+        screen.print(f"alerts   {len(found.alerts)}, the last {ALERTS_SHOWN} of them (--json has all)")
+    for alert in found.alerts[-ALERTS_SHOWN:]:
         screen.print(f"[yellow]alert[/]    {safe(alert)}", soft_wrap=True)
     return Exit.OK

@@ -10,6 +10,8 @@ from tickwork.cli.screen import console, safe, table, tinted, took
 from tickwork.ports import wire
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
     from rich.console import Console
     from rich.table import Table
 
@@ -22,6 +24,7 @@ DRAWN_PER_S = 8
 def follow(client: "Client", run_id: str) -> wire.RunDetail:
     """The run at its end."""
     screen = console(stderr=True)
+    screen.print(f"run {safe(run_id)}", soft_wrap=True)
     if screen.is_terminal:
         return _live(client, run_id, screen)
     return _lines(client, run_id, screen)
@@ -40,7 +43,6 @@ def _live(client: "Client", run_id: str, screen: "Console") -> wire.RunDetail:
 
 
 def _lines(client: "Client", run_id: str, screen: "Console") -> wire.RunDetail:
-    screen.print(f"run {run_id}", soft_wrap=True)
     told: dict[str, str] = {}
     with closing(client.watch(run_id)) as changes:
         for _ in changes:
@@ -53,13 +55,25 @@ def _lines(client: "Client", run_id: str, screen: "Console") -> wire.RunDetail:
 
 
 def _tell(detail: wire.RunDetail, told: dict[str, str], screen: "Console") -> None:
-    for task in detail.tasks:
+    for task in _children_first(detail.tasks):
         if told.get(task.id) != task.state and (task.state != "pending" or task.id in told):
             told[task.id] = task.state
             seconds = task_took(task)
             error = task_error(task)
             text = f"  {name_of(task)} {tinted(task.state)}{f' {seconds}' if seconds else ''}"
             screen.print(text + (f"  {safe(error)}" if error else ""), soft_wrap=True)
+
+
+def _children_first(tasks: "Sequence[wire.Task]") -> "Iterator[wire.Task]":
+    """A map that has ended comes after the last of its children, as it did."""
+    children: dict[str, list[wire.Task]] = {}
+    for task in tasks:
+        if task.child is not None:
+            children.setdefault(task.node, []).append(task)
+    for task in tasks:
+        if task.child is None:
+            own = children.get(task.node, [])
+            yield from [*own, task] if task.state in ("succeeded", "failed") else [task, *own]
 
 
 def tasks_table(detail: wire.RunDetail) -> "Table":

@@ -54,7 +54,7 @@ def replay(
     from_
         An export (of --save, or of GET /v1/journal), or a reproduction that an auditor left.
     data
-        A data folder that no server uses.
+        A data folder that no server uses; .tickwork is read by itself where no server answers.
     save
         Also keep the server's journal in this file.
     partition
@@ -64,6 +64,8 @@ def replay(
         raise Ended(Exit.USAGE, "give --from or --data, not both")
     if partition is not None and (from_ is not None or data is not None):
         raise Ended(Exit.USAGE, "--partition is for the journal of a server")
+    if data is None and from_ is None and save is None and partition is None:
+        data = to.folder(None)
     if data is not None:
         return _told(asyncio.run(_of_folder(data, quiet=to.json)), to)
     if from_ is not None:

@@ -9,15 +9,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from tickwork.cli.exits import Ended, Exit, tell
-from tickwork.cli.shared import TO, To, settings
+from tickwork.cli.shared import REACH_S, TO, To, private, settings
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from tickwork.compose.settings import Settings
     from tickwork.sdk.client import Client
     from tickwork.sdk.workflows import Workflow
-
-REACH_S = 0.2  # to find out whether a server is there; one that is slow to answer is waited for
 
 
 def run(
@@ -33,6 +32,7 @@ def run(
     delay: str | None = None,
     app_version: str = "",
     data: str | None = None,
+    pass_env: str | None = None,
     to: To = TO,
 ) -> int:
     """Start a run and follow it to its end.
@@ -61,6 +61,8 @@ def run(
         Pin it to this version of its application: its definition, and only its workers (tickwork versions).
     data
         Data folder of a private server (TICKWORK_DATA; .tickwork).
+    pass_env
+        Variables of this shell that tasks of a private server get too, comma-separated (TICKWORK_PASS_ENV; none).
     """
     from tickwork.cli.inputs import read_inputs
     from tickwork.system import SystemIds
@@ -85,7 +87,7 @@ def run(
     if detach or not wait:
         raise Ended(Exit.UNREACHABLE, f"no server answers at {client.address.url}, so nobody would run it; leave out "
                     "--detach, or start one: tickwork dev " + app)  # fmt: skip
-    return _in_private(app, wanted, data=data, as_json=to.json)
+    return _in_private(app, wanted, settings({"data": data, "pass_env": pass_env}), as_json=to.json)
 
 
 class Wanted:
@@ -188,15 +190,13 @@ def _only_started(client: "Client", run_id: str, *, as_json: bool) -> int:
     return Exit.OK
 
 
-def _in_private(app: str, wanted: Wanted, *, data: str | None, as_json: bool) -> int:
-    from tickwork.compose.private import PrivateServer
+def _in_private(app: str, wanted: Wanted, found: "Settings", *, as_json: bool) -> int:
     from tickwork.sdk.client import Client
 
-    found = settings({"data": data})
-    with PrivateServer(found, app) as server, Client(server.address, token=server.token) as client:
+    with private(found, app) as server, Client(server.address, token=server.token) as client:
         run_id = wanted.submit(client)
         try:
-            return _follow(client, run_id, as_json=as_json, private=True)
+            return _follow(client, run_id, as_json=as_json, alone=True)
         except Ended as ended:
             if ended.code != Exit.INTERRUPTED:
                 raise
@@ -206,9 +206,10 @@ def _in_private(app: str, wanted: Wanted, *, data: str | None, as_json: bool) ->
             ) from None
 
 
-def _follow(client: "Client", run_id: str, *, as_json: bool, private: bool = False) -> int:
+def _follow(client: "Client", run_id: str, *, as_json: bool, alone: bool = False) -> int:
     from tickwork.cli.progress import follow
-    from tickwork.cli.screen import console, print_json, safe, value
+    from tickwork.cli.screen import console, print_json, print_output, safe
+    from tickwork.sdk.calls import is_left_out
 
     try:
         detail = client.wait(run_id) if as_json else follow(client, run_id)
@@ -219,11 +220,12 @@ def _follow(client: "Client", run_id: str, *, as_json: bool, private: bool = Fal
     if as_json:
         print_json(detail)
     elif detail.state == "completed":
-        if detail.output is not None:
-            console().print(value(detail.output, characters_max=100_000), soft_wrap=True)
+        output = client.result(run_id) if is_left_out(detail) else detail.output
+        if output is not None:
+            print_output(output)
     else:
         screen = console(stderr=True)
         screen.print(f"[red]{safe(detail.state)}[/]: {safe(detail.error or detail.reason or 'no reason was given')}")
-        if not private:
-            screen.print(f"tickwork why {run_id} tells the story; tickwork retry {run_id} tries again")
+        again = "" if alone else f"; tickwork retry {run_id} tries again"
+        screen.print(f"tickwork why {run_id} tells the story{again}", soft_wrap=True)
     return Exit.OK if detail.state == "completed" else Exit.FAILED

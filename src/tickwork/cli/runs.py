@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 State = Literal["pending", "active", "waiting", "paused", "completed", "failed", "cancelled"]
 TASKS_SHOWN = 500
+WIDE = 100  # columns; a narrower screen has no room for everything beside an id
 
 
 def runs(
@@ -24,6 +25,7 @@ def runs(
     workflow: str = "",
     state: Annotated[tuple[State, ...], Parameter(negative="")] = (),
     limit: Count = 20,
+    data: str | None = None,
     to: To = TO,
 ) -> int:
     """Runs, newest first.
@@ -36,35 +38,46 @@ def runs(
         In this state only; again for several.
     limit
         At most so many.
+    data
+        A data folder that no server uses, instead of a server; .tickwork is read by itself where none answers.
     """
     from tickwork.cli.screen import console, print_json, safe, table, tinted, took, when
     from tickwork.ports import wire
 
-    with to.client() as client:
+    with to.reader(to.folder(data)) as client:
         found = tuple(islice(client.list(workflow, state=state, page_size=min(limit, 500)), limit))
     if to.json:
         print_json(wire.Page(runs=found))
         return Exit.OK
+    screen = console()
+    if not found:
+        console(stderr=True).print("no runs" if not (workflow or state) else "no such runs")
+        return Exit.OK
     rows = [
-        (safe(one.id), safe(one.workflow), tinted(one.state), f"{one.tasks_ended}/{one.tasks_total}",
-         when(one.submitted_at), took(one.started_at, one.ended_at), safe(_first_line(one.error or one.reason)))
+        (safe(one.id), safe(one.workflow), tinted(one.state), when(one.submitted_at),
+         f"{one.tasks_ended}/{one.tasks_total}", took(one.started_at, one.ended_at),
+         safe(_first_line(one.error or one.reason)))
         for one in found
     ]  # fmt: skip
-    console().print(table(("run", "workflow", "state", ">tasks", "submitted", ">time", ""), rows))
+    columns = ("=run", "workflow", "state", "submitted", ">tasks", ">time", "")
+    shown = len(columns) if screen.width >= WIDE else 4
+    screen.print(table(columns[:shown], [row[:shown] for row in rows]), soft_wrap=True)
     return Exit.OK
 
 
-def show(run: str, /, *, to: To = TO) -> int:
+def show(run: str, /, *, data: str | None = None, to: To = TO) -> int:
     """A run with its tasks, attempts, errors and output.
 
     Parameters
     ----------
     run
         Its id.
+    data
+        A data folder that no server uses, instead of a server; .tickwork is read by itself where none answers.
     """
     from tickwork.cli.screen import console, print_json
 
-    with to.client() as client:
+    with to.reader(to.folder(data)) as client:
         detail = client.get(run)
     if to.json:
         print_json(detail)
@@ -79,6 +92,7 @@ def logs(
     *,
     follow: Annotated[bool, Parameter(name=["--follow", "-f"], negative="")] = False,
     node: str = "",
+    data: str | None = None,
     to: To = TO,
 ) -> int:
     """What the tasks of a run printed.
@@ -91,6 +105,8 @@ def logs(
         Also what is to come, until the run has ended.
     node
         Of this node only.
+    data
+        A data folder that no server uses, instead of a server; .tickwork is read by itself where none answers.
     """
     import msgspec
 
@@ -99,7 +115,9 @@ def logs(
 
     screen = console()
     lines: list[wire.LogLine] = []
-    with to.client() as client, closing(_lines(client.logs(run, follow=follow), node)) as found:
+    folder = to.folder(data)
+    live = follow and folder is None  # nothing is to come where no server runs
+    with to.reader(folder) as client, closing(_lines(client.logs(run, follow=live), node)) as found:
         for line in found:
             if not to.json:
                 colour = "red" if line.stream == "stderr" else "default"
@@ -114,17 +132,19 @@ def logs(
     return Exit.OK
 
 
-def why(run: str, /, *, to: To = TO) -> int:
+def why(run: str, /, *, data: str | None = None, to: To = TO) -> int:
     """The story of a run: what was decided, when, and what it waits for now.
 
     Parameters
     ----------
     run
         Its id.
+    data
+        A data folder that no server uses, instead of a server; .tickwork is read by itself where none answers.
     """
     from tickwork.cli.screen import console, in_words, print_json, safe, tinted, when
 
-    with to.client() as client:
+    with to.reader(to.folder(data)) as client:
         story = client.why(run)
     if to.json:
         print_json(story)

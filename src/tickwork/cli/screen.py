@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
+from rich.cells import cell_len
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
@@ -59,11 +60,18 @@ def tinted(state: str, *, width: int = 0) -> str:
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
-    """Cells are markup already."""
+    """Cells are markup already. `>` before a name: to the right. `=`: an id, in one piece however narrow the screen."""
     found = Table(box=None, pad_edge=False, header_style="bold")
-    for name in columns:
-        right = name.startswith(">")
-        found.add_column(name.lstrip(">"), justify="right" if right else "left", overflow="fold", no_wrap=right)
+    rows = list(rows)
+    for place, name in enumerate(columns):
+        right, whole = name.startswith(">"), name.startswith("=")
+        found.add_column(
+            name.lstrip(">="),
+            justify="right" if right else "left",
+            overflow="fold",
+            no_wrap=right or whole,
+            min_width=max((cell_len(row[place]) for row in rows), default=None) if whole else None,
+        )
     for row in rows:
         found.add_row(*row)
     return found
@@ -139,6 +147,17 @@ def value(data: Any, *, characters_max: int = 2_000) -> str:
 
     text = msgspec.json.encode(data).decode()
     return safe(text if len(text) <= characters_max else f"{text[:characters_max]} … ({len(text)} characters)")
+
+
+def print_output(data: Any) -> None:
+    """What a run gave: whole for programs, cut for people where it is very long."""
+    import msgspec
+
+    if sys.stdout.isatty():
+        console().print(value(data, characters_max=100_000), soft_wrap=True)
+    else:
+        sys.stdout.buffer.write(msgspec.json.encode(data) + b"\n")
+        sys.stdout.flush()
 
 
 def print_json(model: Any) -> None:

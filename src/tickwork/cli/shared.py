@@ -1,5 +1,6 @@
 """Flags that several commands have, and what is made of them."""
 
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
@@ -7,10 +8,15 @@ from cyclopts import Parameter
 from cyclopts.validators import Number
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from tickwork.compose.private import PrivateServer
     from tickwork.compose.settings import Settings
     from tickwork.sdk.client import Client
 
 DEADLINE_S = 3.0
+REACH_S = 0.2  # to find out whether a server is there; one that is slow to answer is waited for
 Count = Annotated[int, Parameter(validator=Number(gte=1))]
 
 
@@ -85,6 +91,8 @@ class Hands:
     "Asynchronous tasks at once (TICKWORK_COROUTINES; 64)."
     memory_mb: int | None = None
     "Memory limit of each process that runs tasks (TICKWORK_MEMORY_MB; none)."
+    pass_env: str | None = None
+    "Variables that tasks get too, comma-separated: DATABASE_URL,AWS_* (TICKWORK_PASS_ENV; none)."
     allow_networks: str | None = None
     "Networks that requests may reach beside public addresses, comma-separated (TICKWORK_ALLOW_NETWORKS; none)."
     allow_ports: str | None = None
@@ -100,6 +108,7 @@ class Hands:
             "threads": self.threads,
             "coroutines": self.coroutines,
             "memory_mb": self.memory_mb,
+            "pass_env": self.pass_env,
             "allow_networks": self.allow_networks,
             "allow_ports": self.allow_ports,
             "grace_s": self.grace,
@@ -126,6 +135,38 @@ class To:
         found = self.settings()
         return Client(found.address, token=found.token, deadline=deadline_s)
 
+    def folder(self, data: str | None) -> "Path | None":
+        """What is read instead of asking: the folder that was named, or that of the settings where no server answers
+        and none was named. None: the server is asked."""
+        from tickwork.cli.exits import Ended, Exit, tell
+        from tickwork.compose.server import DATABASE
+
+        found = settings({"url": self.url, "data": data})
+        there = (found.folder / DATABASE).is_file()
+        if data is not None:
+            if not there:
+                raise Ended(Exit.NOT_FOUND, f"{found.folder} has no {DATABASE}; name a server's data folder")
+            return found.folder
+        if found.url or found.store or not there:
+            return None
+        with self.client(deadline_s=REACH_S) as client:
+            if client.alive():
+                return None
+        tell(f"no server runs: this is read from {found.folder}")
+        return found.folder
+
+    @contextmanager
+    def reader(self, folder: "Path | None") -> "Iterator[Client]":
+        """Whoever can tell: the server, or what is in a folder."""
+        if folder is None:
+            with self.client() as client:
+                yield client
+            return
+        from tickwork.sdk.client import Client
+
+        with private(settings({"data": str(folder)})) as server, Client(server.address, token=server.token) as client:
+            yield client
+
 
 TO = To()
 
@@ -134,3 +175,22 @@ def settings(*flags: dict[str, object]) -> "Settings":
     from tickwork.compose.settings import load
 
     return load({name: value for group in flags for name, value in group.items()})
+
+
+@contextmanager
+def private(found: "Settings", app: str = "") -> "Iterator[PrivateServer]":
+    """A server for this command alone, where none answers."""
+    from tickwork.cli.exits import Ended, Exit
+    from tickwork.compose.private import PrivateServer
+    from tickwork.ports.store import StoreInUse
+
+    server = PrivateServer(found, app)
+    try:
+        server.__enter__()
+    except StoreInUse as used:
+        who = str(used).partition(": stop")[0]
+        raise Ended(
+            Exit.REFUSED, f"no server answers at {found.address}, but {who}; if that is one, name it with --url"
+        ) from None
+    with closing(server):
+        yield server

@@ -27,6 +27,7 @@ TOLD = (
     "threads",
     "coroutines",
     "memory_mb",
+    "pass_env",
     "grace_s",
     "allow_ports",
     "secrets",

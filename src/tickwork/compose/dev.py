@@ -37,6 +37,7 @@ class Serving:
 class WorkerServes:
     seconds: float
     files: tuple[str, ...] = ()  # whose change made it new
+    workflows: tuple[str, ...] = ()  # that the application has
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +87,8 @@ async def develop(settings: Settings, app: str, *, say: Callable[[Note], None], 
         loop.add_signal_handler(number, signalled)
     async with serving(settings) as (engine, server):
         say(Serving(server.address))
-        bench = Bench(settings, app, url=server.address, say=say)
+        name = name_of(app)
+        bench = Bench(settings, app, url=server.address, say=say, workflows=lambda: tuple(engine.workflows_of(name)))
         jobs = [bench.run(), Follower(engine, say).run(), until(stop, engine)]
         if reload:
             jobs.append(_watch(folder, settings.folder, bench, stop))
@@ -100,8 +102,17 @@ async def develop(settings: Settings, app: str, *, say: Callable[[Note], None], 
 class Bench:
     """Where the worker stands: at most one that serves, and one that is to replace it."""
 
-    def __init__(self, settings: Settings, app: str, *, url: str, say: Callable[[Note], None]) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        app: str,
+        *,
+        url: str,
+        say: Callable[[Note], None],
+        workflows: Callable[[], tuple[str, ...]],
+    ) -> None:
         self._settings, self._app, self._url, self._say = settings, app, url, say
+        self._workflows = workflows
         self._current: ChildWorker | None = None
         self._started: list[ChildWorker] = []  # those that may still live
         self._leaving: set[asyncio.Task[None]] = set()
@@ -147,7 +158,7 @@ class Bench:
             self._say(WorkerBroken(fresh.last_words, self._current is not None))
             return
         old, self._current = self._current, fresh
-        self._say(WorkerServes(loop.time() - began, files))
+        self._say(WorkerServes(loop.time() - began, files, self._workflows()))
         if old is not None:
             self._leave(old)
         self._keep(self._mind(fresh))
@@ -238,6 +249,12 @@ class Follower:
         if len(self._ended) > 10 * FOLLOW_MAX:
             del self._ended[next(iter(self._ended))]
         return news
+
+
+def name_of(app: str) -> str:
+    """As `App.name` has it: the module, or the file without its ending."""
+    where = app.rpartition(":")[0] if ":" in app and not app.endswith(".py") else app
+    return Path(where).stem if where.endswith(".py") or "/" in where else where
 
 
 def folder_of(app: str) -> Path:

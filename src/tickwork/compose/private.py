@@ -1,7 +1,8 @@
 """A server and a worker for one caller in this process, on a free port of loopback and on the data folder.
 
 The server's loop has a thread of its own, so that the caller may wait as it likes. Both end with the block; what
-they have not finished stays in the folder, for the next server.
+they have not finished stays in the folder, for the next server. Without an application nothing goes on at all: the
+folder is only read.
 """
 
 import asyncio
@@ -13,7 +14,7 @@ from typing import Self
 import msgspec
 
 from tickwork.compose.children import ChildWorker
-from tickwork.compose.server import serving
+from tickwork.compose.server import looking, serving
 from tickwork.compose.settings import Settings
 from tickwork.core.errors import Refused
 
@@ -24,7 +25,7 @@ MARGIN_S = 10.0
 class PrivateServer:
     """`with PrivateServer(settings, app) as server: Client(server.address, token=server.token)`."""
 
-    def __init__(self, settings: Settings, app: str) -> None:
+    def __init__(self, settings: Settings, app: str = "") -> None:
         # The port is open to everybody on this machine while it lasts: a token of its own keeps it private.
         self.token = secrets.token_urlsafe(32)
         self._settings = msgspec.structs.replace(settings, host="127.0.0.1", port=0, token=self.token, url="")
@@ -48,7 +49,7 @@ class PrivateServer:
             raise self._failed
         if not begun:
             self.close()
-            raise Refused("no_worker", f"{self._app} was not loaded within {START_S:g} s")
+            raise Refused("no_worker", f"{self._app or self._settings.folder} was not loaded within {START_S:g} s")
         return self
 
     def __exit__(
@@ -71,6 +72,12 @@ class PrivateServer:
 
     async def _serve(self) -> None:
         self._loop = asyncio.get_running_loop()
+        if not self._app:
+            async with looking(self._settings) as reader:
+                self.address = reader.address
+                self._begun.set()
+                await self._stop.wait()
+            return
         async with serving(self._settings, own_process=False) as (_, server):
             worker = ChildWorker(self._settings, self._app, url=server.address)
             await worker.start()

@@ -73,6 +73,20 @@ async def serving(
             await engine.stop()
 
 
+@contextlib.asynccontextmanager
+async def looking(settings: Settings) -> AsyncIterator[HttpServer]:
+    """What a data folder holds, answered for until the block ends; nothing in it goes on meanwhile."""
+    engine = make_engine(settings, own_process=False)
+    server = HttpServer(make_app(engine, token=settings.token or None), engine, host=settings.host, port=settings.port)
+    await engine.look()
+    try:
+        await server.start()
+        yield server
+    finally:
+        await server.stop()
+        await engine.stop()
+
+
 async def serve(settings: Settings, *, ready: Callable[[Engine, str], None]) -> None:
     """Until SIGTERM or SIGINT, or until the engine cannot go on."""
     stop = asyncio.Event()

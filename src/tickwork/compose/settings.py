@@ -64,6 +64,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     coroutines: int = 64  # asynchronous tasks at once
     grace_s: float = 30.0  # what running tasks get when a worker ends
     memory_mb: int = 0  # per child process; 0: no limit
+    pass_env: str = ""  # variables that tasks get too, comma-separated; AWS_* stands for all that begin so
     allow_networks: str = ""  # that requests of http nodes may reach beside public addresses, comma-separated
     allow_ports: str = ""  # that they may reach beside 80 and 443, comma-separated
     secrets: str = ""  # folder with a file for each key that signs requests
@@ -218,6 +219,21 @@ def pairs(text: str, *, path: str) -> dict[str, str]:
 
 def names(text: str) -> tuple[str, ...]:
     return tuple(part.strip() for part in text.split(",") if part.strip())
+
+
+def passed(env: Mapping[str, str], text: str, *, path: str) -> dict[str, str]:
+    """The variables that `DATABASE_URL,AWS_*` names. Ours hold keys, and are never among them."""
+    wanted = names(text)
+    for one in wanted:
+        if one.startswith(PREFIX) or "=" in one or "*" in one[:-1]:
+            message = f"{path}: {one!r} is no name of a variable, or one of tickwork's own; use names like DATABASE_URL"
+            raise BadSettings("bad_setting", f"{message} or AWS_*", path=path)
+    starts = tuple(one[:-1] for one in wanted if one.endswith("*"))
+    return {
+        name: value
+        for name, value in env.items()
+        if not name.startswith(PREFIX) and (name in wanted or (starts and name.startswith(starts)))
+    }
 
 
 def ports(text: str, *, path: str) -> tuple[int, ...]:

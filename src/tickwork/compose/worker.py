@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tickwork.cluster.direct import DirectLink, HttpReach
 from tickwork.compose.lanes import exchange_queues, receiver_of
-from tickwork.compose.settings import BadSettings, Settings, names, pairs, ports
+from tickwork.compose.settings import BadSettings, Settings, names, pairs, passed, ports
 from tickwork.core.errors import Refused
 from tickwork.core.names import check_name
 from tickwork.executors.guard import Guard
@@ -54,14 +54,16 @@ def executors_of(settings: Settings, app: str) -> list[Executor]:
     if not app:
         return [http_executor_of(settings)]
     limits = Limits(memory_mb=settings.memory_mb) if settings.memory_mb else None
+    env = passed(os.environ, settings.pass_env, path="pass_env")
     functions = ProcessExecutor(
         app,
         processes=settings.processes,
         threads=settings.threads,
         coroutines=settings.coroutines,
         limits=limits,
+        env=env,
     )
-    return [functions, ShellExecutor(), http_executor_of(settings)]
+    return [functions, ShellExecutor(env=env), http_executor_of(settings)]
 
 
 def http_executor_of(settings: Settings) -> HttpExecutor:

@@ -40,6 +40,7 @@ _MOVED_WORDS = {
     RunTrigger.WAKE: "something it waited for came",
     RunTrigger.COMPLETE: "all of its nodes have ended well",
 }
+_WORDS = {"failed_step": "failed", "attempt_started": "started"}  # a run has the same words for itself
 _ENDED = {
     Phase.SUCCEEDED: "succeeded",
     Phase.FAILED: "failed_step",
@@ -186,10 +187,8 @@ def _task(state: State, task: Task, event: ev.Event) -> tuple[str, str]:
         case ev.TaskRetrying():
             ms = (event.due - state.tick) * state.settings.clock.resolution_ms
             held = ", later than its backoff: the retries of its dependency are spent" if event.held else ""
-            return (
-                "retrying",
-                f"{event.cause}{_message(state, event.input)}; again in {ms} ms at {state.at(event.due)}{held}",
-            )
+            again = f"; again in {ms} ms at {state.at(event.due)}{held}"
+            return "retrying", on_first_line(f"{event.cause}{_message(state, event.input)}", again)
         case ev.TaskDue():
             return "ready", "its backoff is over"
         case ev.TaskRequeued():
@@ -198,7 +197,7 @@ def _task(state: State, task: Task, event: ev.Event) -> tuple[str, str]:
         case ev.TaskFailed():
             dead = ", no attempt is left" if event.dead else ""
             message = f": {event.message}" if event.message else _message(state, event.input)
-            return "failed_step", f"{event.code}{message}{dead}"
+            return "failed_step", on_first_line(f"{event.code}{message}", dead)
         case ev.WaitElapsed():
             return "elapsed", "its time has come"
         case ev.TaskAnswered():
@@ -214,6 +213,20 @@ def _task(state: State, task: Task, event: ev.Event) -> tuple[str, str]:
             return "checkpoint", "it kept how far it got"
         case _:
             raise AssertionError(f"no words for {type(event).__name__}")
+
+
+def sentence(what: str, detail: str) -> str:
+    """The code as a word, and what it says, once."""
+    word = _WORDS.get(what, what.replace("_", " "))
+    if not detail:
+        return word
+    return detail if detail.startswith(word) else f"{word}: {detail}"
+
+
+def on_first_line(text: str, more: str) -> str:
+    """Errors bring lines of code along: what else is to be said comes before those."""
+    head, newline, rest = text.partition("\n")
+    return f"{head}{more}{newline}{rest}"
 
 
 def _given_to(worker: str) -> str:

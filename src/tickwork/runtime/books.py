@@ -5,7 +5,7 @@ is closed, its rows are written as they stand then, and work that began and ende
 the write is durable, questions about runs that left memory are answered from here.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
@@ -54,6 +54,7 @@ SUCCEEDED, FAILED = int(AttemptState.SUCCEEDED), int(AttemptState.FAILED)
 TIMED_OUT, LOST = int(AttemptState.TIMED_OUT), int(AttemptState.LOST)
 HANDED_BACK, CANCELLED = int(AttemptState.HANDED_BACK), int(AttemptState.CANCELLED)
 COMPLETED = int(RunState.COMPLETED)
+OF_CHILDREN = frozenset(("ChildFailed", "children_failed", "iteration_failed"))  # what a child said tells more
 
 
 class Open(msgspec.Struct, gc=False):
@@ -94,6 +95,8 @@ class Books:
         self.ledger = Ledger(state)
         self.open: dict[int, Open] = {}
         self._fans: dict[int, dict[int, None]] = {}  # run -> tasks of map children that a worker holds
+        self._said: dict[int, dict[int, str]] = {}  # unfinished run -> step -> why it failed
+        self._unplaced: dict[int, tuple[str, str]] = {}  # failed tasks of this tick that no worker held
         self.window = Window()
         self.writing: Window | None = None
         for task in state.tasks.values():
@@ -127,6 +130,8 @@ class Books:
                 handler = _HANDLERS.get(kind)
                 if handler is not None:
                     handler(self, event, inputs, now_ms)
+        if self._unplaced:
+            self._place_failures()
         for run in state.closed:
             self._close(run, now_ms)
         for backfill in state.left_backfills:
@@ -180,9 +185,12 @@ class Books:
             for child in list(self._fans.pop(number, ())):
                 self._end(child, CANCELLED, now_ms)
         window = self.window
-        row = window.left[run.tenant.id, run.id] = self._run_row(run, now_ms, window.history.pop(number, None))
+        said = self._said.pop(number, {}) if self._said else {}
+        row = window.left[run.tenant.id, run.id] = self._run_row(run, now_ms, window.history.pop(number, None), said)
         if run.key:
             window.left_keys[run.tenant.id, run.key] = row
+        if run.state == RunState.FAILED and run.parent_run in self.state.runs:
+            self._said.setdefault(run.parent_run, {})[run.parent - run.parent_run] = row.error
         if run.parent_run and run.state == RunState.COMPLETED:
             self.keep_child(run.parent_run, run.parent - run.parent_run, run.child, output_of(run))
 
@@ -239,7 +247,7 @@ class Books:
         """The rows that were taken last are durable."""
         self.writing = None
 
-    def _run_row(self, run: Run, ended_ms: int, history: list[Attempt] | None) -> RunRow:
+    def _run_row(self, run: Run, ended_ms: int, history: list[Attempt] | None, said: Mapping[int, str]) -> RunRow:
         clock, plan = self.state.settings.clock, run.plan
         origin_ms, resolution_ms = clock.origin_ms, clock.resolution_ms  # every run comes by here: no call for each
         return RunRow(
@@ -255,7 +263,7 @@ class Books:
             origin_ms + run.started * resolution_ms if run.started else 0,
             ended_ms,
             run.key,
-            "" if run.state == COMPLETED else error_of(run, history or ()),
+            "" if run.state == COMPLETED else error_of(run, said),
             run.schedule,
             rest_of_run(run),
             encode_value(output_of(run)),
@@ -343,7 +351,29 @@ class Books:
         message = event.message if isinstance(event, ev.TaskFailed) else ""
         asked = inputs[event.input] if event.input >= 0 else None
         state = LOST if code == "worker_lost" else FAILED if asked is not None else TIMED_OUT
-        self._end(event.task, state, now_ms, code, message or getattr(asked, "message", ""))
+        message = message or getattr(asked, "message", "")
+        held = self._end(event.task, state, now_ms, code, message)
+        if isinstance(event, ev.TaskFailed):
+            if held is None:
+                self._unplaced[event.task] = (code, message)
+            else:
+                self._note_failure(held.run, held.row.step, code, message)
+
+    def _on_step_ended(self, event: ev.StepEnded, _: list[Input], __: int) -> None:
+        if event.phase == Phase.FAILED:
+            self._said.setdefault(event.run, {})[event.step] = event.reason
+
+    def _place_failures(self) -> None:
+        """Maps, waits, approvals and the like: their tasks are found among those that have ended."""
+        for task in self.state.ended:
+            if (said := self._unplaced.get(task.number)) is not None:
+                self._note_failure(task.run.number, task.step.index, *said)
+        self._unplaced = {}
+
+    def _note_failure(self, run: int, step: int, code: str, message: str) -> None:
+        said = self._said.setdefault(run, {})
+        if step not in said or code not in OF_CHILDREN:
+            said[step] = f"{code}: {message}" if message else code
 
     def _on_requeued(self, event: ev.TaskRequeued, _: list[Input], now_ms: int) -> None:
         self._end(event.task, LOST if event.cause == "lost" else HANDED_BACK, now_ms)
@@ -373,6 +403,7 @@ _HANDLERS: dict[type[Any], Callable[[Books, Any, list[Input], int], None]] = {
     ev.ChildDispatched: Books._on_child_dispatched,
     ev.TaskTaken: Books._on_taken,
     ev.AttemptStarted: Books._on_started,
+    ev.StepEnded: Books._on_step_ended,
     ev.TaskFailed: Books._on_failed_attempt,
     ev.TaskRetrying: Books._on_failed_attempt,
     ev.TaskRequeued: Books._on_requeued,
@@ -381,11 +412,11 @@ _HANDLERS: dict[type[Any], Callable[[Books, Any, list[Input], int], None]] = {
 }
 
 
-def error_of(run: Run, history: Iterable[Attempt]) -> str:
-    """In one line: the first node that failed, and why, as far as this window knows."""
+def error_of(run: Run, said: Mapping[int, str]) -> str:
+    """The first node that failed, and why: of a child run, what it says itself. What failed before a server was
+    started anew is in the journal alone."""
     if run.state == RunState.CANCELLED:
         return ""
-    said = {row.step: f"{row.error}: {row.message}" if row.message else row.error for row in history if row.error}
     for step in run.plan.steps:
         if run.phases[step.index] == Phase.FAILED:
             return f"{step.id}: {said.get(step.index, 'failed')}"[:ERROR_CHARACTERS_MAX]

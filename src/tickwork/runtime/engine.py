@@ -61,10 +61,38 @@ class Engine(Commands):
         if self._ahead is None:
             await check_rules(self._store, self.number, known=self.rules_known)
         head = await self._store.claim(self.number, owner=self._owner, settings=settings)
-        machine, books, watermark_head = await self._caught_up(head)
+        self.partition = self._assemble(head, await self._caught_up(head))
+        self.partition.start()
+        # Handed over before the first tick, which decides about what is late: inputs come before timers.
+        chosen = self._choice and self.partition.ask([ask.ChooseCatchUp("engine", *self._choice)])
+        self.floor.start()
+        if self._own_process:
+            self._spawn(self._tidy())
+        if self._keep is not None:
+            self._begin_retention(self._keep)
+        self._take_up()
+        if chosen is not None:
+            await chosen.done
+        if self.state.schedules.blocks and self.state.zones_version != self._zones.version:
+            # Their next times may be by other data. Told anew once too often, they stay as they are.
+            self._live.ask([ask.NewZones(self._zones.version)])
+        if TENANT not in self.state.tenants:
+            await self._command(ask.PutTenant("engine", TENANT))
+        if "default" not in self.state.queues:
+            await self._command(ask.PutQueue("engine", "default"))
+
+    async def look(self) -> None:
+        """Rebuild the machine as it is stored, to be asked and nothing else: nothing is owned, ticks or is accepted."""
+        await self._store.open()
+        await check_rules(self._store, self.number, known=self.rules_known)
+        self.partition = self._assemble(await self._store.read_head(self.number), await self._recover())
+        self._draining = True
+
+    def _assemble(self, head: Head, recovered: Recovered) -> Partition:
+        machine, books, watermark_head = recovered
         logical = machine.state.settings.clock
         self._assigner = Assigner(self.vault, logical)
-        self.partition = Partition(
+        partition = Partition(
             number=self.number,
             store=self._store,
             machine=machine,
@@ -88,24 +116,7 @@ class Engine(Commands):
             on_alarm=self._alarm,
             lost_after_ms=self._lost_after_ms,
         )
-        self.partition.start()
-        # Handed over before the first tick, which decides about what is late: inputs come before timers.
-        chosen = self._choice and self.partition.ask([ask.ChooseCatchUp("engine", *self._choice)])
-        self.floor.start()
-        if self._own_process:
-            self._spawn(self._tidy())
-        if self._keep is not None:
-            self._begin_retention(self._keep)
-        self._take_up()
-        if chosen is not None:
-            await chosen.done
-        if self.state.schedules.blocks and self.state.zones_version != self._zones.version:
-            # Their next times may be by other data. Told anew once too often, they stay as they are.
-            self._live.ask([ask.NewZones(self._zones.version)])
-        if TENANT not in self.state.tenants:
-            await self._command(ask.PutTenant("engine", TENANT))
-        if "default" not in self.state.queues:
-            await self._command(ask.PutQueue("engine", "default"))
+        return partition
 
     def _begin_retention(self, keep: HowLong) -> None:
         self.retention = Retention(

@@ -200,7 +200,8 @@ class Ground:
         owner = self._tenant(tenant)
         plan = owner.versions.get(definition) if definition else owner.plans.get(workflow)
         if plan is None or plan.name != workflow:
-            raise Refused("unknown_workflow", f"there is no workflow {workflow[:128]!r} {definition}", path="workflow")
+            which = f" with the definition {definition}" if definition else ""
+            raise Refused("unknown_workflow", f"there is no workflow {workflow[:128]!r}{which}", path="workflow")
         return plan
 
     async def _ended_row(self, tenant: str, run_id: str) -> RunRow | None:

@@ -45,6 +45,12 @@ class Versions(Schedules):
                 found.append((one.timestamp_ms, one.number, view))
         return [view for *_, view in sorted(found, key=lambda row: row[:2], reverse=True)]
 
+    def workflows_of(self, application: str, *, tenant: str = TENANT) -> list[str]:
+        """What the latest version of an application declares, in its order."""
+        owner = self.state.tenants.get(tenant)
+        latest = latest_of(owner.applications.get(application, {})) if owner is not None else None
+        return [] if latest is None else list(latest.workflows)
+
     def latest_version(self, application: str = "", *, tenant: str = TENANT) -> wire.AppVersion:
         application = self._application(application, tenant)
         return next(one for one in self.versions(application, tenant=tenant) if one.latest)

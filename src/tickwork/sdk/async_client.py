@@ -164,7 +164,10 @@ class AsyncClient(AsyncSchedules, AsyncEndpoints):
     async def result(self, run: RunLike, *, timeout: float | None = None) -> Any:
         """The output of a run, waited for, as the type that the workflow says. Raises `RunFailed`."""
         workflow = run.workflow if isinstance(run, Handle) else None
-        return calls.typed_output(await self.wait(run, timeout=timeout), workflow)
+        found = await self.wait(run, timeout=timeout)
+        if calls.is_left_out(found):
+            found = msgspec.structs.replace(found, output=await self._ask(calls.output(run)))
+        return calls.typed_output(found, workflow)
 
     async def list(
         self, workflow: Workflow[..., Any] | str = "", *, state: str | Iterable[str] = (), page_size: int = 100

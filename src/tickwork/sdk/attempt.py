@@ -16,6 +16,7 @@ from tickwork.ports.exchange import VALUE_BYTES_MAX, Broke, Done, Spec, Work
 from tickwork.ports.host import Job, Spilled, filled
 from tickwork.ports.loglines import sendable
 from tickwork.sdk.context import Channel, Context, StepsChanged
+from tickwork.sdk.places import about_environment
 from tickwork.sdk.plain import NULL, encode
 from tickwork.sdk.registry import Handler
 
@@ -23,7 +24,7 @@ MESSAGE_LENGTH_MAX = 8_000
 NAME_LENGTH_MAX = 500
 EXIT_CODE_MAX = 2**31 - 1
 FRAMES_MAX = 12  # of a traceback; the innermost are what helps
-_OWN = str(Path(__file__).resolve().parent)
+_OWN = str(Path(__file__).resolve().parents[1]) + os.sep
 
 
 def arguments(work: Work, job: Job | None) -> bytes:
@@ -141,7 +142,7 @@ def failed(task: int, attempt: int, error: BaseException, *, started_ms: int) ->
 def explained(error: BaseException) -> str:
     """The message and the user's lines; none of ours."""
     try:
-        said = str(error)
+        said = str(error) + about_environment(error)
     except Exception:
         said = "(its message cannot be shown)"
     frames = user_frames(error.__traceback__)

@@ -273,7 +273,7 @@ class Builder:
         codec = task.codec
         given = self._with_item(codec, constants)
         body = self._body(lambda: self._task_record(task, owner, self.arguments(codec, given)))
-        node = self._map(body, over, max_parallel, tolerate)
+        node = self._map(body, self._items(codec, given, over), max_parallel, tolerate)
         task.extras.apply(node._tw_record())
         return node
 
@@ -286,7 +286,21 @@ class Builder:
     ) -> Node:
         given = self._with_item(workflow.codec, constants)
         body = self._body(lambda: self._child_record(workflow, given))
-        return self._map(body, over, max_parallel, tolerate)
+        return self._map(body, self._items(workflow.codec, given, over), max_parallel, tolerate)
+
+    def _items(self, codec: "Codec", given: dict[str, Any], over: Any) -> Any:
+        """What a map goes over. Where that is known already, it is a list, and its items fit."""
+        if isinstance(over, Value | Condition) or _mixed(over):
+            return over
+        found = at_place(plain, over, what=f"{codec.name}: the list of a map")
+        if not isinstance(found, list):
+            message = f"a map goes over a list, not over {_kind_of(over)}"
+            raise placed("bad_map", f"{message}; make it one, or let a task make it")
+        for name, value in given.items():
+            if isinstance(value, Value) and value._tw_own_root == "item" and not value._tw_walk:
+                for one in found:
+                    at_place(codec.check_constant, name, one)
+        return found
 
     def _with_item(self, codec: "Codec", constants: dict[str, Any]) -> dict[str, Any]:
         taken = any(isinstance(value, Value) and value._tw_own_root == "item" for value in _flat(constants))
@@ -333,7 +347,8 @@ class Builder:
     def whole(self, value: Any) -> Value:
         """A value that one reference can name; where there is none, a node that makes it."""
         if isinstance(value, Condition):
-            raise placed("bad_value", "a condition is asked by the server and is no value; compute it in a task")
+            message = "a condition is asked by the server and is no value; compute it in a task"
+            raise placed("bad_value", message, self.place)
         if isinstance(value, Value):
             value._tw_root  # noqa: B018 - the result of a branch gets its node here
             return value
@@ -435,6 +450,11 @@ def _id_base(function: Callable[..., Any], known_as: str) -> str:
         name = known_as.rpartition(".")[2]
     plain_name = re.sub(r"[^A-Za-z0-9_-]+", "_", name).strip("_-")[:100]
     return plain_name or "task"
+
+
+def _kind_of(value: Any) -> str:
+    name = type(value).__name__
+    return f"{'an' if name[0].lower() in 'aeiou' else 'a'} {name}"
 
 
 def _mixed(value: Any) -> bool:

@@ -44,7 +44,8 @@ class RunFailed(TickworkError):
 
     def __init__(self, run: wire.Run) -> None:
         reason = f": {run.error}" if run.error else ""
-        super().__init__(f"the run {run.id} of {run.workflow} is {run.state}{reason}; see why({run.id!r})")
+        end = "\n" if "\n" in reason else "; "  # an error with lines of code keeps them to itself
+        super().__init__(f"the run {run.id} of {run.workflow} is {run.state}{reason}{end}see why({run.id!r})")
         self.run = run
 
 
@@ -190,6 +191,10 @@ def get(run: RunLike) -> Ask[wire.RunDetail]:
     return Ask("GET", _run(run), wire.RunDetail)
 
 
+def output(run: RunLike) -> Ask[Any]:
+    return Ask("GET", f"{_run(run)}/output", Any)
+
+
 def page(*, workflow: str, states: tuple[str, ...], cursor: str, limit: int) -> Ask[wire.Page]:
     query = {"workflow": workflow, "state": ",".join(states), "cursor": cursor, "limit": str(limit)}
     return Ask("GET", "/v1/runs", wire.Page, {name: value for name, value in query.items() if value})
@@ -326,15 +331,17 @@ def log_lines(body: bytes) -> list[wire.LogLine]:
     return [msgspec.json.decode(line, type=wire.LogLine) for line in text.splitlines() if line.strip()]
 
 
+def is_left_out(run: wire.RunDetail) -> bool:
+    """Its output is too large for an answer about the run, and is asked for by itself."""
+    return run.state == "completed" and run.output is None and run.output_size > 1
+
+
 def typed_output(run: wire.RunDetail, workflow: "Workflow[..., R] | None") -> R:
     """The output as the workflow says. Raises `RunFailed` where there is none."""
     if run.state != "completed":
         raise RunFailed(run)
     if workflow is not None and not workflow.returns:
         return None  # type: ignore[return-value]  # R is None here
-    if run.output is None and run.output_size > 1:
-        message = f"the output of {run.id} has {run.output_size} bytes and is not shown; return a path or less data"
-        raise Refused("output_too_large", message)
     output: Any = run.output if workflow is None else workflow.codec.result(run.output)
     return output  # type: ignore[no-any-return]  # R is what the workflow says
 

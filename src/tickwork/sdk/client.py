@@ -171,7 +171,10 @@ class Client(Schedules, Endpoints):
     def result(self, run: RunLike, *, timeout: float | None = None) -> Any:
         """The output of a run, waited for, as the type that the workflow says. Raises `RunFailed`."""
         workflow = run.workflow if isinstance(run, Handle) else None
-        return calls.typed_output(self.wait(run, timeout=timeout), workflow)
+        found = self.wait(run, timeout=timeout)
+        if calls.is_left_out(found):
+            found = msgspec.structs.replace(found, output=self._ask(calls.output(run)))
+        return calls.typed_output(found, workflow)
 
     def list(
         self, workflow: Workflow[..., Any] | str = "", *, state: str | Iterable[str] = (), page_size: int = 100

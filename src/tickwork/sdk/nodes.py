@@ -29,6 +29,10 @@ def wait(for_: Duration | None = None, /, *, until: Any = None, barrier: bool = 
         raise placed(
             "bad_wait", 'a wait has a length, tw.wait("3d"), or an end, tw.wait(until=...): exactly one of them'
         )
+    given: Any = for_
+    if isinstance(given, Value):
+        message = "the length of a wait is written in the workflow; for one that comes later, compute its end in a task"
+        raise placed("bad_wait", f"{message}: tw.wait(until=...)")
     if for_ is not None:
         fields: dict[str, Any] = {"duration_ms": at_place(duration, for_, path="wait", minimum_ms=1)}
     elif isinstance(until, Value):

@@ -1,5 +1,6 @@
 """The options of tasks and workflows: what users write, as parts of the document."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from datetime import timedelta
 from typing import Any
@@ -52,7 +53,7 @@ def task_options(given: dict[str, Any], *, where: str) -> Options:
     resources = {_RESOURCES[name]: _resource(name, value, where) for name, value in given.items() if name in _RESOURCES}
     plain = {name: given[name] for name in _PLAIN if name in given}
     if "labels" in plain:
-        plain["labels"] = {str(key): label(value) for key, value in dict(plain["labels"]).items()}
+        plain["labels"] = _labels(plain["labels"], where)
     return Options(
         retry=Retry(**retry) if retry else None,
         timeout=Timeout(**timeout) if timeout else None,
@@ -86,6 +87,12 @@ def sla(value: Any, *, path: str) -> Sla | None:
         warn, breach = value
         return Sla(warn_ms=duration(warn, path=path), breach_ms=duration(breach, path=path))
     return Sla(breach_ms=duration(value, path=path))
+
+
+def _labels(value: Any, where: str) -> dict[str, str]:
+    if not isinstance(value, Mapping):
+        raise Refused("bad_option", f"{where}: labels are names with values, labels={{'gpu': 'true'}}, not {value!r}")
+    return {str(key): label(one) for key, one in value.items()}
 
 
 def _retry_value(name: str, value: Any, where: str) -> int:

@@ -27,6 +27,7 @@ class Condition:
     """A question about values to come; `&`, `|` and `~` combine them."""
 
     __slots__ = ("parts",)
+    _tw_question = True  # what cannot travel says so of itself
 
     def __init__(self, *parts: "str | Value") -> None:
         self.parts = parts
@@ -125,10 +126,12 @@ class Value:
     __hash__ = object.__hash__
 
     def __bool__(self) -> NoReturn:
-        raise _unknown(self, "cannot be asked here", "use tw.branch(condition, then, otherwise)")
+        advice = "use tw.branch(condition, then, otherwise) for if, & for and, | for or, ~ for not"
+        raise _unknown(self, "cannot be tested here", advice)
 
     def __iter__(self) -> Iterator[Any]:
-        raise _unknown(self, "cannot be gone over here", "use some_task.map(values), or go over it in a task")
+        advice = "use some_task.map(values), take its parts one by one (values[0]), or loop in a task"
+        raise _unknown(self, "cannot be looped over here", advice)
 
     def __len__(self) -> NoReturn:
         raise _unknown(self, "has no length yet", 'ask it in a condition: tw.cel("size(xs) > 3", xs=...)')
@@ -145,6 +148,12 @@ class Value:
     def __call__(self, *_args: Any, **_kwargs: Any) -> NoReturn:
         raise _unknown(self, "cannot be called", "call its methods in a task")
 
+    def __setitem__(self, _key: Any, _value: Any) -> NoReturn:
+        raise _unknown(self, "cannot be changed here", "make the changed value in a task")
+
+    def __delitem__(self, _key: Any) -> NoReturn:
+        raise _unknown(self, "cannot be changed here", "make the changed value in a task")
+
     def _tw_no_arithmetic(self, _other: Any = None) -> NoReturn:
         raise _unknown(self, "cannot be computed with here", "compute in a task, or in a condition by tw.cel(...)")
 
@@ -152,7 +161,7 @@ class Value:
     __truediv__ = __rtruediv__ = __floordiv__ = __rfloordiv__ = __mod__ = __rmod__ = __pow__ = __rpow__ = (
         _tw_no_arithmetic
     )
-    __neg__ = __abs__ = __int__ = __float__ = __index__ = _tw_no_arithmetic
+    __neg__ = __pos__ = __abs__ = __round__ = __int__ = __float__ = __index__ = _tw_no_arithmetic
 
     def __repr__(self) -> str:
         what = self._tw_own_root if isinstance(self._tw_own_root, str) else f"result of {self._tw_own_root!r}"
@@ -255,8 +264,19 @@ def _root_cel(root: Root) -> str:
 
 
 def _unknown(value: Value, what: str, advice: str) -> Exception:
-    shown = repr(value)[1:-1]
-    return placed("built_not_run", f"the {shown} {what}, because the workflow is only being described; {advice}")
+    message = f"{_in_words(value)} {what}: the workflow is only being described, and the value comes later"
+    return placed("built_not_run", f"{message}; {advice}")
+
+
+def _in_words(value: Value) -> str:
+    parts = "".join(f"[{key!r}]" for key in value._tw_walk)
+    root = value._tw_own_root
+    if not isinstance(root, str):
+        return f"the result of {root!r}{parts}"
+    head, _, name = root.partition(".")
+    if name:
+        return f"the input {name}{parts}"
+    return f"the last result{parts}" if head == "last" else f"tw.{head}{parts}"
 
 
 item: Any = Value("item")

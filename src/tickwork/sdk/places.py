@@ -1,7 +1,9 @@
 """Where in the user's own files something was written."""
 
 import linecache
+import os
 import sys
+import sysconfig
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -10,7 +12,10 @@ from tickwork.core.errors import Refused
 
 T = TypeVar("T")
 
-_OURS = str(Path(__file__).parents[1])
+_OURS = str(Path(__file__).parents[1]) + os.sep
+_PATHS = sysconfig.get_paths()
+_INSTALLED = (_PATHS["purelib"], _PATHS["platlib"])
+_STANDARD = (_PATHS["stdlib"], _PATHS["platstdlib"])
 
 
 class Place(NamedTuple):
@@ -31,14 +36,32 @@ def here() -> Place:
 
 
 def raised_at(error: BaseException) -> Place | None:
-    """The last line of the user's own on the way to an error."""
-    found, trace = None, error.__traceback__
+    """The last line on the way to an error in the user's own files; where there is none, in a library's."""
+    found: dict[int, Place] = {}
+    trace = error.__traceback__
     while trace is not None:
         file = trace.tb_frame.f_code.co_filename
         if not file.startswith((_OURS, "<frozen")):
-            found = Place(file, trace.tb_lineno)
+            found[_distance(file)] = Place(file, trace.tb_lineno)
         trace = trace.tb_next
-    return found
+    return found[min(found)] if found else None
+
+
+def about_environment(error: BaseException) -> str:
+    """What to do where a variable is missing: code of users does not see those of the worker's shell."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    if trace is None or not isinstance(error, KeyError) or trace.tb_frame.f_globals.get("__name__") != "os":
+        return ""
+    return f"; tasks get a clean environment: let it through with --pass-env {error.args[0]}, or TICKWORK_PASS_ENV"
+
+
+def _distance(file: str) -> int:
+    """How far from the user's own files: an application may be installed, and nobody writes the standard library."""
+    if file.startswith(_INSTALLED):
+        return 1
+    return 2 if file.startswith(_STANDARD) else 0
 
 
 def placed(code: str, message: str, place: Place | None = None) -> Refused:

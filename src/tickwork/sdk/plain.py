@@ -249,6 +249,8 @@ def _refuse(value: Any, _depth: int) -> Any:
 def _advice(value: Any) -> str:
     if hasattr(type(value), "_tw_root"):
         return "pass it as an argument of its own, or inside a list or dict"
+    if hasattr(type(value), "_tw_question"):
+        return "compare in a task, or ask it in tw.branch(...) or .using(when=...)"
     if isinstance(value, CoroutineType):
         return "it was never awaited: put await before the call"
     if isinstance(value, GeneratorType | AsyncGeneratorType):
@@ -266,6 +268,8 @@ def _a(value: Any) -> str:
     kind = type(value)
     if hasattr(kind, "_tw_root"):
         return "the result of a node, which is not known while the workflow is built,"
+    if hasattr(kind, "_tw_question"):
+        return "a condition, which the server asks when the workflow runs,"
     name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
     return f"{'an' if name[0].lower() in 'aeiou' else 'a'} {name}"
 

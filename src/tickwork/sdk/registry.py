@@ -19,7 +19,7 @@ from tickwork.core.errors import Refused, TickworkError
 from tickwork.core.stablehash import stable_digest
 from tickwork.sdk.context import Context
 from tickwork.sdk.declared import DECLARED, INSTANCES
-from tickwork.sdk.places import raised_at
+from tickwork.sdk.places import about_environment, raised_at
 from tickwork.sdk.tasks import BoundTask, Executor, Task
 from tickwork.sdk.values import EMPTY_MAP, Codec
 
@@ -236,13 +236,14 @@ def _failed(where: str, error: BaseException) -> Refused:
             "app_failed", f"{where} is not valid Python: {error.msg}, {error.filename}:{error.lineno}\n    {line}"
         )
     place = raised_at(error)
-    shown = f"\n    {place}" if place and "\n    " not in str(error) else ""
+    told = place is None or "\n    " in str(error) or f"{place.file}:{place.line}" in str(error)
+    shown = "" if told else f"\n    {place}"
     if isinstance(error, SystemExit):
         what = f"it ended the program (exit {error.code}); put that under if __name__ == '__main__'"
     elif isinstance(error, TickworkError):
         what = str(error)
     else:
-        what = f"{type(error).__name__}: {error}"
+        what = f"{type(error).__name__}: {error}{about_environment(error)}"
     if isinstance(error, ImportError) and "relative import" in str(error):
         what += "; name it as a module instead: package.module"
     return Refused("app_failed", f"{where} could not be loaded: {what}{shown}")

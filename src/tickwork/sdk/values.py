@@ -93,7 +93,7 @@ class Codec:
             if one.kind in (one.VAR_POSITIONAL, one.VAR_KEYWORD):
                 stars = "*" if one.kind is one.VAR_POSITIONAL else "**"
                 kind = "list" if one.kind is one.VAR_POSITIONAL else "dict"
-                message = f"{shown} takes {stars}{one.name}, but every argument of a task travels under a declared name"
+                message = f"{shown} takes {stars}{one.name}, but every argument travels under a declared name"
                 raise Refused("bad_signature", f"{message}; take one parameter that is a {kind} instead{_at(function)}")
         inner = _inner(function)
         parameters = {one.name: _parameter(one, inner) for one in found}

@@ -331,13 +331,12 @@ def _sla(value: Any, where: str) -> Sla | None:
 
 
 def _schedules(given: Any) -> tuple[Schedule, ...]:
-    found = () if given is None else (given,) if isinstance(given, Schedule) else tuple(given)
+    found = () if given is None else tuple(given) if isinstance(given, list | tuple) else (given,)
     for one in found:
         if not isinstance(one, Schedule):
-            raise placed(
-                "bad_schedule",
-                f"a schedule is made by tw.cron(...) or one of its siblings, not {one!r}",
-            )
+            advice = f"; write tw.cron({one!r})" if isinstance(one, str) and " " in one else ""
+            made = "a schedule is made by tw.cron(...), tw.every(...), tw.at(...) or tw.rrule(...)"
+            raise placed("bad_schedule", f"{made}, not {one!r}{advice}")
     return found
 
 

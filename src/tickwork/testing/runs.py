@@ -106,9 +106,10 @@ class Run:
         """What happened to it so far, and what it waits for."""
         return self._world._why(self.id)
 
-    # ---- expectations, whose failures say what happened instead
+    # ---- expectations, whose failures say what happened instead; pytest shows the test's own line
 
     def assert_completed(self, output: Any = ...) -> Self:
+        __tracebackhide__ = True
         self._expect("completed")
         if output is not ... and self.output != output:
             raise AssertionError(f"{self!r} has the output {self.output!r}, not {output!r}\n{self.why()}")
@@ -116,6 +117,7 @@ class Run:
 
     def assert_failed(self, *, node: str = "", error: str | type[BaseException] = "") -> Self:
         """`node` failed, with this type of error."""
+        __tracebackhide__ = True
         self._expect("failed")
         tasks = self.tasks
         wanted = error if isinstance(error, str) else error.__name__
@@ -127,11 +129,13 @@ class Run:
         return self
 
     def assert_cancelled(self) -> Self:
+        __tracebackhide__ = True
         self._expect("cancelled")
         return self
 
     def assert_waiting(self, node: str = "") -> Self:
         """It has not ended and does nothing; `node` is what waits."""
+        __tracebackhide__ = True
         self._expect("waiting")
         tasks = self.tasks
         if node and (node not in tasks or tasks[node].state != "waiting"):
@@ -140,6 +144,7 @@ class Run:
         return self
 
     def _expect(self, state: str) -> None:
+        __tracebackhide__ = True
         if self.state != state:
             raise AssertionError(f"{self!r} should be {state}\n{self.why()}")
 

@@ -17,6 +17,7 @@ from tickwork.core.errors import Refused
 from tickwork.core.lifecycle import Phase
 from tickwork.core.model import Run as CoreRun
 from tickwork.core.obstacles import Held
+from tickwork.core.storywords import sentence
 from tickwork.core.timetext import instant_text
 from tickwork.ports import wire
 from tickwork.ports.exchange import Profile
@@ -373,7 +374,8 @@ class World:
         story = self._do(self._engine.why(run_id))
         for entry in story.entries if story is not None else ():
             where = f" {entry.node}" if entry.node else ""
-            lines.append(f"  {instant_text(entry.at_ms)}{where} {entry.what}: {entry.detail}".rstrip(": "))
+            told = sentence(entry.what, entry.detail).replace("\n", "\n    ")
+            lines.append(f"  {instant_text(entry.at_ms)}{where} {told}")
         return "\n".join(lines)
 
 

@@ -11,6 +11,7 @@ from tickwork.core.errors import Refused
 from tickwork.core.explain import WhyNot
 from tickwork.core.obstacles import Obstacle
 from tickwork.core.story import Entry
+from tickwork.core.storywords import on_first_line, sentence
 from tickwork.core.timetext import instant_text
 from tickwork.ports import wire
 
@@ -73,8 +74,8 @@ def _step(entry: Entry) -> wire.Step:
     attempt = f" #{entry.attempt}" if entry.attempt else ""
     place = f"{node}{attempt}: " if node else ""
     by = f" (by {entry.by})" if entry.by and entry.by not in entry.detail else ""
-    detail = f": {entry.detail}" if entry.detail else ""
-    return wire.Step(at=instant_text(entry.at_ms), seq=entry.seq, text=f"{place}{entry.what}{detail}{by}")
+    told = on_first_line(f"{place}{sentence(entry.what, entry.detail)}", by)
+    return wire.Step(at=instant_text(entry.at_ms), seq=entry.seq, text=told)
 
 
 def _obstacles(held: WhyNot) -> list[str]:
