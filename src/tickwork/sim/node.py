@@ -38,6 +38,7 @@ EXPECTED_ALARMS = frozenset(
         "late",
         "worker_lost",
         "store_unavailable",
+        "unavailable",  # an owner that ends does not wait for the store for ever
         "store_full",
         "rows_late",
         "fenced",
