@@ -287,6 +287,30 @@ class AsyncClient(AsyncSchedules, AsyncEndpoints):
         """The workers that the server knows."""
         return await self._ask(calls.workers())
 
+    async def queues(self) -> Sequence[wire.Queue]:
+        """The queues, with what waits and runs in each."""
+        return await self._ask(calls.queues())
+
+    async def put_queue(
+        self,
+        name: str,
+        *,
+        limit: int | None = None,
+        rate: int | None = None,
+        per: str | timedelta = "1s",
+        burst: int | None = None,
+    ) -> None:
+        """Declares a queue, or replaces its limits: so many tasks at once, so many starts per time."""
+        await self._ask(calls.put_queue(name, limit, rate, per, burst))
+
+    async def pause_queue(self, name: str, *, reason: str = "") -> None:
+        """Lets no task of a queue start."""
+        await self._ask(calls.queue_deed(name, "pause", reason))
+
+    async def resume_queue(self, name: str) -> None:
+        """Lets the tasks of a queue start again."""
+        await self._ask(calls.queue_deed(name, "resume"))
+
     async def status(self) -> wire.Status:
         """How the engine is."""
         return await self._ask(calls.status())

@@ -292,6 +292,30 @@ class Client(Schedules, Endpoints):
         """The workers that the server knows."""
         return self._ask(calls.workers())
 
+    def queues(self) -> Sequence[wire.Queue]:
+        """The queues, with what waits and runs in each."""
+        return self._ask(calls.queues())
+
+    def put_queue(
+        self,
+        name: str,
+        *,
+        limit: int | None = None,
+        rate: int | None = None,
+        per: str | timedelta = "1s",
+        burst: int | None = None,
+    ) -> None:
+        """Declares a queue, or replaces its limits: so many tasks at once, so many starts per time."""
+        self._ask(calls.put_queue(name, limit, rate, per, burst))
+
+    def pause_queue(self, name: str, *, reason: str = "") -> None:
+        """Lets no task of a queue start."""
+        self._ask(calls.queue_deed(name, "pause", reason))
+
+    def resume_queue(self, name: str) -> None:
+        """Lets the tasks of a queue start again."""
+        self._ask(calls.queue_deed(name, "resume"))
+
     def status(self) -> wire.Status:
         """How the engine is."""
         return self._ask(calls.status())
