@@ -276,7 +276,7 @@ class AsyncClient(AsyncSchedules, AsyncEndpoints):
         return await self._ask(calls.versions(application))
 
     async def latest_application_version(self, application: str = "") -> wire.AppVersion:
-        """The one that scheduled and new runs go to. `application` may be left out where there is only one."""
+        """The one whose definitions new and scheduled runs get. `application` may be left out if there is one only."""
         return await self._ask(calls.latest_version(application))
 
     async def set_latest_application_version(self, version: str, *, application: str = "") -> wire.AppVersion:
