@@ -4,8 +4,10 @@ import ast
 import asyncio
 import gzip
 import shutil
+import socket
 import ssl
 import subprocess
+import threading
 import time
 import tracemalloc
 import zlib
@@ -266,6 +268,29 @@ async def test_a_name_that_takes_for_ever_to_resolve_counts_too():
         await ask("http://slow.example", guard=Guard(resolve=never), total_s=0.2)
 
     assert no.value.error == "TimeoutError"
+
+
+@pytest.mark.proves("S47")
+async def test_names_that_nobody_answers_for_keep_no_other_thread_busy(monkeypatch):
+    answered, true = threading.Event(), socket.getaddrinfo
+
+    def lookup(host, *args, **more):
+        if host == "silent.example":
+            answered.wait(20)
+        return true("127.0.0.1", *args, **more)
+
+    monkeypatch.setattr(socket, "getaddrinfo", lookup)
+    async with site(plain(b"[1]")) as there:
+        silent = [asyncio.ensure_future(ask("http://silent.example", total_s=0.2)) for _ in range(40)]
+        failed = await asyncio.gather(*silent, return_exceptions=True)
+        try:
+            async with asyncio.timeout(5):
+                assert await asyncio.to_thread(int, "7") == 7
+                answer = await ask(f"http://shop.example:{there.port}/")
+        finally:
+            answered.set()
+
+    assert {one.error for one in failed} == {"TimeoutError"} and answer.status == 200
 
 
 @pytest.mark.parametrize(

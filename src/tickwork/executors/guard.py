@@ -11,6 +11,8 @@ import ipaddress
 import re
 import socket
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from types import MappingProxyType
 from urllib.parse import urlsplit
 
@@ -79,8 +81,14 @@ class AddressRefused(Exception):
         self.rule = rule
 
 
+# As many as requests at once. In the loop's own threads, a few names that nobody answers for would keep this process
+# from its files and from its server until the system gives up on them, long after the requests themselves did.
+_LOOKUPS = ThreadPoolExecutor(64, thread_name_prefix="lookup")
+
+
 async def system_resolve(host: str, port: int) -> Sequence[str]:
-    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    look_up = partial(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM)
+    found = await asyncio.get_running_loop().run_in_executor(_LOOKUPS, look_up)
     return list(dict.fromkeys(str(place[4][0]) for place in found))
 
 
