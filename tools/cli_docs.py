@@ -57,6 +57,8 @@ WIRE = {
     "backfills resume": "`Backfill`", "backfills cancel": "`Backfill`", "catchup": "`CatchUps`",
     "holidays": "`Holidays`", "holidays put": '`{"name", "dates"}`', "holidays delete": '`{"name"}`',
     "zones": "`ZoneNames`", "versions": "`AppVersions`",
+    "queues": "`Queues`", "queues put": '`{"queue": NAME}`', "queues pause": '`{"queue": NAME}`',
+    "queues resume": '`{"queue": NAME}`',
     "workflows": "`Workflows`", "workers": "`Workers`", "status": "`Status`",
     "init": '`{"files": [PATH, …]}`',
     "db upgrade": '`{"store", "schema"}`',

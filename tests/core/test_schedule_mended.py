@@ -209,6 +209,19 @@ def test_nobody_puts_an_endpoint_off_by_asking_often(asked):
     assert minutes(driver) == [5]
 
 
+@pytest.mark.proves("S003-56")
+def test_a_one_shot_whose_time_comes_during_a_run_gets_a_run_of_its_own_and_only_one():
+    driver = flow()
+    driver.expect(put(every_ms=5 * MINUTE, governing=Governing()))
+    driver.advance(5 * MINUTE)
+    driver.expect(inp.Advise(BY, T, "s", at_ms=driver.now_ms + MINUTE, ttl_ms=HOUR))
+    driver.advance(2 * MINUTE)
+    driver.finish_all()
+    driver.advance(4 * MINUTE)
+
+    assert minutes(driver) == [5, 7]
+
+
 def test_hints_that_are_taken_back_bring_the_baseline_back_where_they_were_the_reason():
     driver = flow()
     driver.expect(put(every_ms=5 * MINUTE, governing=Governing()))

@@ -121,6 +121,22 @@ def test_the_command_line_tells_the_whole_story(served, cli):
     assert "archived" in cli("archive", "cli") and "cli" in cli("list", "--archived")
 
 
+def test_a_queue_for_endpoints_is_declared_and_paused(served, cli, monkeypatch, capsys):
+    def queues(*args):
+        capsys.readouterr()
+        assert main(["queues", *args]) == 0
+        return capsys.readouterr().out
+
+    wanted = ("put", "apart", health(served), "--every", "1h", "--queue", "calls")
+    assert "tickwork queues put" in cli(*wanted, code=3)
+    assert "queue calls: declared" in queues("put", "calls", "--limit", "2", "--rate", "10", "--per", "1m")
+    assert json.loads(cli(*wanted, "--json"))["source"] == "baseline-interval"
+    assert "queue calls: paused" in queues("pause", "calls", "--reason", "repairs") and "paused" in queues()
+    assert "queue calls: resumed" in queues("resume", "calls")
+    [found] = [one for one in json.loads(queues("--json"))["queues"] if one["name"] == "calls"]
+    assert (found["limit"], found.get("paused", False)) == (2, False)
+
+
 @pytest.mark.parametrize(
     ("args", "code", "says"),
     [

@@ -1,6 +1,7 @@
 """Web servers on loopback that answer as a test says, byte by byte."""
 
 import asyncio
+import ssl
 from collections.abc import Awaitable, Callable
 from contextlib import asynccontextmanager
 
@@ -36,7 +37,7 @@ def raw(*pieces: bytes, pause_s: float = 0.0) -> Answering:
 
 
 @asynccontextmanager
-async def site(answer: Answering):
+async def site(answer: Answering, *, tls: ssl.SSLContext | None = None):
     found = Site()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -53,7 +54,7 @@ async def site(answer: Answering):
         finally:
             writer.close()
 
-    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    server = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=tls)
     found.port = server.sockets[0].getsockname()[1]
     try:
         yield found

@@ -153,7 +153,9 @@ async def test_every_address_of_a_name_is_checked():
 @pytest.mark.parametrize(
     "host",
     ["169.254.169.254", "169.254.170.2", "100.100.100.200", "168.63.129.16", "192.0.0.192", "fd00:ec2::254",
-     "metadata.google.internal", "METADATA.google.internal.", "metadata", "instance-data", "metadata.azure.internal"],
+     "::ffff:169.254.169.254", "::169.254.169.254", "64:ff9b::a9fe:a9fe", "64:ff9b:1::a9fe:a9fe", "2002:a9fe:a9fe::1",
+     "2001:0:0:0:0:0:5601:5601", "metadata.google.internal", "METADATA.google.internal.", "metadata",
+     "instance-data", "metadata.azure.internal"],
 )  # fmt: skip
 async def test_the_keys_of_a_machine_are_out_of_reach_by_name_and_number(host):
     wide = Guard(networks=["0.0.0.0/0", "::/0"])
@@ -188,6 +190,9 @@ async def test_our_own_service_is_out_of_reach():
     assert await refused_by(guard, "alias.example", 80) == ""
     assert await refused_by(guard, "10.0.0.5", 8440) == "own service"
     assert await refused_by(guard, "10.0.0.5", 8441) == ""
+    wide = Guard(own=["http://10.0.0.5:8440"], networks=["::/0"])
+    assert await refused_by(wide, "::ffff:10.0.0.5", 8440) == "own service"
+    assert await refused_by(wide, "::ffff:10.0.0.5", 8441) == ""
     assert await refused_by(Guard(own=["http://10.0.0.5:8440"], networks=["10.0.0.5"]), "10.0.0.5", 8440) == ""
     assert await refused_by(Guard(own=["http://127.0.0.1:8440"], networks=LOOPBACK), "127.0.0.1", 8440) == ""
 

@@ -3,6 +3,11 @@
 import ast
 import asyncio
 import gzip
+import shutil
+import socket
+import ssl
+import subprocess
+import threading
 import time
 import tracemalloc
 import zlib
@@ -16,6 +21,7 @@ from executors.test_address_guard import PUBLIC, Names
 from tickwork.executors.guard import LOOPBACK, AddressRefused, Guard
 from tickwork.executors.outbound import HEADER_BYTES_MAX, NoAnswer, Outbound
 
+OPENSSL = shutil.which("openssl") or ""
 SOURCE = Path(__file__).resolve().parents[2] / "src" / "tickwork"
 
 
@@ -82,6 +88,36 @@ async def test_tls_asks_for_the_name_and_checks_it():
     await ask("https://shop.example/", guard=Guard(resolve=Names(shop=[[PUBLIC]])), network=wires)
 
     assert wires.went == [(PUBLIC, 443)] and wires.names == [("shop.example", True)]
+
+
+@pytest.fixture
+def certificate(tmp_path):
+    """Of 127.0.0.1, by nobody that anybody knows."""
+    key, found = tmp_path / "key.pem", tmp_path / "certificate.pem"
+    names = ("-subj", "/CN=there", "-addext", "subjectAltName=IP:127.0.0.1,DNS:there.example")
+    made = ("-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-keyout", str(key), "-out", str(found))
+    subprocess.run([OPENSSL, "req", *made, *names], check=True, capture_output=True)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(found, key)
+    return found, context
+
+
+@pytest.mark.proves("S41")
+@pytest.mark.skipif(not OPENSSL, reason="there is no openssl to make a certificate with")
+async def test_a_certificate_must_be_known_to_the_system_or_named_by_the_operator(certificate, monkeypatch):
+    file, context = certificate
+    guard = Guard(networks=LOOPBACK, resolve=Names(other=[["127.0.0.1"]], there=[["127.0.0.1"]]))
+    async with site(plain(b"[1]"), tls=context) as there:
+        url = there.url.replace("http:", "https:")
+        with pytest.raises(NoAnswer, match="certificate verify failed"):
+            await ask(url)
+        monkeypatch.setenv("SSL_CERT_FILE", str(file))
+        answer = await ask(url)
+        named = await ask(f"https://there.example:{there.port}/", guard=guard)
+        with pytest.raises(NoAnswer, match="certificate verify failed: Hostname mismatch"):
+            await ask(f"https://other.example:{there.port}/", guard=guard)
+
+    assert (answer.status, named.status, len(there.requests)) == (200, 200, 2)
 
 
 @pytest.mark.proves("S41", "S45", "B20")
@@ -232,6 +268,29 @@ async def test_a_name_that_takes_for_ever_to_resolve_counts_too():
         await ask("http://slow.example", guard=Guard(resolve=never), total_s=0.2)
 
     assert no.value.error == "TimeoutError"
+
+
+@pytest.mark.proves("S47")
+async def test_names_that_nobody_answers_for_keep_no_other_thread_busy(monkeypatch):
+    answered, true = threading.Event(), socket.getaddrinfo
+
+    def lookup(host, *args, **more):
+        if host == "silent.example":
+            answered.wait(20)
+        return true("127.0.0.1", *args, **more)
+
+    monkeypatch.setattr(socket, "getaddrinfo", lookup)
+    async with site(plain(b"[1]")) as there:
+        silent = [asyncio.ensure_future(ask("http://silent.example", total_s=0.2)) for _ in range(40)]
+        failed = await asyncio.gather(*silent, return_exceptions=True)
+        try:
+            async with asyncio.timeout(5):
+                assert await asyncio.to_thread(int, "7") == 7
+                answer = await ask(f"http://shop.example:{there.port}/")
+        finally:
+            answered.set()
+
+    assert {one.error for one in failed} == {"TimeoutError"} and answer.status == 200
 
 
 @pytest.mark.parametrize(

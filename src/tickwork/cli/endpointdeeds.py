@@ -58,15 +58,14 @@ class Wanted:
     pause_after: int | None = None
     "Pause after so many failed runs in a row (0: never)."
 
-    def request(self, url: str) -> "wire.EndpointRequest":
+    def fields(self) -> dict[str, Any]:
         from tickwork.cli.inputs import read_value
-        from tickwork.ports import wire
 
         given: dict[str, Any] = {name: value for name, value in asdict(self).items() if value is not None}
         given["headers"] = dict(_header(one) for one in given.pop("header"))
         if self.body is not None:
             given["body"] = read_value(self.body)
-        return wire.EndpointRequest(url=url, **given)
+        return given
 
 
 WANTED = Wanted()
@@ -89,9 +88,16 @@ def put(
     target
         The URL to call.
     """
+    from tickwork.cli.screen import print_json
+
+    fields = wanted.fields()
     with to.client() as client:
-        told = client.apply_endpoints({name: wanted.request(target)})
-    return _previewed(told, to)
+        told = client.put_endpoint(name, target, **fields)
+    if to.json:
+        print_json(told)
+    else:
+        _show({name: told})
+    return Exit.OK
 
 
 def apply(file: Path, /, *, to: To = TO) -> int:
@@ -103,10 +109,17 @@ def apply(file: Path, /, *, to: To = TO) -> int:
         YAML or JSON: from name to what an endpoint has.
     """
     from tickwork.cli.endpointfile import read_endpoints
+    from tickwork.cli.screen import print_json
+    from tickwork.ports import wire
 
     wanted = read_endpoints(file)
     with to.client() as client:
-        return _previewed(client.apply_endpoints(wanted), to)
+        told = client.apply_endpoints(wanted)
+    if to.json:
+        print_json(wire.EndpointPreviews(endpoints=told))
+    else:
+        _show(told)
+    return Exit.OK
 
 
 def run(name: str, /, *, to: To = TO) -> int:
@@ -279,19 +292,14 @@ def _fired(name: str, to: To, *, test: bool) -> int:
     return Exit.OK
 
 
-def _previewed(told: "dict[str, wire.EndpointPreview]", to: To) -> int:
-    from tickwork.cli.screen import console, print_json, safe
-    from tickwork.ports import wire
+def _show(told: "dict[str, wire.EndpointPreview]") -> None:
+    from tickwork.cli.screen import console, safe
 
-    if to.json:
-        print_json(wire.EndpointPreviews(endpoints=told))
-        return Exit.OK
     screen = console()
     for name, one in told.items():
         screen.print(f"{safe(name)}: {safe(one.says)}; {_next(one)}", soft_wrap=True)
         for warning in one.warnings:
             screen.print(f"  [yellow]{safe(warning.code)}[/] {safe(warning.text)}", soft_wrap=True)
-    return Exit.OK
 
 
 def _group_told(group: str, what: str, to: To) -> int:

@@ -56,6 +56,7 @@ GROUPS: dict[str, tuple[Entry, ...]] = {
         Entry("status", "How the engine is.", "overview:status"),
         Entry("workflows", "The workflows that the server knows.", "overview:workflows"),
         Entry("workers", "The workers that are connected.", "overview:workers"),
+        Entry("queues", "The queues, with what waits and runs in each.", "queues:queues"),
         Entry("versions", "The versions of an application, newest first.", "versions:versions"),
         Entry("db", "The store as a whole: upgrade, check, backup, restore, copy.", "db:db"),
         Entry("auditor", "Decide a journal again as it grows, and compare the hash of every tick.", "auditor:auditor"),

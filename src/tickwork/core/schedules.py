@@ -134,7 +134,8 @@ def check_put(
         raise Refused("too_long", f"a description has at most {TEXT_CHARACTERS_MAX} characters", path="description")
     queue = asked.terms.queue
     if queue and queue not in state.queues and queue not in queues:
-        raise Refused("unknown_queue", f"there is no queue {queue[:128]!r}; declare it first", path="queue")
+        message = f"there is no queue {queue[:128]!r}; declare it first: `tickwork queues put`, or PUT /v1/queues"
+        raise Refused("unknown_queue", message, path="queue")
     check_terms(asked.terms)
     old = tenant.schedules.get(asked.schedule)
     if old is not None and asked.new:

@@ -11,6 +11,8 @@ import ipaddress
 import re
 import socket
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from types import MappingProxyType
 from urllib.parse import urlsplit
 
@@ -55,6 +57,7 @@ _CLOSED = tuple((ipaddress.ip_network(text), rule) for text, rule in (
     ("fec0::/10", "site-local"),
     ("ff00::/8", "multicast"),
 ))  # fmt: skip
+_CARRYING = tuple(map(ipaddress.ip_network, ("::/96", "::ffff:0:0/96", "64:ff9b::/96", "64:ff9b:1::/48")))
 _PUBLIC_6 = ipaddress.ip_network("2000::/3")  # of version 6, nothing else has been given out
 # Where clouds tell a machine its own keys. Some lie outside every range above.
 _METADATA = frozenset(ipaddress.ip_address(text) for text in (
@@ -78,8 +81,14 @@ class AddressRefused(Exception):
         self.rule = rule
 
 
+# As many as requests at once. In the loop's own threads, a few names that nobody answers for would keep this process
+# from its files and from its server until the system gives up on them, long after the requests themselves did.
+_LOOKUPS = ThreadPoolExecutor(64, thread_name_prefix="lookup")
+
+
 async def system_resolve(host: str, port: int) -> Sequence[str]:
-    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    look_up = partial(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM)
+    found = await asyncio.get_running_loop().run_in_executor(_LOOKUPS, look_up)
     return list(dict.fromkeys(str(place[4][0]) for place in found))
 
 
@@ -121,11 +130,12 @@ class Guard:
         what = str(address) if str(address) == host else f"{host} is {address}, and that"
         if self._named(address):
             return
-        if address in _METADATA:
+        forms = (address, *_inside(address))
+        if not _METADATA.isdisjoint(forms):
             message = f"{what} is where a cloud keeps this machine's keys; name it alone in allow_networks"
             raise AddressRefused("metadata", f"{message} ({address}) if requests must reach it")
         allowed = any(address in one for one in self._networks)
-        if address in own and not (allowed and address.is_loopback):
+        if any(form in own for form in forms) and not (allowed and address.is_loopback):
             message = f"{what} is the service of this scheduler itself; name it alone in allow_networks"
             raise AddressRefused("own service", f"{message} ({address}) if requests must reach it")
         if allowed:
@@ -186,6 +196,17 @@ def closed_by(address: Address) -> str:
     if address.version == 6 and address not in _PUBLIC_6:
         return "reserved"
     return "" if address.is_global else "reserved"
+
+
+def _inside(address: Address) -> tuple[Address, ...]:
+    """The address of version 4 that one of version 6 carries: a network that is allowed as a whole may hold such."""
+    if address.version == 4:
+        return ()
+    if address.teredo is not None:
+        return address.teredo
+    if address.sixtofour is not None:
+        return (address.sixtofour,)
+    return (ipaddress.IPv4Address(int(address) & 0xFFFF_FFFF),) if any(address in one for one in _CARRYING) else ()
 
 
 def network(text: str) -> Network:

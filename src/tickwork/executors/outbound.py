@@ -176,7 +176,7 @@ class _Transport(httpx2.AsyncBaseTransport):
         self, guard: Guard, *, network: httpcore2.AsyncNetworkBackend | None, tls: ssl.SSLContext | None
     ) -> None:
         self._pool = httpcore2.AsyncConnectionPool(
-            ssl_context=tls or httpx2.create_ssl_context(trust_env=False),
+            ssl_context=tls or httpx2.create_ssl_context(),  # the system's, or SSL_CERT_FILE and SSL_CERT_DIR
             max_connections=CONNECTIONS_MAX,
             max_keepalive_connections=IDLE_CONNECTIONS_MAX,
             keepalive_expiry=IDLE_S,

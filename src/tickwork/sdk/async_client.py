@@ -279,7 +279,7 @@ class AsyncClient(AsyncSchedules, AsyncEndpoints):
         return await self._ask(calls.versions(application))
 
     async def latest_application_version(self, application: str = "") -> wire.AppVersion:
-        """The one that scheduled and new runs go to. `application` may be left out where there is only one."""
+        """The one whose definitions new and scheduled runs get. `application` may be left out if there is one only."""
         return await self._ask(calls.latest_version(application))
 
     async def set_latest_application_version(self, version: str, *, application: str = "") -> wire.AppVersion:
@@ -289,6 +289,30 @@ class AsyncClient(AsyncSchedules, AsyncEndpoints):
     async def workers(self) -> Sequence[wire.Worker]:
         """The workers that the server knows."""
         return await self._ask(calls.workers())
+
+    async def queues(self) -> Sequence[wire.Queue]:
+        """The queues, with what waits and runs in each."""
+        return await self._ask(calls.queues())
+
+    async def put_queue(
+        self,
+        name: str,
+        *,
+        limit: int | None = None,
+        rate: int | None = None,
+        per: str | timedelta = "1s",
+        burst: int | None = None,
+    ) -> None:
+        """Declares a queue, or replaces its limits: so many tasks at once, so many starts per time."""
+        await self._ask(calls.put_queue(name, limit, rate, per, burst))
+
+    async def pause_queue(self, name: str, *, reason: str = "") -> None:
+        """Lets no task of a queue start."""
+        await self._ask(calls.queue_deed(name, "pause", reason))
+
+    async def resume_queue(self, name: str) -> None:
+        """Lets the tasks of a queue start again."""
+        await self._ask(calls.queue_deed(name, "resume"))
 
     async def status(self) -> wire.Status:
         """How the engine is."""

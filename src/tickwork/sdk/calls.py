@@ -15,7 +15,7 @@ from uuid import uuid4
 import msgspec
 
 from tickwork.core.errors import Refused, TickworkError, Unavailable
-from tickwork.core.timetext import instant_ms
+from tickwork.core.timetext import duration_text, instant_ms
 from tickwork.ports import wire
 from tickwork.ports.exchange import Catalog
 from tickwork.sdk.connection import error_of
@@ -299,6 +299,24 @@ def _of_application(application: str) -> dict[str, str]:
 
 def workers() -> Ask[list[wire.Worker]]:
     return Ask("GET", "/v1/workers", ("workers", wire.Worker))
+
+
+def queues() -> Ask[list[wire.Queue]]:
+    return Ask("GET", "/v1/queues", ("queues", wire.Queue))
+
+
+def put_queue(name: str, limit: int | None, rate: int | None, per: str | timedelta, burst: int | None) -> Ask[None]:
+    wanted = wire.QueueRequest(limit=limit, rate=rate, per=duration_text(duration(per, path="per")), burst=burst)
+    return Ask("PUT", _queue(name), None, body=_encode(wanted))
+
+
+def queue_deed(name: str, word: str, reason: str = "") -> Ask[None]:
+    """pause or resume."""
+    return Ask("POST", f"{_queue(name)}/{word}", None, body=_encode(wire.Reason(reason=reason)))
+
+
+def _queue(name: str) -> str:
+    return f"/v1/queues/{quote(name, safe='')}"
 
 
 def status() -> Ask[wire.Status]:

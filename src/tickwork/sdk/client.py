@@ -284,7 +284,7 @@ class Client(Schedules, Endpoints):
         return self._ask(calls.versions(application))
 
     def latest_application_version(self, application: str = "") -> wire.AppVersion:
-        """The one that scheduled and new runs go to. `application` may be left out where there is only one."""
+        """The one whose definitions new and scheduled runs get. `application` may be left out if there is one only."""
         return self._ask(calls.latest_version(application))
 
     def set_latest_application_version(self, version: str, *, application: str = "") -> wire.AppVersion:
@@ -294,6 +294,30 @@ class Client(Schedules, Endpoints):
     def workers(self) -> Sequence[wire.Worker]:
         """The workers that the server knows."""
         return self._ask(calls.workers())
+
+    def queues(self) -> Sequence[wire.Queue]:
+        """The queues, with what waits and runs in each."""
+        return self._ask(calls.queues())
+
+    def put_queue(
+        self,
+        name: str,
+        *,
+        limit: int | None = None,
+        rate: int | None = None,
+        per: str | timedelta = "1s",
+        burst: int | None = None,
+    ) -> None:
+        """Declares a queue, or replaces its limits: so many tasks at once, so many starts per time."""
+        self._ask(calls.put_queue(name, limit, rate, per, burst))
+
+    def pause_queue(self, name: str, *, reason: str = "") -> None:
+        """Lets no task of a queue start."""
+        self._ask(calls.queue_deed(name, "pause", reason))
+
+    def resume_queue(self, name: str) -> None:
+        """Lets the tasks of a queue start again."""
+        self._ask(calls.queue_deed(name, "resume"))
 
     def status(self) -> wire.Status:
         """How the engine is."""
