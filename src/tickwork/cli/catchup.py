@@ -69,9 +69,10 @@ def _of_server(to: To, policy: str) -> "list[wire.CatchUp] | None":
     try:
         with to.client(deadline_s=3.0 if explicit else REACH_S) as client:
             return list(client.catch_ups(policy=policy))
-    except Unavailable:
+    except Unavailable as unavailable:
         if explicit:
-            raise
+            hint = "to look at the data of a server that does not run, name its folder with --data"
+            raise Ended(Exit.UNREACHABLE, f"{unavailable}; {hint}") from None
         return None
 
 
