@@ -124,7 +124,7 @@ def _show(found: "list[wire.CatchUp]", policy: str) -> None:
     screen = console(stderr=True)
     screen.print(f"{runs} of {late} late occurrences of {len(now)} schedules would run")
     if len(now) < len(found):
-        screen.print(f"{len(found) - len(now)} more are paused: what they make up for runs when they are resumed")
+        screen.print(f"{len(found) - len(now)} more: paused, and what they make up for runs when they are resumed")
     if not policy:
         screen.print("another policy: --policy all, last, none, …; to start with it: tickwork server --catch-up POLICY")
 
