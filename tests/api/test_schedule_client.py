@@ -93,6 +93,8 @@ async def test_what_cannot_be_is_refused_with_its_field(ask):
         with pytest.raises(tw.Refused) as refused:
             await ask("put_schedule", "s", report, **options)
         assert (refused.value.code, refused.value.path) == (code, path)
+    with pytest.raises(tw.Refused, match="oldest or newest"):
+        await ask("backfill_schedule", "s", "2026-01-01", "2026-01-02", order="sideways")
     for name in ("a/b", "..", ""):
         with pytest.raises(tw.Refused, match="schedule name") as refused:
             await ask("schedule", name)

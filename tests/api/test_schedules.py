@@ -459,6 +459,25 @@ async def test_a_preview_of_a_backfill_names_what_has_not_run_and_counts_what_ha
 
 
 @pytest.mark.usefixtures("greet")
+@pytest.mark.proves("S004-42", "I22")
+async def test_a_date_that_was_a_holiday_and_is_none_any_more_is_still_missing(http):
+    await http.put("/v1/holidays/feast", json={"dates": ["2026-03-03"]})
+    await put(http, "daily", cron="0 9 * * *", holidays=["feast"])
+    path, window = "/v1/schedules/daily/backfills", {"start": "2026-03-01", "end": "2026-03-06"}
+    await post(http, path, 202, **window)
+    worker = Worker(http)
+    await worker.finish(*await worker.work(4))
+    assert (await http.put("/v1/holidays/feast", json={"dates": []})).status_code == 204
+    planned = await post(http, path, 200, preview=True, **window)
+    await post(http, path, 202, **window)
+
+    assert (planned["run_ids"], planned["known"]) == (["sched-daily-2026-03-03T09:00:00Z"], 4)
+    (work,) = await worker.work(1)
+    assert work.run_id == "sched-daily-2026-03-03T09:00:00Z"
+    await worker.finish(work)
+
+
+@pytest.mark.usefixtures("greet")
 async def test_what_became_of_occurrences_comes_in_pages_and_none_of_it_is_left_out(http):
     await put(http, "daily", cron="0 9 * * *")
     window = {"start": "2026-03-01", "end": "2026-03-08", "newest_first": True}  # so each is a range of its own

@@ -6,7 +6,9 @@ from driver import BY, Driver, T, task
 from histories import History
 from tickwork.core import inputs as inp
 from tickwork.core.events import LaneHeld, TaskDispatched, Visited
+from tickwork.core.evolve.schedules import occurrence_id
 from tickwork.core.machine import Machine
+from tickwork.core.schedule import Terms
 from tickwork.core.snapshot import capture, restore
 from tickwork.core.story import Entry, Story, why
 from tickwork.core.storywords import on_first_line, sentence
@@ -76,6 +78,43 @@ def test_a_scheduled_run_tells_its_schedule_and_its_nominal_time():
     assert story.source.nominal_ms == run.scheduled_ms
     assert the(story, "scheduled").cause == "timer"
     assert the(story, "started").at_ms == story.source.nominal_ms
+
+
+@pytest.mark.parametrize(("terms", "minute", "words"), [
+    ({"catch_up": "all"}, 5, "; it begins 27m later, to catch up"),
+    ({"catch_up": "all"}, 30, "; it begins 2m later, to catch up"),
+    ({"catch_up": "all", "grace_ms": 5 * 60_000, "overlap": "allow"}, 30, ""),
+    ({"catch_up": "spread", "catch_up_ms": 3_600_000}, 10, "; it is late, and starts at "),
+    ({"catch_up": "all", "overlap": "buffer_all"}, 10, " later: another run of it had to end first"),
+])  # fmt: skip
+def test_a_run_that_begins_later_than_it_was_due_tells_why(terms, minute, words):
+    driver = Driver()
+    driver.define("flow", task("a"))
+    driver.expect(inp.PutSchedule(BY, T, "s", "flow", When(cron="*/5 * * * *"), Terms(**terms)))
+    origin_ms = driver.now_ms // 300_000 * 300_000
+    driver.send(at=driver.tick + origin_ms + 32 * 60_000 - driver.now_ms)
+    driver.quiet()
+    driver.advance(5 * 60_000)
+    driver.finish_all()
+    driver.quiet()
+    story = told(driver, occurrence_id("s", origin_ms + minute * 60_000))
+
+    assert words in the(story, "scheduled").detail and ("later" in the(story, "scheduled").detail) is ("later" in words)
+
+
+def test_jitter_backfill_and_a_hand_are_told_as_such():
+    driver = Driver()
+    driver.define("flow", task("a"))
+    driver.expect(inp.PutSchedule(BY, T, "s", "flow", When(cron="0 * * * *"), Terms(jitter=True)))
+    driver.expect(inp.Backfill("bob", T, "s", driver.now_ms - 3_600_000, driver.now_ms, forced=True))
+    driver.expect(inp.Trigger("eve", T, "s"), inp.Trigger("eve", T, "s", test=True))
+    driver.advance(3_700_000)
+    stories = {story.source.kind: story for story in (told(driver, run.id) for run in driver.state.runs.values())}
+
+    assert "by its jitter" in the(stories["schedule"], "scheduled").detail
+    assert "backfill" in the(stories["backfill"], "scheduled").detail and "bob" in stories["backfill"].source.detail
+    assert "by hand (trigger) by eve" in stories["trigger"].source.detail
+    assert "by hand (test) by eve" in stories["test"].source.detail
 
 
 @pytest.mark.proves("S003-68")

@@ -255,6 +255,44 @@ async def test_a_backfill_of_what_is_missing_knows_archived_occurrences(house):
         assert now.started == 0 and now.known >= 3
 
 
+@pytest.mark.proves("S004-42", "I22")
+@pytest.mark.parametrize(
+    ("cron", "started"),
+    [
+        ("0 * * * *", 0),  # only its description was edited: they are the same times
+        ("0,30 * * * *", 6),  # of a range of other times, only the two ends are known to be among these
+    ],
+)
+async def test_a_backfill_knows_what_ran_by_fates_alone_also_after_an_edit(house, cron, started):
+    await house.define("flow", task("a"), task("b", needs=["a"]))
+    engine = house.engine
+    async with house.serving(a=lambda: 1, b=lambda: 2):
+        await engine.put_schedule("hourly", wire.ScheduleRequest(workflow="flow", cron="0 * * * *"), by="test")
+        began_ms = house.clock.wall_ms() // 3_600_000 * 3_600_000 + 1
+        for hour in range(4):
+            house.clock.pass_ms(3_600_000)
+            engine._live.look_again()
+            async with asyncio.timeout(5):
+                while len((await engine.runs(RunFilter("default", states=(4,))))[0]) <= hour:
+                    await asyncio.sleep(0.01)
+        await engine.pause("schedule", "hourly", by="test")
+        edited = wire.ScheduleRequest(workflow="flow", cron=cron, description="edited")
+        await engine.put_schedule("hourly", edited, by="test")
+        await house.days(5)
+        await house.days(400)
+        assert house.disk.runs == {} and house.disk.archived == {}, "nothing but their fates is left of these runs"
+        window = wire.BackfillRequest(start=instant_text(began_ms), end=instant_text(began_ms + 4 * 3_600_000))
+        planned = await engine.backfill("hourly", msgspec.structs.replace(window, preview=True), by="test")
+        begun = await engine.backfill("hourly", window, by="test")
+        async with asyncio.timeout(5):
+            while (
+                now := next(one for one in await engine.backfills() if one.number == begun.number)
+            ).state == "active":
+                await asyncio.sleep(0.01)
+
+        assert (len(planned.run_ids), now.started) == (started, started)
+
+
 class Breaking(MemoryStore):
     """Ends the process, so to speak, before or after a step."""
 

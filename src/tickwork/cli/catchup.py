@@ -67,9 +67,10 @@ def _of_server(to: To, policy: str) -> "list[wire.CatchUp] | None":
     try:
         with to.client(deadline_s=3.0 if explicit else REACH_S) as client:
             return list(client.catch_ups(policy=policy))
-    except Unavailable:
+    except Unavailable as unavailable:
         if explicit:
-            raise
+            hint = "to look at the data of a server that does not run, name its folder with --data"
+            raise Ended(Exit.UNREACHABLE, f"{unavailable}; {hint}") from None
         return None
 
 
@@ -121,7 +122,7 @@ def _show(found: "list[wire.CatchUp]", policy: str) -> None:
     screen = console(stderr=True)
     screen.print(f"{runs} of {late} late occurrences of {len(now)} schedules would run")
     if len(now) < len(found):
-        screen.print(f"{len(found) - len(now)} more are paused: what they make up for runs when they are resumed")
+        screen.print(f"{len(found) - len(now)} more: paused, and what they make up for runs when they are resumed")
     if not policy:
         screen.print("another policy: --policy all, last, none, …; to start with it: tickwork server --catch-up POLICY")
 

@@ -381,6 +381,11 @@ def source_of(state: State, run: Run) -> Source:
     detail = f"submitted by {run.by}"
     if kind == "schedule":
         detail = f"schedule {run.schedule} of {run.by}, due at {instant_text(run.scheduled_ms)}"
+    elif kind == "backfill":
+        when = instant_text(run.scheduled_ms)
+        detail = f"backfill {run.backfill} of schedule {run.schedule}, for {when}, asked for by {run.by}"
+    elif kind in ("trigger", "test"):
+        detail = f"schedule {run.schedule}, begun by hand ({kind}) by {run.by}"
     elif kind == "child":
         parent = state.tasks.get(run.parent)
         of, node = (parent.run.id, Teller._node(parent)) if parent is not None else ("", "")

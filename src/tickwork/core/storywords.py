@@ -13,7 +13,9 @@ from tickwork.core.governor import HINTED, Source
 from tickwork.core.lanes import CARRIER, is_carrier
 from tickwork.core.lifecycle import Phase, RunTrigger
 from tickwork.core.model import Run, Schedule, State, Task
-from tickwork.core.timetext import instant_text
+from tickwork.core.retry import SCHEDULE_JITTER_MS_MAX
+from tickwork.core.schedule import Terms
+from tickwork.core.timetext import duration_text, instant_text
 
 HELD_WORDS = {
     "limit": "the limit of {by} is reached",
@@ -90,6 +92,20 @@ def _asked(state: State, event: Any) -> Any:
     return state.inputs[event.input]
 
 
+def _later(state: State, run: Run, event: ev.RunScheduled) -> str:
+    """Why it does not begin at its nominal time, where it does not."""
+    lag_ms = state.now_ms - event.due_ms
+    schedule = run.tenant.schedules.get(run.schedule)
+    terms = schedule.terms if schedule is not None else Terms()
+    if event.start_at:
+        return f"; it is late, and starts at {state.at(event.start_at)}: late ones are spread"
+    if event.way == "buffered":
+        return f"; it begins {duration_text(lag_ms)} later: another run of it had to end first"
+    if terms.jitter and 0 < lag_ms <= SCHEDULE_JITTER_MS_MAX:
+        return f"; it begins {duration_text(lag_ms)} later, by its jitter"
+    return f"; it begins {duration_text(lag_ms)} later, to catch up" if lag_ms > terms.grace_ms else ""
+
+
 def _arrival(state: State, run: Run, event: Any) -> tuple[str, str]:
     match event:
         case ev.RunSubmitted():
@@ -99,8 +115,14 @@ def _arrival(state: State, run: Run, event: Any) -> tuple[str, str]:
             return "triggered", f"schedule {run.schedule}, asked for by {run.by}" + (
                 ": a test, which leaves the schedule alone" if event.way == "test" else ""
             )
+        case ev.RunScheduled() if event.way == "backfill":
+            when = instant_text(event.due_ms)
+            return "scheduled", f"backfill {event.backfill} of schedule {run.schedule}, for {when}, by {run.by}"
         case ev.RunScheduled():
-            return "scheduled", f"schedule {run.schedule} was due at {instant_text(event.due_ms)}"
+            return (
+                "scheduled",
+                f"schedule {run.schedule} was due at {instant_text(event.due_ms)}{_later(state, run, event)}",
+            )
         case ev.RunRerun():
             return "rerun", f"{run.source}, asked for by {run.by}"
         case ev.RunDebounced():

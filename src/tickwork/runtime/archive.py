@@ -77,6 +77,12 @@ class Archives:
                 rows.append(bundle.row)
         return rows
 
+    async def known(self, tenant: str, ids: Sequence[str]) -> set[str]:
+        """Which of these ids are taken, here or in the archive. In this order: a run that is archived meanwhile is seen
+        in one of them."""
+        here = {row.id for row in await self._store.find_runs(tenant, ids=ids, keys=())}
+        return here | {one.id for one in await self._store.archived(tenant, ids)}
+
     def opened(self, number: int) -> Bundle | None:
         """The archived run that `find_runs` found of late."""
         return self._opened.get(number)

@@ -89,8 +89,9 @@ class Endpoints(Schedules, Questions):
         return asked
 
     def _endpoint_preview(self, name: str, wanted: wire.EndpointRequest, tenant: str) -> wire.EndpointPreview:
-        told = self.preview_schedule(name, words.schedule_request(name, wanted), tenant=tenant)
-        view = words.endpoint_view(one := self._endpoint_of(name, tenant), self._plan(tenant, one.workflow))
+        one = self._endpoint_of(name, tenant)
+        told = self._told(name, words.schedule_request(name, wanted), one, tenant, owner="")
+        view = words.endpoint_view(one, self._plan(tenant, one.workflow))
         times = told.next
         if one.when.every_ms is not None and view.next_at is not None:
             # The intervals of an endpoint count from the end of its runs: these are the times if they took none.

@@ -45,6 +45,7 @@ COUNTED_MAX = 1_000_000
 PORTION = 1_000
 FATES_READ = 10_000
 HINT_TTL_MS = 60 * 60_000  # where nothing is said; of one for a time, from that time on
+COMPARED_MAX = 100_000
 NOBODYS = "preview"  # a name that no schedule can have
 
 _decode_backfill = msgspec.msgpack.Decoder(LiveBackfill).decode
@@ -190,8 +191,7 @@ class Schedules(Ground):
 
     async def _without_known(self, plan: wire.Backfill, schedule: Schedule, dues_ms: list[int]) -> wire.Backfill:
         """Of those that are named, only what has not run yet; and how many of them have."""
-        live = schedule.tenant.runs
-        known = {due_ms for due_ms in dues_ms if live.get(occurrence_id(schedule.name, due_ms)) is not None}
+        known: set[int] = set()
         for at in range(0, len(dues_ms), PORTION):
             known |= await self._ran(schedule.tenant.id, schedule, schedule.name, dues_ms[at : at + PORTION])
         missing = tuple(occurrence_id(schedule.name, due_ms) for due_ms in dues_ms if due_ms not in known)
@@ -222,24 +222,41 @@ class Schedules(Ground):
 
     async def _ran(self, tenant: str, schedule: Schedule | None, name: str, dues_ms: Sequence[int]) -> set[int]:
         """Of these occurrences, those that have run: by their run, or by their fate."""
-        books = self._live.books
-        ids = {occurrence_id(name, due_ms): due_ms for due_ms in dues_ms}
-        known = {due_ms for run_id, due_ms in ids.items() if books.find_left(tenant, run_id) is not None}
-        rows = await patiently(lambda: self.archives.find_runs(tenant, ids=list(ids)))
-        known.update(ids[row.id] for row in rows)
-        first_ms, last_ms = min(dues_ms), max(dues_ms)
-        spans = await self._stored_fates(tenant, name, first_ms, last_ms + 1)
-        version = (schedule.number, schedule.version) if schedule is not None else (0, 0)
-        for span in [*spans, *books.fates_of(tenant, name)]:
-            # A range of an earlier version tells only of its ends: what lies between were other times.
-            whole = (span.schedule, span.version) == version
-            if span.fate == Fate.RAN:
-                known.update(
-                    due_ms
-                    for due_ms in dues_ms
-                    if due_ms in (span.from_ms, span.to_ms) or (whole and span.from_ms < due_ms < span.to_ms)
-                )
+        known = await self._begun(tenant, name, dues_ms)
+        left = [due_ms for due_ms in dues_ms if due_ms not in known]
+        if not left:
+            return known
+        stored = await self._stored_fates(tenant, name, min(left), max(left) + 1)
+        spans = [span for span in [*stored, *self._live.books.fates_of(tenant, name)] if span.fate == Fate.RAN]
+        known.update(due_ms for span in spans for due_ms in left if due_ms in (span.from_ms, span.to_ms))
+        inside = [
+            (span, within)
+            for span in spans
+            if (within := [due_ms for due_ms in left if span.from_ms < due_ms < span.to_ms])
+        ]
+        ends = await self._begun(
+            tenant, name, sorted({end for span, _ in inside for end in (span.from_ms, span.to_ms)})
+        )
+        for span, within in inside:
+            # Where the runs of a range are still here, each speaks for itself: what has none is a date that did not
+            # count then. Where they are gone, the range alone is left to tell.
+            if not {span.from_ms, span.to_ms} <= ends and _has_times_of(span, schedule):
+                known.update(within)
         return known
+
+    async def _begun(self, tenant: str, name: str, dues_ms: Sequence[int]) -> set[int]:
+        """Those that have a run: here, in the store or in the archive. Asked for in the order in which runs move on,
+        and at the end once more for one that came back."""
+        owner, books = self._tenant(tenant), self._live.books
+        ids = {occurrence_id(name, due_ms): due_ms for due_ms in dues_ms}
+
+        def here() -> set[str]:
+            return {one for one in ids if owner.runs.get(one) is not None or books.find_left(tenant, one) is not None}
+
+        found = here()
+        if ids:
+            found |= await patiently(lambda: self.archives.known(tenant, list(ids)))
+        return {ids[one] for one in found | here()}
 
     async def _stored_fates(self, tenant: str, name: str, from_ms: int, to_ms: int) -> list[Range]:
         """All of them, however many; some may come twice."""
@@ -345,6 +362,17 @@ class Schedules(Ground):
 
     def holidays(self, *, tenant: str = TENANT) -> dict[str, tuple[str, ...]]:
         return {name: tuple(sorted(dates)) for name, dates in sorted(self._tenant(tenant).holidays.items())}
+
+
+def _has_times_of(span: Range, schedule: Schedule | None) -> bool:
+    """Are the times of the range those that the schedule has in it today? Of an earlier version, as far as their number
+    and the two ends tell."""
+    if schedule is None or (span.schedule, span.version) == (schedule.number, schedule.version):
+        return schedule is not None
+    if schedule.rhythm is None or span.count > COMPARED_MAX:
+        return False
+    times = list(islice(schedule.rhythm.between(span.from_ms, span.to_ms + 1), span.count + 1))
+    return len(times) == span.count and (times[0], times[-1]) == (span.from_ms, span.to_ms)
 
 
 def _place(cursor: str) -> tuple[int, str]:

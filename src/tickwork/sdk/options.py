@@ -68,9 +68,8 @@ def duration(value: Any, *, path: str, minimum_ms: int = 0) -> int:
     if isinstance(value, timedelta):
         value = round(value / timedelta(milliseconds=1))
     elif isinstance(value, int | float):
-        raise Refused(
-            "duration_type", f"{value!r} has no unit; write '{value:g}s', '{value:g}m' or a timedelta", path=path
-        )
+        example = f"'{value}s', '{value}m'" if isinstance(value, int) else "'90s', '1500ms'"
+        raise Refused("duration_type", f"{value!r} has no unit; write {example} or a timedelta", path=path)
     return duration_ms(value, path=path, minimum_ms=minimum_ms)
 
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from tickwork.sdk.workflows import Workflow
 
 Order = Literal["oldest", "newest"]
+ORDERS: tuple[Order, ...] = ("oldest", "newest")
 BACKFILL_ENDED = frozenset(("done", "cancelled"))
 
 _encode = msgspec.json.Encoder().encode
@@ -142,6 +143,8 @@ def backfill(
     priority: int | None,
     forced: bool,
 ) -> Ask[wire.Backfill]:
+    if order not in ORDERS:
+        raise Refused("bad_option", f"order is {' or '.join(ORDERS)}", path="order")
     wanted = wire.BackfillRequest(
         start=_reading(start, "start"),
         end=_reading(end, "end"),
