@@ -3,6 +3,8 @@
 import asyncio
 import os
 import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -181,6 +183,44 @@ async def test_a_daemon_that_left_the_session_ends_with_its_task(tmp_path):
         await stage.until(lambda: not alive(daemon), seconds=20)
 
     assert broke.error == "TimeoutError"
+
+
+AGENT = """
+import asyncio, sys
+import msgspec
+from executors.stage import playing
+from tickwork.executors.shell import ShellExecutor
+
+async def main(how, path):
+    executor = ShellExecutor() if how == "shell" else None
+    async with playing(executor=executor, processes=1) as stage:
+        if how == "shell":
+            argv = ["sh", "-c", "setsid sleep 300 & echo $! > '%s'; wait" % path]
+            document = msgspec.json.encode({"kind": "shell", "id": "n", "argv": argv})
+            stage.start("n", kind="shell", document=document)
+        else:
+            stage.start("double_fork", args={"path": path})
+        await asyncio.sleep(60)
+
+asyncio.run(main(*sys.argv[1:]))
+"""
+
+
+@pytest.mark.proves("S72", "F1")
+@pytest.mark.parametrize("how", ["task", "shell"])
+async def test_what_tasks_started_ends_with_a_worker_that_is_killed(tmp_path, how):
+    path = tmp_path / "pid"
+    env = os.environ | {"PYTHONPATH": str(Path(APP).parents[1])}
+    agent = subprocess.Popen([sys.executable, "-c", AGENT, how, str(path)], env=env)
+    try:
+        await Stage().until(lambda: path.exists() and path.read_text().strip() != "")
+        left = int(path.read_text())
+        assert alive(left)
+    finally:
+        agent.kill()
+        agent.wait()
+
+    await Stage().until(lambda: not alive(left))
 
 
 async def test_silence_ends_an_attempt_and_progress_keeps_it():
