@@ -118,6 +118,16 @@ def says(word: str) -> None:
     print("no end of line", end="")
 
 
+@task(name="saves_much")
+def saves_much(kilobytes: int) -> None:
+    context().checkpoint("x" * (kilobytes * 1024))
+
+
+@task(name="returns_much")
+def returns_much(kilobytes: int) -> str:
+    return "x" * (kilobytes * 1024)
+
+
 @task(name="half_a_pair")
 def half_a_pair(how: str) -> str:
     name = os.fsdecode(b"gr\xfcn.txt")  # as a folder may have it that another system wrote

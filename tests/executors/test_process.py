@@ -17,7 +17,7 @@ from tickwork.core.errors import Refused
 from tickwork.core.values import Ref
 from tickwork.executors.limits import Limits
 from tickwork.executors.process import ProcessExecutor
-from tickwork.ports.artifacts import digest_of
+from tickwork.ports.artifacts import ARTIFACT_BYTES_MAX, digest_of
 from tickwork.ports.exchange import Broke, Done, Fetch, Returned
 
 
@@ -183,6 +183,32 @@ async def test_a_daemon_that_left_the_session_ends_with_its_task(tmp_path):
         await stage.until(lambda: not alive(daemon), seconds=20)
 
     assert broke.error == "TimeoutError"
+
+
+async def test_a_checkpoint_that_nobody_stores_fails_its_attempt():
+    async def refuse(data: bytes) -> str:
+        raise Refused("too_large", "too large for this server")
+
+    async with playing(processes=1) as stage:
+        stage.store = refuse
+        broke = await stage.end(stage.start("saves_much", args={"kilobytes": 100}))
+
+        assert (broke.error, broke.message) == (
+            "StorageError",
+            "the checkpoint cannot be stored: too large for this server",
+        )
+        assert await stage.value("add", a=1, b=1) == 2
+
+
+async def test_a_value_of_more_than_can_be_stored_is_an_error_at_the_call_that_made_it():
+    async with playing(processes=1) as stage:
+        mib = ARTIFACT_BYTES_MAX // 1024**2
+        returned = await stage.end(stage.start("returns_much", args={"kilobytes": (mib + 1) * 1024}))
+        saved = await stage.end(stage.start("saves_much", args={"kilobytes": (mib + 1) * 1024}))
+
+    for broke, what in ((returned, "result"), (saved, "checkpoint")):
+        assert broke.error == "Unsendable" and broke.permanent
+        assert broke.message.startswith(what) and f"{mib + 1} MiB cannot travel" in broke.message
 
 
 AGENT = """

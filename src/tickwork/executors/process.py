@@ -284,6 +284,9 @@ class ProcessExecutor:
         except (OSError, Refused) as error:
             if not spilled.checkpoint:
                 self.ended(Broke(*key, "StorageError", f"the result cannot be stored: {error}"))
+                return
+            for pool in self._pools.values():  # its code waits for an answer that never comes
+                pool.fail(key, "StorageError", f"the checkpoint cannot be stored: {error}")
             return
         ref = Ref(digest, spilled.size, spilled.items, "artifact")
         if spilled.checkpoint:
