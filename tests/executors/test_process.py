@@ -48,6 +48,22 @@ async def test_an_error_names_its_type_its_message_and_the_line_of_the_user():
 
 
 @pytest.mark.parametrize(
+    ("handler", "texts"),
+    [
+        ("fails_twice", ["second", 'raise RuntimeError("second")', "caused by KeyError: 'first'", 'KeyError("first")']),
+        ("fails_in_a_group", ["both", "one of them is ValueError: one", "one of them is TypeError: two"]),
+    ],
+)
+async def test_an_error_tells_what_led_to_it(handler, texts):
+    async with playing() as stage:
+        broke = await stage.end(stage.start(handler))
+
+    places = [broke.message.find(text) for text in texts]
+    assert -1 not in places and places == sorted(places)
+    assert "host.py" not in broke.message
+
+
+@pytest.mark.parametrize(
     ("handler", "args", "error", "text"),
     [
         ("add", {"a": 1}, "BadArguments", "no value for b"),
