@@ -25,7 +25,7 @@ from tickwork.compose.worker import profile_of
         ("url", "ftp://here", "no address of a server"),
         ("url", "http://here:99999", "no address of a server"),
         ("url", "http://here:8440,there", "'there' is no address"),
-        ("token", "two words", "no space"),
+        ("token", "secret ", "no space"),
         ("token", "line\nbreak", "no space"),
         ("token", "schlüssel", "ASCII"),
     ],

@@ -118,6 +118,35 @@ def says(word: str) -> None:
     print("no end of line", end="")
 
 
+@task(name="saves_much")
+def saves_much(kilobytes: int) -> None:
+    context().checkpoint("x" * (kilobytes * 1024))
+
+
+@task(name="returns_much")
+def returns_much(kilobytes: int) -> str:
+    return "x" * (kilobytes * 1024)
+
+
+@task(name="writes_bytes")
+def writes_bytes(word: str) -> None:
+    sys.stdout.reconfigure(line_buffering=True)
+    sys.stdout.buffer.write(word.encode())
+
+
+@task(name="fails_twice")
+def fails_twice() -> None:
+    try:
+        raise KeyError("first")
+    except KeyError as error:
+        raise RuntimeError("second") from error
+
+
+@task(name="fails_in_a_group")
+def fails_in_a_group() -> None:
+    raise ExceptionGroup("both", [ValueError("one"), TypeError("two")])
+
+
 @task(name="half_a_pair")
 def half_a_pair(how: str) -> str:
     name = os.fsdecode(b"gr\xfcn.txt")  # as a folder may have it that another system wrote

@@ -68,6 +68,15 @@ async def test_what_is_printed_past_python_is_never_taken_for_another_attempts()
             assert stage.texts(key) == [f"w{number} {line}" for line in range(2_000)] + [f"w{number} at last"]
 
 
+async def test_bytes_that_are_written_are_lines_of_the_attempt_too():
+    async with playing(processes=1) as stage:
+        keys = [stage.start("writes_bytes", args={"word": f"w{number}"}) for number in range(20)]
+        for key in keys:
+            await stage.end(key)
+
+        assert [stage.texts(key) for key in keys] == [[f"w{number}"] for number in range(20)]
+
+
 async def test_a_line_is_seen_while_its_task_still_runs():
     async with playing() as stage:
         key = stage.start("says_and_waits", args={"word": "soon"})

@@ -3,6 +3,8 @@
 import asyncio
 import os
 import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -15,7 +17,7 @@ from tickwork.core.errors import Refused
 from tickwork.core.values import Ref
 from tickwork.executors.limits import Limits
 from tickwork.executors.process import ProcessExecutor
-from tickwork.ports.artifacts import digest_of
+from tickwork.ports.artifacts import ARTIFACT_BYTES_MAX, digest_of
 from tickwork.ports.exchange import Broke, Done, Fetch, Returned
 
 
@@ -43,6 +45,22 @@ async def test_an_error_names_its_type_its_message_and_the_line_of_the_user():
     assert broke.message.startswith("the day has no data")
     assert "tasks_app.py" in broke.message and 'raise ValueError("the day has no data")' in broke.message
     assert "host.py" not in broke.message and "registry.py" not in broke.message
+
+
+@pytest.mark.parametrize(
+    ("handler", "texts"),
+    [
+        ("fails_twice", ["second", 'raise RuntimeError("second")', "caused by KeyError: 'first'", 'KeyError("first")']),
+        ("fails_in_a_group", ["both", "one of them is ValueError: one", "one of them is TypeError: two"]),
+    ],
+)
+async def test_an_error_tells_what_led_to_it(handler, texts):
+    async with playing() as stage:
+        broke = await stage.end(stage.start(handler))
+
+    places = [broke.message.find(text) for text in texts]
+    assert -1 not in places and places == sorted(places)
+    assert "host.py" not in broke.message
 
 
 @pytest.mark.parametrize(
@@ -181,6 +199,70 @@ async def test_a_daemon_that_left_the_session_ends_with_its_task(tmp_path):
         await stage.until(lambda: not alive(daemon), seconds=20)
 
     assert broke.error == "TimeoutError"
+
+
+async def test_a_checkpoint_that_nobody_stores_fails_its_attempt():
+    async def refuse(data: bytes) -> str:
+        raise Refused("too_large", "too large for this server")
+
+    async with playing(processes=1) as stage:
+        stage.store = refuse
+        broke = await stage.end(stage.start("saves_much", args={"kilobytes": 100}))
+
+        assert (broke.error, broke.message) == (
+            "StorageError",
+            "the checkpoint cannot be stored: too large for this server",
+        )
+        assert await stage.value("add", a=1, b=1) == 2
+
+
+async def test_a_value_of_more_than_can_be_stored_is_an_error_at_the_call_that_made_it():
+    async with playing(processes=1) as stage:
+        mib = ARTIFACT_BYTES_MAX // 1024**2
+        returned = await stage.end(stage.start("returns_much", args={"kilobytes": (mib + 1) * 1024}))
+        saved = await stage.end(stage.start("saves_much", args={"kilobytes": (mib + 1) * 1024}))
+
+    for broke, what in ((returned, "result"), (saved, "checkpoint")):
+        assert broke.error == "Unsendable" and broke.permanent
+        assert broke.message.startswith(what) and f"{mib + 1} MiB cannot travel" in broke.message
+
+
+AGENT = """
+import asyncio, sys
+import msgspec
+from executors.stage import playing
+from tickwork.executors.shell import ShellExecutor
+
+async def main(how, path):
+    executor = ShellExecutor() if how == "shell" else None
+    async with playing(executor=executor, processes=1) as stage:
+        if how == "shell":
+            argv = ["sh", "-c", "setsid sleep 300 & echo $! > '%s'; wait" % path]
+            document = msgspec.json.encode({"kind": "shell", "id": "n", "argv": argv})
+            stage.start("n", kind="shell", document=document)
+        else:
+            stage.start("double_fork", args={"path": path})
+        await asyncio.sleep(60)
+
+asyncio.run(main(*sys.argv[1:]))
+"""
+
+
+@pytest.mark.proves("S72", "F1")
+@pytest.mark.parametrize("how", ["task", "shell"])
+async def test_what_tasks_started_ends_with_a_worker_that_is_killed(tmp_path, how):
+    path = tmp_path / "pid"
+    env = os.environ | {"PYTHONPATH": str(Path(APP).parents[1])}
+    agent = subprocess.Popen([sys.executable, "-c", AGENT, how, str(path)], env=env)
+    try:
+        await Stage().until(lambda: path.exists() and path.read_text().strip() != "")
+        left = int(path.read_text())
+        assert alive(left)
+    finally:
+        agent.kill()
+        agent.wait()
+
+    await Stage().until(lambda: not alive(left))
 
 
 async def test_silence_ends_an_attempt_and_progress_keeps_it():

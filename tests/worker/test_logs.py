@@ -57,22 +57,27 @@ async def test_chunks_are_numbered_and_say_which_line_is_their_first():
     await logs.close()
 
 
-@pytest.mark.proves("F30")
-async def test_while_the_server_is_away_the_spool_is_bounded_and_says_what_it_dropped():
+@pytest.mark.proves("F12", "F30")
+async def test_while_the_server_is_away_the_spool_is_bounded_and_the_oldest_lines_are_dropped():
     taker = Taker()
     taker.open.clear()
     logs = Logs(taker.send)
-    for _ in range(2 * SPOOL_BYTES_MAX // 10_000):
-        logs.add(1, 1, "stdout", "x" * 10_000, 5)
+    logs.add(2, 1, "stdout", "of a quiet one", 5)
+    await asyncio.sleep(0.3)  # it is on its way
+    count = 2 * SPOOL_BYTES_MAX // 10_000
+    for number in range(count):
+        logs.add(1, 1, "stdout", f"{number} " + "x" * 10_000, 5)
+    logs.ended((1, 1))
     taker.open.set()
     await logs.flush()
-    logs.add(1, 1, "stdout", "after", 5)
-    await logs.flush()
 
-    sent = sum(len(one[4]) for one in taker.chunks)
-    texts = taker.texts(1, 1)
-    assert sent < SPOOL_BYTES_MAX + 200_000
-    assert texts[-1] == "after" and "lines dropped" in texts[-2]
+    assert sum(len(one[4]) for one in taker.chunks) < SPOOL_BYTES_MAX + 200_000
+    assert taker.texts(2, 1) == ["of a quiet one"]
+    (told, *texts) = taker.texts(1, 1)
+    assert [int(text.split()[0]) for text in texts] == list(range(count - len(texts), count))
+    assert told == f"[{count - len(texts)} lines dropped: the server did not take them in time]"
+    numbers = [(chunk, first) for task, _, chunk, first, _ in taker.chunks if task == 1]
+    assert numbers == sorted(numbers) and numbers[0] == (0, 0)
     await logs.close()
 
 

@@ -130,8 +130,8 @@ def _unfit(name: str, value: Any) -> str | None:
     if name in BOUNDS:
         least, most = BOUNDS[name]
         return None if least <= value <= most else f"{value} is not between {least:,} and {most:,}"
-    if name == "token" and not (value.isascii() and value.isprintable() and " " not in value):
-        return "it travels in a header: letters, digits and signs of ASCII only, and no space"
+    if name == "token" and not (value.isascii() and value.isprintable() and value == value.strip()):
+        return "it travels in a header: letters, digits and signs of ASCII only, and no space before or after it"
     if name == "url":
         return next((why for one in names(value) if (why := _unfit_url(one)) is not None), None)
     return None

@@ -2,18 +2,89 @@
 
 A process belongs to a child if it is in the child's session, descends from it, or carries the child's mark in
 its environment: a double fork with a session of its own keeps the mark. Only a process that has wiped its own
-environment, left the session and lost its parent is not found.
+environment, left the session and lost its parent is not found. Where the agent itself is killed, its watchman does the
+same by the mark alone.
 """
 
+import atexit
 import contextlib
+import itertools
+import logging
 import os
 import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 from tickwork.executors.limits import MARK
 
 ROUNDS_MAX = 10  # something may fork while we look
+LEAVE_S = 2.0
 _PROC = Path("/proc")
+log = logging.getLogger("tickwork.worker")
+
+
+class _Agent:
+    """This process, as what it starts knows it: by a mark that no other has."""
+
+    def __init__(self) -> None:
+        self.mark = f"{os.getpid()}-{time.time_ns():x}"
+        self.numbers = itertools.count(1)
+        self.watchman: subprocess.Popen[bytes] | None = None
+
+    def watch(self) -> None:
+        if self.watchman is not None or not _PROC.is_dir():
+            return
+        command = [sys.executable, "-I", "-S", str(Path(__file__).with_name("watchman.py")), f"{MARK}={self.mark}"]
+        try:
+            self.watchman = subprocess.Popen(  # noqa: S603 - a list of ours, and no shell
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                env={},
+                cwd="/",
+                start_new_session=True,
+            )
+        except OSError as error:
+            log.warning("nobody ends what tasks started, should this worker be killed: %s", error)
+
+    def leave(self) -> None:
+        """The process ends by itself: so does the watchman."""
+        if self.watchman is not None:
+            self._close_pipe(self.watchman)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.watchman.wait(LEAVE_S)
+
+    def forget(self) -> None:
+        """In a forked process, which is another agent: the end of the pipe belongs to the first one alone."""
+        if self.watchman is not None:
+            self._close_pipe(self.watchman)
+            self.watchman.returncode = 0  # it is no child of this one, and nobody waits for it here
+
+    def _close_pipe(self, watchman: "subprocess.Popen[bytes]") -> None:
+        assert watchman.stdin is not None
+        watchman.stdin.close()
+
+
+_agent = _Agent()
+
+
+def new_mark() -> str:
+    """For all that one executor starts. From here on somebody watches over this process."""
+    _agent.watch()
+    return f"{_agent.mark}-{next(_agent.numbers)}"
+
+
+def _be_another() -> None:
+    global _agent
+    _agent.forget()
+    _agent = _Agent()
+
+
+os.register_at_fork(after_in_child=_be_another)
+atexit.register(lambda: _agent.leave())
 
 
 def kill_all(leader: int, mark: str) -> int:

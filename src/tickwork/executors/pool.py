@@ -136,6 +136,11 @@ class Pool:
             self._end(key, None)
         self._top_up()
 
+    def fail(self, key: Key, error: str, message: str) -> None:
+        """End it, and say why."""
+        if key in self._box.out:
+            self._end(key, (error, message))
+
     def kept(self, key: Key) -> None:
         child = self._saving.pop(key, None)
         if child is not None:

@@ -20,6 +20,7 @@ from tickwork.core.definition import VALUE_HANDLER
 from tickwork.core.errors import Corrupt, Refused
 from tickwork.core.values import Ref
 from tickwork.executors.child import Key, Settings
+from tickwork.executors.leftovers import new_mark
 from tickwork.executors.limits import Limits, hide_agent, isolation
 from tickwork.executors.outbox import Errand
 from tickwork.executors.pool import Pool
@@ -58,7 +59,6 @@ class ProcessExecutor:
         self._scratch: Scratch | None = None
         self._folder = folder or ""  # "": one of its own, from `start` to `close`
         self._settings = Settings(app, folder=self._folder, cwd=cwd, limits=limits, env=env, command=command)
-        self._mark = f"{os.getpid()}-{time.time_ns():x}"
         self._pools: dict[str, Pool] = {}
         self._modes: dict[str, str] = {}  # handler -> how it is run
         self._offered: tuple[str, ...] = ()  # each way once
@@ -91,6 +91,7 @@ class ProcessExecutor:
     async def start(self, sink: Sink) -> Catalog:
         """Raises `Refused` with the user's line where the application cannot be loaded."""
         hide_agent()
+        self._mark = new_mark()
         if not self._folder:
             self._scratch = Scratch()
             self._folder = self._settings.folder = self._scratch.path
@@ -283,6 +284,9 @@ class ProcessExecutor:
         except (OSError, Refused) as error:
             if not spilled.checkpoint:
                 self.ended(Broke(*key, "StorageError", f"the result cannot be stored: {error}"))
+                return
+            for pool in self._pools.values():  # its code waits for an answer that never comes
+                pool.fail(key, "StorageError", f"the checkpoint cannot be stored: {error}")
             return
         ref = Ref(digest, spilled.size, spilled.items, "artifact")
         if spilled.checkpoint:

@@ -18,7 +18,7 @@ from collections.abc import Callable
 import msgspec
 
 from tickwork.core.definition import ShellNode
-from tickwork.executors.leftovers import kill_all
+from tickwork.executors.leftovers import kill_all, new_mark
 from tickwork.executors.limits import Limits, confined, environment, isolation
 from tickwork.executors.turns import Failure, Turns
 from tickwork.ports.exchange import Spec, Work
@@ -36,7 +36,7 @@ class ShellExecutor(Turns):
     def __init__(self, *, at_once: int = 8, limits: Limits | None = None, env: dict[str, str] | None = None) -> None:
         super().__init__(at_once=at_once)
         self._limits, self._env = limits or Limits(), env or {}
-        self._mark = f"{os.getpid()}-{time.time_ns():x}"
+        self._mark = ""  # made for the first program
 
     @property
     def isolation(self) -> str:
@@ -47,6 +47,7 @@ class ShellExecutor(Turns):
 
     async def attempt(self, work: Work, spec: Spec) -> bytes:
         node = msgspec.json.decode(spec.document, type=ShellNode)
+        self._mark = self._mark or new_mark()
         mark = f"{self._mark}-{work.task}-{work.attempt}"
         env = environment(os.environ, given={**self._env, **_facts(work, spec), **node.env}, mark=mark)
         if shutil.which(node.argv[0], path=env.get("PATH")) is None:

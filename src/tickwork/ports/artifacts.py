@@ -8,6 +8,7 @@ from hashlib import blake2b
 from typing import Protocol
 
 DIGEST_BYTES = 32
+ARTIFACT_BYTES_MAX = 256 * 1024 * 1024  # of one, wherever it is put
 
 
 def digest_of(data: bytes) -> str:

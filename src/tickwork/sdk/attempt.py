@@ -6,7 +6,7 @@ Whatever user code does, one report comes out: a value, a large value in a file,
 import os
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol
@@ -23,6 +23,7 @@ from tickwork.sdk.registry import Handler
 MESSAGE_LENGTH_MAX = 8_000
 NAME_LENGTH_MAX = 500
 EXIT_CODE_MAX = 2**31 - 1
+ORIGINS_MAX = 5
 FRAMES_MAX = 12  # of a traceback; the innermost are what helps
 _OWN = str(Path(__file__).resolve().parents[1]) + os.sep
 
@@ -140,16 +141,38 @@ def failed(task: int, attempt: int, error: BaseException, *, started_ms: int) ->
 
 
 def explained(error: BaseException) -> str:
-    """The message and the user's lines; none of ours."""
+    """The message and the user's lines, none of ours; then the same of what led to it."""
+    lines = [_said(error)[: MESSAGE_LENGTH_MAX // 2], *_where(error)]
+    for led, before in () if isinstance(error, Refused) else _origins(error):
+        lines += [f"{led} {type(before).__name__}: {_said(before)}"[: MESSAGE_LENGTH_MAX // 4], *_where(before)]
+    return sendable("\n".join(lines)[:MESSAGE_LENGTH_MAX])
+
+
+def _said(error: BaseException) -> str:
     try:
-        said = str(error) + about_environment(error)
+        return str(error) + about_environment(error)
     except Exception:
-        said = "(its message cannot be shown)"
-    frames = user_frames(error.__traceback__)
-    lines = [said[: MESSAGE_LENGTH_MAX // 2]]
-    if frames and not isinstance(error, Refused):
-        lines += traceback.format_list(frames[-FRAMES_MAX:])
-    return sendable("\n".join(line.rstrip("\n") for line in lines)[:MESSAGE_LENGTH_MAX])
+        return "(its message cannot be shown)"
+
+
+def _where(error: BaseException) -> list[str]:
+    frames = [] if isinstance(error, Refused) else user_frames(error.__traceback__)
+    return [line.rstrip("\n") for line in traceback.format_list(frames[-FRAMES_MAX:])]
+
+
+def _origins(error: BaseException) -> Iterator[tuple[str, BaseException]]:
+    """Members of a group, then the errors behind it, the latest first; not without end."""
+    if isinstance(error, BaseExceptionGroup):
+        for member in error.exceptions[:ORIGINS_MAX]:
+            yield "one of them is", member
+    for _ in range(ORIGINS_MAX):
+        if error.__cause__ is not None:
+            led, error = "caused by", error.__cause__
+        elif error.__context__ is not None and not error.__suppress_context__:
+            led, error = "while handling", error.__context__
+        else:
+            return
+        yield led, error
 
 
 def user_frames(trace: TracebackType | None) -> list[traceback.FrameSummary]:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, overload
 import msgspec
 
 from tickwork.core.errors import Refused, TickworkError
-from tickwork.sdk.plain import encode
+from tickwork.sdk.plain import encode, sized
 
 if TYPE_CHECKING:
     import logging
@@ -277,7 +277,7 @@ class Context:
             inner = f"{place}."  # a step that has ended stands for those inside it
             state.steps = [one for one in state.steps if not one.place.startswith(inner)]
             state.steps.append(_Step(place, name, raw))
-            return raw, _encoder.encode(state)
+            return raw, sized(_encoder.encode(state), what=f"results of all steps up to {name!r}")
 
     def _recalled(self, fn: Callable[..., Any], raw: msgspec.Raw) -> Any:
         if bytes(raw) == b"\xc0":
@@ -291,7 +291,7 @@ class Context:
         with self._lock:
             state = self._state()
             state.value = raw
-            return _encoder.encode(state)
+            return sized(_encoder.encode(state), what="checkpoint and results of steps")
 
     def _state(self) -> _Saved:
         if self._was is None:

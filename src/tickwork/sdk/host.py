@@ -256,7 +256,7 @@ class Host:
         if self.output.used:
             self.output.ended(key)
         if self._prints is not None:
-            self._prints.until_read(started_ns)
+            self._prints.until_read(0 if self.output.by_bytes else started_ns)
 
     def missing(self, handler: str) -> TickworkError:
         from tickwork.core.errors import Refused

@@ -4,6 +4,7 @@ Lines are collected and sent together, at the latest after a tenth of a second; 
 costs nobody else anything. Code that prints nothing pays nothing: the thread that sends starts with the first line.
 """
 
+import contextlib
 import io
 import logging
 import sys
@@ -35,15 +36,17 @@ class Output:
         self._before: tuple[Any, Any] | None = None
         self._handler: logging.Handler | None = None
         self._wanted = threading.Event()
+        self.by_bytes = False  # somebody has written bytes, past all this: they lie in a buffer of Python's
 
     @property
     def used(self) -> bool:
         """Whether any attempt that runs has printed."""
-        return bool(self._flows or self._open)
+        return bool(self._flows or self._open or self.by_bytes)
 
     def capture(self, *, tee: bool = False) -> None:
         """From here on, `print` and `logging` inside an attempt come here; with `tee`, also where they went before."""
         self._before = (sys.stdout, sys.stderr)
+        self._flush_before()  # what was printed while the application was loaded is nobody's
         sys.stdout = _Stream(self, "stdout", sys.stdout, tee)
         sys.stderr = _Stream(self, "stderr", sys.stderr, tee)
         root = logging.getLogger()
@@ -103,10 +106,17 @@ class Output:
                 rest = self._open.pop((key, stream), "")
                 if rest:
                     self._line(key, stream, rest)
+            if self.by_bytes:
+                self._flush_before()
             flow = self._flows.pop(key, None)
             if flow is not None and flow.dropped:
                 self._lines.append(Line(*key, "stderr", flow.note(), time.time_ns() // 1_000_000))
             self.flush()
+
+    def _flush_before(self) -> None:
+        for one in self._before or ():
+            with contextlib.suppress(ValueError, OSError):  # closed by user code
+                one.flush()
 
     def flush(self) -> None:
         with self._lock:
@@ -140,7 +150,11 @@ class _Stream(io.TextIOBase):
 
     @property
     def buffer(self) -> Any:
+        self._output.by_bytes = True
         return self._before.buffer
+
+    def reconfigure(self, **_options: Any) -> None:
+        """Lines are lines of the log, whatever is wanted of encoding and buffers."""
 
     def writable(self) -> bool:
         return True

@@ -23,8 +23,10 @@ import msgspec
 from tickwork.core.errors import Refused
 from tickwork.core.strictjson import DEPTH_MAX as DOCUMENT_DEPTH_MAX
 from tickwork.core.strictjson import INTEGER_MAX, INTEGER_MIN
+from tickwork.ports.artifacts import ARTIFACT_BYTES_MAX
 
 DEPTH_MAX = DOCUMENT_DEPTH_MAX - 4  # room for what a document wraps around a value
+MIB = 1024 * 1024
 NULL = b"\xc0"
 EMPTY_MAP = b"\x80"
 
@@ -52,7 +54,18 @@ def encode(value: Any, *, what: str = "result") -> bytes:
     """MessagePack of `value`, keys sorted. Raises `Unsendable`; `what` begins the path it names."""
     if value is None:
         return NULL
-    return _encoder.encode(plain(value, what=what))
+    return sized(_encoder.encode(plain(value, what=what)), what=what)
+
+
+def sized(data: bytes, *, what: str) -> bytes:
+    """The same. Raises `Unsendable` for more than can be put into the artifact store."""
+    if len(data) > ARTIFACT_BYTES_MAX:
+        found, most = len(data) // MIB, ARTIFACT_BYTES_MAX // MIB
+        message = (
+            f"{found} MiB cannot travel, at most {most}; put them where the next task can read them, and send the name"
+        )
+        raise Unsendable(message, path=what)
+    return data
 
 
 def plain(value: Any, *, what: str = "result") -> Any:

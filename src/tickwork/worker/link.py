@@ -11,7 +11,7 @@ import httpx2
 import msgspec
 
 from tickwork.core.errors import Conflict, Refused, TickworkError, Unavailable
-from tickwork.ports.artifacts import digest_of
+from tickwork.ports.artifacts import ARTIFACT_BYTES_MAX, digest_of
 from tickwork.ports.exchange import Call, Catalog, Reply, encoder, reply_decoder, shown
 from tickwork.ports.wire import Owners, Problem, Publication
 from tickwork.worker.http1 import Poster
@@ -87,6 +87,8 @@ class HttpLink:
         return (await self._ask("GET", f"/v1/artifacts/{digest}", timeout=MOVE_S)).content
 
     async def store(self, data: bytes) -> str:
+        if len(data) > ARTIFACT_BYTES_MAX:  # a server that hangs up in the middle would be asked again and again
+            raise Refused("too_large", f"{len(data)} bytes are more than the {ARTIFACT_BYTES_MAX} of an artifact")
         digest = digest_of(data)
         await self._ask("PUT", f"/v1/artifacts/{digest}", content=data, headers=BYTES, timeout=MOVE_S)
         return digest

@@ -1,7 +1,8 @@
 """Lines of attempts on their way to the server: in chunks, on their own call, never in the exchange.
 
 A chunk leaves when it is full or a fifth of a second old. While the server is away, chunks wait in a spool of
-bounded size; what does not fit is dropped, and a line says so.
+bounded size; where that is full the oldest are dropped, and a line in their place says so: how a task ended is in the
+last of its lines.
 """
 
 import asyncio
@@ -29,14 +30,30 @@ class LogLine(msgspec.Struct):
 
 
 class _Log:
-    __slots__ = ("bytes", "chunks", "dropped", "lines", "parts")
+    __slots__ = ("at_ms", "bytes", "chunks", "lines", "parts")
 
     def __init__(self) -> None:
         self.parts: list[bytes] = []
-        self.bytes = 0
-        self.chunks = 0  # sent so far
+        self.bytes = self.at_ms = 0
+        self.chunks = 0  # cut so far
         self.lines = 0  # in those
-        self.dropped = 0
+
+
+class _Chunk:
+    """On its way. Of one that was dropped, `dropped` counts its lines and those of others of this attempt."""
+
+    __slots__ = ("at_ms", "data", "dropped", "first", "key", "lines", "number")
+
+    def __init__(self, key: Key, log: _Log) -> None:
+        self.key, self.number, self.first, self.at_ms = key, log.chunks, log.lines, log.at_ms
+        self.lines, self.dropped = len(log.parts), 0
+        self.data = b"\n".join(log.parts) + b"\n"
+
+    def bytes(self) -> bytes:
+        if not self.dropped:
+            return self.data
+        note = f"[{self.dropped} lines dropped: the server did not take them in time]"
+        return _encode(LogLine(self.at_ms, "log", note)) + b"\n"
 
 
 class Logs:
@@ -45,8 +62,9 @@ class Logs:
     def __init__(self, send: Send) -> None:
         self._send = send
         self.open: dict[Key, _Log] = {}
-        self._spool: deque[tuple[Key, int, int, bytes]] = deque()
-        self._spooled = 0
+        self._spool: deque[_Chunk] = deque()
+        self._spooled = 0  # bytes, with those of the chunk that is being sent
+        self._dropped: dict[Key, _Chunk] = {}  # in the spool
         self._ended: dict[Key, None] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._sender: asyncio.Task[None] | None = None
@@ -56,14 +74,10 @@ class Logs:
         log = self.open.get((task, attempt))
         if log is None:
             log = self.open[task, attempt] = _Log()
-        if self._spooled > SPOOL_BYTES_MAX:
-            log.dropped += 1
-            return
-        if log.dropped:
-            note = f"[{log.dropped} lines dropped: the server did not take them in time]"
-            log.dropped = 0
-            self._append(log, LogLine(at_ms, stream, note))
-        self._append(log, LogLine(at_ms, stream, text))
+        part = _encode(LogLine(at_ms, stream, text))
+        log.parts.append(part)
+        log.bytes += len(part) + 1
+        log.at_ms = at_ms
         if log.bytes >= CHUNK_BYTES:
             self._cut((task, attempt), log)
         elif self._timer is None:
@@ -94,11 +108,6 @@ class Logs:
             self._sender.cancel()
             await asyncio.wait([self._sender])
 
-    def _append(self, log: _Log, line: LogLine) -> None:
-        part = _encode(line)
-        log.parts.append(part)
-        log.bytes += len(part) + 1
-
     def _on_time(self) -> None:
         self._timer = None
         ended, self._ended = self._ended, {}
@@ -109,24 +118,42 @@ class Logs:
             self.open.pop(key, None)
 
     def _cut(self, key: Key, log: _Log) -> None:
-        data = b"\n".join(log.parts) + b"\n"
-        self._spool.append((key, log.chunks, log.lines, data))
-        self._spooled += len(data)
+        chunk = _Chunk(key, log)
+        self._spool.append(chunk)
+        self._spooled += len(chunk.data)
         log.chunks += 1
-        log.lines += len(log.parts)
+        log.lines += chunk.lines
         log.parts, log.bytes = [], 0
+        while self._spooled > SPOOL_BYTES_MAX and self._drop_oldest():
+            pass
         if self._sender is None:
             self._sender = asyncio.get_running_loop().create_task(self._send_all())
+
+    def _drop_oldest(self) -> bool:
+        """Whether there was one. Those of one attempt are told in the place of the first."""
+        for place, chunk in enumerate(self._spool):
+            if chunk.dropped:
+                continue
+            told = self._dropped.setdefault(chunk.key, chunk)
+            told.dropped += chunk.lines
+            self._spooled -= len(chunk.data)
+            chunk.data = b""
+            if told is not chunk:
+                del self._spool[place]
+            return True
+        return False
 
     async def _send_all(self) -> None:
         try:
             while self._spool:
-                key, chunk, first, data = self._spool[0]
+                chunk = self._spool.popleft()
+                if chunk.dropped:
+                    del self._dropped[chunk.key]
                 try:
-                    await self._send(*key, chunk, first, data)
+                    await self._send(*chunk.key, chunk.number, chunk.first, chunk.bytes())
                 except (Refused, Conflict):
                     self.refused += 1
-                self._spool.popleft()
-                self._spooled -= len(data)
+                finally:
+                    self._spooled -= len(chunk.data)
         finally:
             self._sender = None

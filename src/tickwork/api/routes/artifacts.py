@@ -7,11 +7,10 @@ from tickwork.api.messages import OCTETS, Answer, as_json
 from tickwork.api.table import Body, Gives, Route
 from tickwork.core.errors import Refused
 from tickwork.ports import wire
-from tickwork.ports.artifacts import digest_of
+from tickwork.ports.artifacts import ARTIFACT_BYTES_MAX, digest_of
 
 _PATH = "/v1/artifacts/{digest}"
 _DIGEST = re.compile(r"[0-9a-f]{64}")
-BYTES_MAX = 256 * 1024 * 1024
 
 
 async def get(asked: Asked) -> Answer:
@@ -60,7 +59,7 @@ ROUTES = (
         does=put,
         says="Store bytes under their digest. Storing them again changes nothing.",
         tag="artifacts",
-        body=Body(None, (OCTETS,), BYTES_MAX, says="The bytes."),
+        body=Body(None, (OCTETS,), ARTIFACT_BYTES_MAX, says="The bytes."),
         gives={201: Gives(wire.Stored, says="Stored, and durable.")},
     ),
 )
