@@ -1,6 +1,7 @@
 """Lanes from settings: the keepers of a server, and what a worker receives from."""
 
 import contextlib
+import logging
 from collections.abc import AsyncIterator, Callable
 
 from tickwork.compose.settings import BadSettings, Settings, names
@@ -13,8 +14,13 @@ from tickwork.system import SystemClock, SystemIds
 from tickwork.worker.agent import Agent
 from tickwork.worker.lanes import Receiver
 
+LIBRARIES = ("aio_pika", "aiokafka", "aiormq", "nats")
+
 
 def lane_of(settings: Settings) -> Lane:
+    for name in LIBRARIES:  # they say of every try that it failed; one alarm says it for all
+        if logging.getLogger(name).level == logging.NOTSET:
+            logging.getLogger(name).setLevel(logging.CRITICAL + 1)
     try:
         return make_lane(settings.lane, seal=Seal(settings.token))
     except (Refused, ValueError) as error:
