@@ -400,6 +400,17 @@ def test_an_approval_is_given(house):
     assert until_state(house, run, "completed")["output"] == "GRANTED"
 
 
+def test_whoever_tells_an_event_learns_whether_anybody_waited(house):
+    nobody = house.run("signal", "paid", "--key", "x")
+    run = house.run("run", "paid", "--input", "number=A-1", "--detach").stdout.strip()
+    until_task(house, run, "waiting")
+    told = house.run("signal", "paid", "--key", "A-1", "--payload", "5")
+
+    assert (nobody.returncode, nobody.stdout) == (0, "") and "nobody waits for paid with the key x" in nobody.stderr
+    assert told.stdout == "event paid told: 1 waited for it\n"
+    assert until_state(house, run, "completed")["output"] == 5
+
+
 def test_the_same_key_gives_the_same_run(house):
     first = house.run("run", "greet", "--key", "once", "--detach").stdout
     again = house.run("run", "greet", "--key", "once", "--detach")

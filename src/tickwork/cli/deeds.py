@@ -108,6 +108,8 @@ def reject(run: str, node: str, /, *, comment: str = "", to: To = TO) -> int:
 def signal(event: str, /, *, payload: str | None = None, key: str = "", run: str = "", to: To = TO) -> int:
     """Tell an event to whoever waits for it.
 
+    Where nobody does, it is gone; told to one run, it is kept until that run waits for it.
+
     Parameters
     ----------
     event
@@ -123,11 +125,17 @@ def signal(event: str, /, *, payload: str | None = None, key: str = "", run: str
     from tickwork.cli.screen import console, print_json, safe
 
     with to.client() as client:
-        client.signal(event, None if payload is None else read_value(payload), key=key, run=run or None)
+        waiting = client.signal(event, None if payload is None else read_value(payload), key=key, run=run or None)
     if to.json:
-        print_json({"event": event})
+        print_json({"event": event, "waiting": waiting})
+    elif run:
+        console().print(f"event {safe(event)} told to {safe(run)}", soft_wrap=True)
+    elif waiting:
+        console().print(f"event {safe(event)} told: {waiting} waited for it", soft_wrap=True)
     else:
-        console().print(f"event {safe(event)} told", soft_wrap=True)
+        what = f"{safe(event)} with the key {safe(key)}" if key else safe(event)
+        advice = "with --run RUN, a run keeps it until it waits"
+        console(stderr=True).print(f"[yellow]nobody waits for {what}[/], so it is gone; {advice}", soft_wrap=True)
     return Exit.OK
 
 
