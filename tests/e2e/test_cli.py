@@ -389,12 +389,17 @@ def test_a_run_can_be_paused_and_resumed(house):
 
     assert "wait" in " ".join(house.json("why", run)["waiting_for"])
     assert house.run("cancel", run).returncode == 0
+    for deed, done in (("cancel", "cancelled"), ("pause", "paused"), ("resume", "resumed"), ("retry", "tried again")):
+        refused = house.run(deed, run)
+        assert refused.returncode == Exit.REFUSED
+        assert refused.stderr.startswith(f"tickwork: {run} is cancelled: it cannot be {done}")
 
 
 def test_an_approval_is_given(house):
     run = house.run("run", "asks", "--detach").stdout.strip()
     until_state(house, run, "waiting")
-    assert house.run("approve", run, "nobody").returncode in (Exit.NOT_FOUND, Exit.REFUSED)
+    other = house.run("approve", run, "nobody")
+    assert other.returncode == Exit.REFUSED and "those that do: boss" in other.stderr
     assert house.run("approve", run, "boss", "--comment", "fine").returncode == 0
 
     assert until_state(house, run, "completed")["output"] == "GRANTED"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from tickwork.cli.exits import Ended, Exit, tell
-from tickwork.cli.shared import REACH_S, TO, To, private, settings
+from tickwork.cli.shared import REACH_S, TO, File, To, private, settings
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def run(
-    what: str,
+    what: File,
     /,
     *,
     input: Annotated[tuple[str, ...], Parameter(negative="")] = (),  # noqa: A002 - the flag's name
@@ -64,7 +64,7 @@ def run(
     from tickwork.cli.inputs import read_inputs
     from tickwork.system import SystemIds
 
-    app, workflow, name = _resolve(what)
+    app, workflow, name = _resolve(str(what))
     inputs = read_inputs(input, inputs_json, workflow)
     wanted = Wanted(workflow or name, inputs, SystemIds().new(), key, priority, delay)
     wanted.check()
