@@ -9,6 +9,7 @@ import socket
 import subprocess
 import threading
 import time
+from pathlib import Path
 
 import httpx2
 import pytest
@@ -237,6 +238,24 @@ def test_an_interrupted_private_run_goes_on_later(terminal):
 
     terminal.start("dev", "app.py").until("worker ready")
     assert until_state(terminal, run_id, "completed")["output"] == 2.0
+
+
+def test_a_second_interrupt_ends_a_private_run_at_once(terminal):
+    run = terminal.start("run", "app.py:lasts", "--input", "seconds=60")
+    run.until("running")
+    run.signal(signal.SIGINT)
+    run.until("Ctrl-C again")
+    run.signal(signal.SIGINT)
+
+    assert run.ended(seconds=20) == Exit.INTERRUPTED
+    assert "Traceback" not in run.text
+    assert [one for one in Path("/proc").glob("[0-9]*") if stands_in(one, terminal.folder)] == []
+
+
+def stands_in(process, folder):
+    with contextlib.suppress(OSError):
+        return (process / "cwd").readlink() == folder
+    return False
 
 
 # ---- the server and its folder

@@ -3,10 +3,13 @@
 It is drawn on standard error, so that standard output has nothing but the run's output.
 """
 
+import contextlib
+import threading
 from contextlib import closing
 from typing import TYPE_CHECKING
 
 from tickwork.cli.screen import console, safe, table, tinted, took
+from tickwork.core.errors import TickworkError
 from tickwork.ports import wire
 
 if TYPE_CHECKING:
@@ -19,6 +22,8 @@ if TYPE_CHECKING:
 
 TASKS_SHOWN = 30
 DRAWN_PER_S = 8
+LOOKED_S = 0.5
+JOINED_S = 5.0  # for a look that is under way
 
 
 def follow(client: "Client", run_id: str) -> wire.RunDetail:
@@ -33,13 +38,27 @@ def follow(client: "Client", run_id: str) -> wire.RunDetail:
 def _live(client: "Client", run_id: str, screen: "Console") -> wire.RunDetail:
     from rich.live import Live
 
-    detail = client.get(run_id)
-    with Live(console=screen, refresh_per_second=DRAWN_PER_S, get_renderable=lambda: tasks_table(detail)):
-        with closing(client.watch(run_id)) as changes:
-            for _ in changes:
-                detail = client.get(run_id)
-        detail = client.get(run_id)
-    return detail
+    latest = [client.get(run_id)]
+    over = threading.Event()
+
+    def look() -> None:
+        """Progress is no change of the run: it is asked for."""
+        while not over.wait(LOOKED_S):
+            with contextlib.suppress(TickworkError):
+                latest[0] = client.get(run_id)
+
+    looking = threading.Thread(target=look, name="tickwork-progress", daemon=True)
+    with Live(console=screen, refresh_per_second=DRAWN_PER_S, get_renderable=lambda: tasks_table(latest[0])):
+        looking.start()
+        try:
+            with closing(client.watch(run_id)) as changes:
+                for _ in changes:
+                    latest[0] = client.get(run_id)
+        finally:
+            over.set()
+            looking.join(JOINED_S)
+        latest[0] = client.get(run_id)
+    return latest[0]
 
 
 def _lines(client: "Client", run_id: str, screen: "Console") -> wire.RunDetail:

@@ -195,10 +195,9 @@ def _in_private(app: str, wanted: Wanted, found: "Settings", *, as_json: bool) -
         except Ended as ended:
             if ended.code != Exit.INTERRUPTED:
                 raise
-            raise Ended(
-                Exit.INTERRUPTED,
-                f"interrupted; the run {run_id} stays in {found.folder} and goes on with: tickwork dev {app}",
-            ) from None
+            tell(f"interrupted; the run {run_id} stays in {found.folder} and goes on with: tickwork dev {app}")
+            tell(f"running tasks have {found.grace_s:g} s to end (Ctrl-C again: at once)")
+            raise Ended(Exit.INTERRUPTED) from None
 
 
 def _follow(client: "Client", run_id: str, *, as_json: bool, alone: bool = False) -> int:
@@ -220,7 +219,8 @@ def _follow(client: "Client", run_id: str, *, as_json: bool, alone: bool = False
             print_output(output)
     else:
         screen = console(stderr=True)
-        screen.print(f"[red]{safe(detail.state)}[/]: {safe(detail.error or detail.reason or 'no reason was given')}")
+        reason = safe(detail.error or detail.reason or "no reason was given")
+        screen.print(f"[red]{safe(detail.state)}[/]: {reason}", soft_wrap=True)
         again = "" if alone else f"; tickwork retry {run_id} tries again"
         screen.print(f"tickwork why {run_id} tells the story{again}", soft_wrap=True)
     return Exit.OK if detail.state == "completed" else Exit.FAILED

@@ -1,6 +1,6 @@
 """Flags that several commands have, and what is made of them."""
 
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -191,5 +191,11 @@ def private(found: "Settings", app: str = "") -> "Iterator[PrivateServer]":
         raise Ended(
             Exit.REFUSED, f"no server answers at {found.address}, but {who}; if that is one, name it with --url"
         ) from None
-    with closing(server):
+    try:
         yield server
+    finally:
+        try:
+            server.close()
+        except KeyboardInterrupt:
+            server.kill()
+            raise
