@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from tickwork.cli import progress
-from tickwork.cli.progress import _children_first, name_of, remark, tasks_table
+from tickwork.cli.progress import _children_first, children_words, name_of, remark, tasks_table
 from tickwork.cli.screen import duration, in_words, safe, table, took, when
 from tickwork.ports import wire
 
@@ -63,6 +63,8 @@ def test_a_map_shows_the_counts_of_its_children_and_a_failure_its_first_line():
     broken = wire.Task(id="2", node="score", kind="task", state="failed", child=4, attempts=(attempt,))
 
     assert remark(fan) == "1 running, 3 succeeded"
+    assert children_words({"total": 4, "running": 0, "succeeded": 3, "failed": 1}) == "3 succeeded, 1 failed of 4"
+    assert children_words({"total": 4, "running": 0}) == "none begun of 4"
     assert remark(broken) == "ValueError: no"
     assert name_of(broken) == "score\\[4]" or name_of(broken) == "score[4]"
 

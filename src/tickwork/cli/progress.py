@@ -13,7 +13,7 @@ from tickwork.core.errors import TickworkError
 from tickwork.ports import wire
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from rich.console import Console
     from rich.table import Table
@@ -118,11 +118,18 @@ def remark(task: wire.Task) -> str:
     """What a person wants to know of it now."""
     last = task.attempts[-1] if task.attempts else None
     if task.children:
-        return safe(", ".join(f"{count} {state}" for state, count in sorted(task.children.items())))
+        return children_words(task.children)
     if last is not None and last.progress is not None and last.state == "running":
         done, total = last.progress
         return safe(f"{done}/{total} {last.progress_message}".strip())
     return safe(task_error(task) or task.reason)
+
+
+def children_words(counts: "Mapping[str, int]") -> str:
+    """2 running, 5 succeeded, 1 failed of 20."""
+    parts = [f"{counts[state]} {state}" for state in ("running", "succeeded", "failed") if counts.get(state)]
+    of = f" of {counts['total']}" if counts.get("total") else ""
+    return f"{', '.join(parts) or 'none begun'}{of}"
 
 
 def task_error(task: wire.Task) -> str:
