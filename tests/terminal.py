@@ -75,6 +75,10 @@ def repeated(text: str, times: int) -> str:
     return text * times
 
 @tw.workflow
+def paid(number: str) -> int:
+    return tw.event("paid", key=number)
+
+@tw.workflow
 def later() -> str:
     tw.wait("1h")
     return shout("late")

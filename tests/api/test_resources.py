@@ -215,8 +215,9 @@ async def test_an_event_reaches_the_run_that_waits(http):
     await publish(http, flow("greet", {"kind": "event", "id": "paid", "event": "order.paid"}))
     run_id = await submit(http)
 
+    nobody = await http.post("/v1/events", json={"event": "order.paid", "key": "another"})
     answer = await http.post("/v1/events", json={"event": "order.paid", "run": run_id, "payload": {"sum": 3}})
-    assert answer.status_code == 200
+    assert (nobody.json().get("waiting", 0), answer.status_code, answer.json()["waiting"]) == (0, 200, 1)
     assert (await http.get(f"/v1/runs/{run_id}")).json()["state"] == "completed"
 
 

@@ -1,12 +1,15 @@
 """How things look."""
 
 import io
+import re
+import time
 from datetime import UTC, datetime, timedelta
 
 import pytest
 from rich.console import Console
 
-from tickwork.cli.progress import _children_first, name_of, remark, tasks_table
+from tickwork.cli import progress
+from tickwork.cli.progress import _children_first, children_words, name_of, remark, tasks_table
 from tickwork.cli.screen import duration, in_words, safe, table, took, when
 from tickwork.ports import wire
 
@@ -60,6 +63,8 @@ def test_a_map_shows_the_counts_of_its_children_and_a_failure_its_first_line():
     broken = wire.Task(id="2", node="score", kind="task", state="failed", child=4, attempts=(attempt,))
 
     assert remark(fan) == "1 running, 3 succeeded"
+    assert children_words({"total": 4, "running": 0, "succeeded": 3, "failed": 1}) == "3 succeeded, 1 failed of 4"
+    assert children_words({"total": 4, "running": 0}) == "none begun of 4"
     assert remark(broken) == "ValueError: no"
     assert name_of(broken) == "score\\[4]" or name_of(broken) == "score[4]"
 
@@ -79,6 +84,36 @@ def test_lines_about_a_map_tell_its_children_before_its_end():
 
     assert [one.child for one in _children_first([task("succeeded"), task("succeeded", 0)])] == [0, None]
     assert [one.child for one in _children_first([task("running"), task("succeeded", 0)])] == [None, 0]
+
+
+def test_progress_is_shown_as_it_is_made(monkeypatch):
+    """It is no change of the run, so nobody is told of it."""
+    out, made = io.StringIO(), iter(range(1_000))
+    monkeypatch.setattr(progress, "LOOKED_S", 0.01)
+
+    def later():
+        return any(int(one) > 3 for one in re.findall(r"(\d+)/999", out.getvalue()))
+
+    class Client:
+        def get(self, run):
+            attempt = wire.Attempt(
+                attempt=1, worker="w", state="running", dispatched_at="2026-01-01T00:00:00Z", progress=(next(made), 999)
+            )
+            return wire.RunDetail(
+                id=run, workflow="w", definition="d", state="active", source="submit", by="api",
+                submitted_at="2026-01-01T00:00:00Z",
+                tasks=(wire.Task(id="1", node="n", kind="task", state="running", attempts=(attempt,)),),
+            )  # fmt: skip
+
+        def watch(self, _run):
+            deadline = time.monotonic() + 10
+            while not later() and time.monotonic() < deadline:
+                time.sleep(0.01)
+            yield from ()
+
+    progress._live(Client(), "r", Console(file=out, force_terminal=True, width=100))
+
+    assert later()
 
 
 def test_a_wide_run_is_shown_in_part():

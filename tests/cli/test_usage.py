@@ -1,6 +1,7 @@
 """The way in: usage, settings and errors, without any server."""
 
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -250,3 +251,19 @@ def test_help_takes_less_than_a_third_of_a_second(tmp_path):
 
     print(f"tickwork --help: {min(taken):.3f} s")
     assert min(taken) < 0.3
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="completes in bash")
+@pytest.mark.parametrize(
+    ("words", "found"), [(["dev", "my"], "my_app.py"), (["run", "my"], "my_app.py"), (["worker", "my"], "my_app.py"),
+                         (["runs", "--state", "comp"], "completed"), (["sched"], "schedules")],
+)  # fmt: skip
+def test_bash_completes_commands_choices_and_names_of_applications(tmp_path, words, found):
+    (tmp_path / "my_app.py").touch()
+    (tmp_path / "completion").write_text(make_app().generate_completion(shell="bash"))
+    given = " ".join(["tickwork", *words])
+    script = f"""source ./completion; COMP_WORDS=({given}); COMP_CWORD={len(words)}; COMP_LINE="{given}"
+        COMP_POINT=${{#COMP_LINE}}; _tickwork; echo "${{COMPREPLY[@]}}" """
+    done = subprocess.run(["bash", "-c", script], cwd=tmp_path, capture_output=True, text=True, timeout=30)
+
+    assert found in done.stdout.split(), done.stderr

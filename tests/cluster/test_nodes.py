@@ -350,3 +350,20 @@ async def test_a_node_tells_how_fresh_its_workers_are(cluster):
     ages = [line for line in silent.splitlines() if line.startswith('tickwork_worker_beat_age_seconds{quantile="1.0"}')]
     assert len(ages) == 1 and float(ages[0].split()[1]) >= 13
     assert 'tickwork_dispatch_wait_seconds_count{of="task",partition="' in fresh
+
+
+async def test_an_event_says_how_many_waited_for_it_in_all_partitions(cluster):
+    waits = {"name": "flow", "nodes": [{"kind": "event", "id": "paid", "event": "paid"}]}
+    houses = [await cluster.add() for _ in range(2)]
+    await cluster.until(lambda: len(cluster.owners()) == 4 and len(set(cluster.owners().values())) == 2)
+    await cluster.spread(houses[0], 4)
+    await cluster.until(lambda: all(house.node.route("default").spread == 4 for house in houses))
+    await cluster.work(houses[0], "w1", Doing(documents=(waits,)))
+    ids = await cluster.submit(houses[1], 12)
+    told = [
+        (await cluster.client.post(f"{house.server.address}/v1/events", json={"event": "paid"})).json()
+        for house in houses
+    ]
+    await cluster.ended(houses[0], ids)
+
+    assert [one.get("waiting", 0) for one in told] == [12, 0]

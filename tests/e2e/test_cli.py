@@ -9,6 +9,7 @@ import socket
 import subprocess
 import threading
 import time
+from pathlib import Path
 
 import httpx2
 import pytest
@@ -239,6 +240,24 @@ def test_an_interrupted_private_run_goes_on_later(terminal):
     assert until_state(terminal, run_id, "completed")["output"] == 2.0
 
 
+def test_a_second_interrupt_ends_a_private_run_at_once(terminal):
+    run = terminal.start("run", "app.py:lasts", "--input", "seconds=60")
+    run.until("running")
+    run.signal(signal.SIGINT)
+    run.until("Ctrl-C again")
+    run.signal(signal.SIGINT)
+
+    assert run.ended(seconds=20) == Exit.INTERRUPTED
+    assert "Traceback" not in run.text
+    assert [one for one in Path("/proc").glob("[0-9]*") if stands_in(one, terminal.folder)] == []
+
+
+def stands_in(process, folder):
+    with contextlib.suppress(OSError):
+        return (process / "cwd").readlink() == folder
+    return False
+
+
 # ---- the server and its folder
 
 
@@ -401,15 +420,31 @@ def test_a_run_can_be_paused_and_resumed(house):
 
     assert "wait" in " ".join(house.json("why", run)["waiting_for"])
     assert house.run("cancel", run).returncode == 0
+    for deed, done in (("cancel", "cancelled"), ("pause", "paused"), ("resume", "resumed"), ("retry", "tried again")):
+        refused = house.run(deed, run)
+        assert refused.returncode == Exit.REFUSED
+        assert refused.stderr.startswith(f"tickwork: {run} is cancelled: it cannot be {done}")
 
 
 def test_an_approval_is_given(house):
     run = house.run("run", "asks", "--detach").stdout.strip()
     until_state(house, run, "waiting")
-    assert house.run("approve", run, "nobody").returncode in (Exit.NOT_FOUND, Exit.REFUSED)
+    other = house.run("approve", run, "nobody")
+    assert other.returncode == Exit.REFUSED and "those that do: boss" in other.stderr
     assert house.run("approve", run, "boss", "--comment", "fine").returncode == 0
 
     assert until_state(house, run, "completed")["output"] == "GRANTED"
+
+
+def test_whoever_tells_an_event_learns_whether_anybody_waited(house):
+    nobody = house.run("signal", "paid", "--key", "x")
+    run = house.run("run", "paid", "--input", "number=A-1", "--detach").stdout.strip()
+    until_task(house, run, "waiting")
+    told = house.run("signal", "paid", "--key", "A-1", "--payload", "5")
+
+    assert (nobody.returncode, nobody.stdout) == (0, "") and "nobody waits for paid with the key x" in nobody.stderr
+    assert told.stdout == "event paid told: 1 waited for it\n"
+    assert until_state(house, run, "completed")["output"] == 5
 
 
 def test_the_same_key_gives_the_same_run(house):

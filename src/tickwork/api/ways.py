@@ -13,7 +13,7 @@ import msgspec
 from starlette.types import Message, Receive, Scope
 
 from tickwork.api.asked import PARTITION, Asked, Closing, Gone
-from tickwork.api.messages import JSON, Answer, Stream, json_encoder
+from tickwork.api.messages import JSON, Answer, Stream, as_json, json_encoder
 from tickwork.api.problems import problem, retry_after
 from tickwork.api.table import Route
 from tickwork.cluster.carrier import Carrier, HttpCarrier
@@ -185,12 +185,18 @@ class Ways:
     ) -> Answer | Stream | None:
         """Told to all, answered by one that knows what it is about; where one could not be told, it is told again."""
         best: Answer | Stream | None = None
+        heard: list[wire.Heard] = []
         for partition in reversed(partitions):
             answer = await self.at(partition, place, route, scope, body)
             if answer is None or answer.status == 503:
                 return answer
+            if isinstance(answer, Answer) and answer.status == 200:
+                heard.append(msgspec.json.decode(answer.body, type=wire.Heard))
             if best is None or best.status >= 400 or (partition == partitions[0] and answer.status < 400):
                 best = answer
+        if len(heard) > 1:
+            waiting = sum(one.waiting for one in heard)
+            return as_json(wire.Heard(detail=f"{waiting} waiting", waiting=waiting))
         return best
 
     async def _runs(self, place: "Place", route: Route, scope: Scope, body: bytes) -> Answer | Stream | None:

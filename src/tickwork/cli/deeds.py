@@ -1,11 +1,14 @@
 """Deciding about runs. Each is durable when the command returns, and recorded with who asked."""
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from tickwork.cli.exits import Exit
+from tickwork.cli.exits import Ended, Exit
 from tickwork.cli.shared import TO, To
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from tickwork.sdk.client import Client
 
 
@@ -19,7 +22,7 @@ def cancel(run: str, /, *, reason: str = "", to: To = TO) -> int:
     reason
         Why; it is recorded.
     """
-    with to.client() as client:
+    with to.client() as client, _in_words(client, run, "cancelled"):
         client.cancel(run, reason=reason)
         return _told(client, run, "cancelled", to)
 
@@ -36,7 +39,7 @@ def pause(run: str, /, *, reason: str = "", until: str | None = None, to: To = T
     until
         Resume by itself at this time (RFC 3339).
     """
-    with to.client() as client:
+    with to.client() as client, _in_words(client, run, "paused"):
         client.pause(run, reason=reason, until=until)
         return _told(client, run, "paused", to)
 
@@ -51,7 +54,7 @@ def resume(run: str, /, *, reason: str = "", to: To = TO) -> int:
     reason
         Why; it is recorded.
     """
-    with to.client() as client:
+    with to.client() as client, _in_words(client, run, "resumed"):
         client.resume(run, reason=reason)
         return _told(client, run, "resumed", to)
 
@@ -66,7 +69,7 @@ def retry(run: str, /, *, reason: str = "", to: To = TO) -> int:
     reason
         Why; it is recorded.
     """
-    with to.client() as client:
+    with to.client() as client, _in_words(client, run, "tried again; only a failed run can"):
         client.retry(run, reason=reason)
         return _told(client, run, "tried again", to)
 
@@ -83,7 +86,7 @@ def approve(run: str, node: str, /, *, comment: str = "", to: To = TO) -> int:
     comment
         What is recorded with it.
     """
-    with to.client() as client:
+    with to.client() as client, _in_words(client, run, "approved"):
         client.approve(run, node, comment=comment)
         return _told(client, run, f"{node} approved", to)
 
@@ -100,13 +103,15 @@ def reject(run: str, node: str, /, *, comment: str = "", to: To = TO) -> int:
     comment
         What is recorded with it.
     """
-    with to.client() as client:
+    with to.client() as client, _in_words(client, run, "rejected"):
         client.reject(run, node, comment=comment)
         return _told(client, run, f"{node} rejected", to)
 
 
 def signal(event: str, /, *, payload: str | None = None, key: str = "", run: str = "", to: To = TO) -> int:
     """Tell an event to whoever waits for it.
+
+    Where nobody does, it is gone; told to one run, it is kept until that run waits for it.
 
     Parameters
     ----------
@@ -123,12 +128,36 @@ def signal(event: str, /, *, payload: str | None = None, key: str = "", run: str
     from tickwork.cli.screen import console, print_json, safe
 
     with to.client() as client:
-        client.signal(event, None if payload is None else read_value(payload), key=key, run=run or None)
+        waiting = client.signal(event, None if payload is None else read_value(payload), key=key, run=run or None)
     if to.json:
-        print_json({"event": event})
+        print_json({"event": event, "waiting": waiting})
+    elif run:
+        console().print(f"event {safe(event)} told to {safe(run)}", soft_wrap=True)
+    elif waiting:
+        console().print(f"event {safe(event)} told: {waiting} waited for it", soft_wrap=True)
     else:
-        console().print(f"event {safe(event)} told", soft_wrap=True)
+        what = f"{safe(event)} with the key {safe(key)}" if key else safe(event)
+        advice = "with --run RUN, a run keeps it until it waits"
+        console(stderr=True).print(f"[yellow]nobody waits for {what}[/], so it is gone; {advice}", soft_wrap=True)
     return Exit.OK
+
+
+@contextmanager
+def _in_words(client: "Client", run: str, deed: str) -> "Iterator[None]":
+    """A refusal that has to do with how the run stands says how it stands."""
+    from tickwork.core.errors import Conflict, Refused
+
+    try:
+        yield
+    except (Conflict, Refused) as refused:
+        if refused.code not in ("illegal_move", "not_waiting"):
+            raise
+        found = client.get(run)
+        if refused.code == "illegal_move":
+            raise Ended(Exit.REFUSED, f"{run} is {found.state}: it cannot be {deed}") from None
+        waiting = [one.node for one in found.tasks if one.kind == "approval" and one.state == "waiting"]
+        names = f"those that do: {', '.join(waiting)}" if waiting else "no approval of this run does"
+        raise Ended(Exit.REFUSED, f"{refused}; {names}") from None
 
 
 def _told(client: "Client", run: str, what: str, to: To) -> int:

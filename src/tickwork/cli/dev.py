@@ -4,7 +4,7 @@ import time
 from typing import TYPE_CHECKING
 
 from tickwork.cli.processes import HANDS, PLACE, run_loop
-from tickwork.cli.shared import Hands, Place, settings
+from tickwork.cli.shared import File, Hands, Place, settings
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from tickwork.ports import wire
 
 
-def dev(app: str, /, *, place: Place = PLACE, hands: Hands = HANDS, reload: bool = True) -> int:
+def dev(app: File, /, *, place: Place = PLACE, hands: Hands = HANDS, reload: bool = True) -> int:
     """Server, engine and worker for an application; new code runs as soon as it is saved.
 
     Ctrl-C lets running tasks end and hands back the rest; a second one ends at once.
@@ -28,7 +28,7 @@ def dev(app: str, /, *, place: Place = PLACE, hands: Hands = HANDS, reload: bool
     from tickwork.compose.dev import develop
 
     found = settings(place.flags(), hands.flags())
-    run_loop(develop(found, app, say=Told(app).say, reload=reload))
+    run_loop(develop(found, str(app), say=Told(str(app)).say, reload=reload))
     return 0
 
 

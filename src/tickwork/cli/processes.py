@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from tickwork.cli.exits import Ended, Exit
-from tickwork.cli.shared import Crowd, Hands, Place, settings
+from tickwork.cli.shared import Crowd, File, Hands, Place, settings
 
 if TYPE_CHECKING:
     from tickwork.cluster.node import Node
@@ -76,7 +76,7 @@ def _several(found: "Settings") -> int:
 
 
 def worker(
-    app: str = "",
+    app: File = "",
     /,
     *,
     name: str | None = None,
@@ -109,7 +109,7 @@ def worker(
             )
 
     found = settings({"worker": name, "url": url}, hands.flags())
-    run_loop(work(found, app, ready=ready))
+    run_loop(work(found, str(app), ready=ready))
     return 0
 
 

@@ -3,14 +3,17 @@
 It is drawn on standard error, so that standard output has nothing but the run's output.
 """
 
+import contextlib
+import threading
 from contextlib import closing
 from typing import TYPE_CHECKING
 
 from tickwork.cli.screen import console, safe, table, tinted, took
+from tickwork.core.errors import TickworkError
 from tickwork.ports import wire
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from rich.console import Console
     from rich.table import Table
@@ -19,6 +22,8 @@ if TYPE_CHECKING:
 
 TASKS_SHOWN = 30
 DRAWN_PER_S = 8
+LOOKED_S = 0.5
+JOINED_S = 5.0  # for a look that is under way
 
 
 def follow(client: "Client", run_id: str) -> wire.RunDetail:
@@ -33,13 +38,27 @@ def follow(client: "Client", run_id: str) -> wire.RunDetail:
 def _live(client: "Client", run_id: str, screen: "Console") -> wire.RunDetail:
     from rich.live import Live
 
-    detail = client.get(run_id)
-    with Live(console=screen, refresh_per_second=DRAWN_PER_S, get_renderable=lambda: tasks_table(detail)):
-        with closing(client.watch(run_id)) as changes:
-            for _ in changes:
-                detail = client.get(run_id)
-        detail = client.get(run_id)
-    return detail
+    latest = [client.get(run_id)]
+    over = threading.Event()
+
+    def look() -> None:
+        """Progress is no change of the run: it is asked for."""
+        while not over.wait(LOOKED_S):
+            with contextlib.suppress(TickworkError):
+                latest[0] = client.get(run_id)
+
+    looking = threading.Thread(target=look, name="tickwork-progress", daemon=True)
+    with Live(console=screen, refresh_per_second=DRAWN_PER_S, get_renderable=lambda: tasks_table(latest[0])):
+        looking.start()
+        try:
+            with closing(client.watch(run_id)) as changes:
+                for _ in changes:
+                    latest[0] = client.get(run_id)
+        finally:
+            over.set()
+            looking.join(JOINED_S)
+        latest[0] = client.get(run_id)
+    return latest[0]
 
 
 def _lines(client: "Client", run_id: str, screen: "Console") -> wire.RunDetail:
@@ -99,11 +118,18 @@ def remark(task: wire.Task) -> str:
     """What a person wants to know of it now."""
     last = task.attempts[-1] if task.attempts else None
     if task.children:
-        return safe(", ".join(f"{count} {state}" for state, count in sorted(task.children.items())))
+        return children_words(task.children)
     if last is not None and last.progress is not None and last.state == "running":
         done, total = last.progress
         return safe(f"{done}/{total} {last.progress_message}".strip())
     return safe(task_error(task) or task.reason)
+
+
+def children_words(counts: "Mapping[str, int]") -> str:
+    """2 running, 5 succeeded, 1 failed of 20."""
+    parts = [f"{counts[state]} {state}" for state in ("running", "succeeded", "failed") if counts.get(state)]
+    of = f" of {counts['total']}" if counts.get("total") else ""
+    return f"{', '.join(parts) or 'none begun'}{of}"
 
 
 def task_error(task: wire.Task) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from tickwork.cli.exits import Ended, Exit, tell
-from tickwork.cli.shared import REACH_S, TO, To, private, settings
+from tickwork.cli.shared import REACH_S, TO, File, To, private, settings
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def run(
-    what: str,
+    what: File,
     /,
     *,
     input: Annotated[tuple[str, ...], Parameter(negative="")] = (),  # noqa: A002 - the flag's name
@@ -67,7 +67,7 @@ def run(
     from tickwork.cli.inputs import read_inputs
     from tickwork.system import SystemIds
 
-    app, workflow, name = _resolve(what)
+    app, workflow, name = _resolve(str(what))
     inputs = read_inputs(input, inputs_json, workflow)
     wanted = Wanted(workflow or name, inputs, SystemIds().new(), key, priority, delay, app_version)
     wanted.check()
@@ -200,10 +200,9 @@ def _in_private(app: str, wanted: Wanted, found: "Settings", *, as_json: bool) -
         except Ended as ended:
             if ended.code != Exit.INTERRUPTED:
                 raise
-            raise Ended(
-                Exit.INTERRUPTED,
-                f"interrupted; the run {run_id} stays in {found.folder} and goes on with: tickwork dev {app}",
-            ) from None
+            tell(f"interrupted; the run {run_id} stays in {found.folder} and goes on with: tickwork dev {app}")
+            tell(f"running tasks have {found.grace_s:g} s to end (Ctrl-C again: at once)")
+            raise Ended(Exit.INTERRUPTED) from None
 
 
 def _follow(client: "Client", run_id: str, *, as_json: bool, alone: bool = False) -> int:
@@ -225,7 +224,8 @@ def _follow(client: "Client", run_id: str, *, as_json: bool, alone: bool = False
             print_output(output)
     else:
         screen = console(stderr=True)
-        screen.print(f"[red]{safe(detail.state)}[/]: {safe(detail.error or detail.reason or 'no reason was given')}")
+        reason = safe(detail.error or detail.reason or "no reason was given")
+        screen.print(f"[red]{safe(detail.state)}[/]: {reason}", soft_wrap=True)
         again = "" if alone else f"; tickwork retry {run_id} tries again"
         screen.print(f"tickwork why {run_id} tells the story{again}", soft_wrap=True)
     return Exit.OK if detail.state == "completed" else Exit.FAILED

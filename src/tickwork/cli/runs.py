@@ -193,13 +193,13 @@ def _tree(detail: "wire.RunDetail") -> "Tree":
 
 
 def _add_task(tree: "Tree", task: "wire.Task") -> None:
-    from tickwork.cli.progress import name_of, task_took
+    from tickwork.cli.progress import children_words, name_of, task_took
     from tickwork.cli.screen import safe, tinted, took, value, when
 
     time = task_took(task)
     branch = tree.add(f"{name_of(task)}  {tinted(task.state)}{f'  {time}' if time else ''}  [dim]{safe(task.kind)}[/]")
     if task.children:
-        branch.add(safe(", ".join(f"{count} {state}" for state, count in sorted(task.children.items()))))
+        branch.add(children_words(task.children))
     for one in task.attempts:
         line = branch.add(
             f"attempt {one.attempt} {tinted(one.state)} {took(one.started_at or one.dispatched_at, one.ended_at)} "

@@ -1,7 +1,8 @@
 """Flags that several commands have, and what is made of them."""
 
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
@@ -9,12 +10,12 @@ from cyclopts.validators import Number
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from tickwork.compose.private import PrivateServer
     from tickwork.compose.settings import Settings
     from tickwork.sdk.client import Client
 
+File = str | Path  # always text; for the second type shells complete names of files
 DEADLINE_S = 3.0
 REACH_S = 0.2  # to find out whether a server is there; one that is slow to answer is waited for
 Count = Annotated[int, Parameter(validator=Number(gte=1))]
@@ -135,7 +136,7 @@ class To:
         found = self.settings()
         return Client(found.address, token=found.token, deadline=deadline_s)
 
-    def folder(self, data: str | None) -> "Path | None":
+    def folder(self, data: str | None) -> Path | None:
         """What is read instead of asking: the folder that was named, or that of the settings where no server answers
         and none was named. None: the server is asked."""
         from tickwork.cli.exits import Ended, Exit, tell
@@ -156,7 +157,7 @@ class To:
         return found.folder
 
     @contextmanager
-    def reader(self, folder: "Path | None") -> "Iterator[Client]":
+    def reader(self, folder: Path | None) -> "Iterator[Client]":
         """Whoever can tell: the server, or what is in a folder."""
         if folder is None:
             with self.client() as client:
@@ -192,5 +193,11 @@ def private(found: "Settings", app: str = "") -> "Iterator[PrivateServer]":
         raise Ended(
             Exit.REFUSED, f"no server answers at {found.address}, but {who}; if that is one, name it with --url"
         ) from None
-    with closing(server):
+    try:
         yield server
+    finally:
+        try:
+            server.close()
+        except KeyboardInterrupt:
+            server.kill()
+            raise

@@ -6,6 +6,7 @@ folder is only read.
 """
 
 import asyncio
+import contextlib
 import secrets
 import threading
 from types import TracebackType
@@ -30,9 +31,11 @@ class PrivateServer:
         self.token = secrets.token_urlsafe(32)
         self._settings = msgspec.structs.replace(settings, host="127.0.0.1", port=0, token=self.token, url="")
         self._app = app
+        self._worker: ChildWorker | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stop = asyncio.Event()
         self._begun = threading.Event()
+        self._over = threading.Event()
         self._failed: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name="tickwork-server", daemon=True)
         self.address = ""
@@ -58,9 +61,19 @@ class PrivateServer:
         self.close()
 
     def close(self) -> None:
-        if self._loop is not None and self._thread.is_alive():
-            self._loop.call_soon_threadsafe(self._stop.set)
-        self._thread.join(self._settings.grace_s + 2 * MARGIN_S)
+        if self._loop is not None and not self._over.is_set():
+            with contextlib.suppress(RuntimeError):  # the loop has just ended
+                self._loop.call_soon_threadsafe(self._stop.set)
+        # A thread whose `join` is interrupted counts as ended from then on, so it says itself when it has.
+        self._over.wait(self._settings.grace_s + 2 * MARGIN_S)
+
+    def kill(self) -> None:
+        """Whoever asked to end does not want to wait: what runs is stopped now, and is tried again some other time."""
+        worker, loop = self._worker, self._loop
+        if worker is not None and loop is not None and not self._over.is_set():
+            with contextlib.suppress(RuntimeError):  # the loop has just ended
+                asyncio.run_coroutine_threadsafe(worker.kill(), loop)
+        self._over.wait(MARGIN_S)
 
     def _run(self) -> None:
         try:
@@ -69,6 +82,7 @@ class PrivateServer:
             self._failed = error
         finally:
             self._begun.set()
+            self._over.set()
 
     async def _serve(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -79,7 +93,7 @@ class PrivateServer:
                 await self._stop.wait()
             return
         async with serving(self._settings, own_process=False) as (_, server):
-            worker = ChildWorker(self._settings, self._app, url=server.address)
+            worker = self._worker = ChildWorker(self._settings, self._app, url=server.address)
             await worker.start()
             try:
                 if not await worker.until_ready():

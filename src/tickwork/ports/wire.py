@@ -483,6 +483,7 @@ class Heard(_Model, frozen=True, kw_only=True):
     """What became of an event."""
 
     detail: str = ""
+    waiting: int = 0  # nodes that waited for it; told to one run: 1, it has it or keeps it until it waits
 
 
 class Stored(_Model, frozen=True, kw_only=True):

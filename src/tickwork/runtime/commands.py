@@ -270,10 +270,11 @@ class Commands(Endpoints, Versions):
     ) -> None:
         await self._command(ask.Decide(by, tenant, run_id, node, approve, comment), facts=True)
 
-    async def signal(self, signal: wire.Signal, *, by: str, tenant: str = TENANT) -> str:
+    async def signal(self, signal: wire.Signal, *, by: str, tenant: str = TENANT) -> wire.Heard:
         payload = small(signal.payload, "payload") if signal.payload is not None else None
         asked = ask.Ingest(by, tenant, signal.event, signal.key, signal.run, payload)
-        return (await self._command(asked)).message
+        told = (await self._command(asked)).message  # "2 waiting"; nothing where one run was told
+        return wire.Heard(detail=told, waiting=int(told.partition(" ")[0]) if told else 1)
 
 
 def _has_terms(submission: wire.Submission) -> bool:

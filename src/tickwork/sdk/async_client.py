@@ -231,9 +231,10 @@ class AsyncClient(AsyncSchedules, AsyncEndpoints):
         """Refuses an approval."""
         await self._ask(calls.decide(run, node, approve=False, comment=comment))
 
-    async def signal(self, event: str, payload: Any = None, *, key: str = "", run: RunLike | None = None) -> None:
-        """Tells an event to one run, or to all that wait for its name and key."""
-        await self._ask(calls.signal(event, payload, key=key, run=run))
+    async def signal(self, event: str, payload: Any = None, *, key: str = "", run: RunLike | None = None) -> int:
+        """Tells an event to all that wait for its name and key, and gives how many did; or to one run, which keeps it
+        until it waits for it."""
+        return (await self._ask(calls.signal(event, payload, key=key, run=run))).waiting
 
     async def why(self, run: RunLike) -> wire.Why:
         """What was decided about a run, and what it waits for."""

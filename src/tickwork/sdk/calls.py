@@ -242,10 +242,10 @@ def decide(run: RunLike, node: str, *, approve: bool, comment: str) -> Ask[None]
     return Ask("POST", f"{_run(run, 'approvals')}/{quote(node, safe='')}", None, body=_encode(wanted))
 
 
-def signal(event: str, payload: Any, *, key: str, run: RunLike | None) -> Ask[None]:
+def signal(event: str, payload: Any, *, key: str, run: RunLike | None) -> Ask[wire.Heard]:
     sent = plain(payload, what="payload")
     wanted = wire.Signal(event=event, key=key, run="" if run is None else id_of(run), payload=sent)
-    return Ask("POST", "/v1/events", None, body=_encode(wanted))
+    return Ask("POST", "/v1/events", wire.Heard, body=_encode(wanted))
 
 
 def why(run: RunLike) -> Ask[wire.Why]:

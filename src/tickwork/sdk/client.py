@@ -237,9 +237,10 @@ class Client(Schedules, Endpoints):
         """Refuses an approval."""
         self._ask(calls.decide(run, node, approve=False, comment=comment))
 
-    def signal(self, event: str, payload: Any = None, *, key: str = "", run: RunLike | None = None) -> None:
-        """Tells an event to one run, or to all that wait for its name and key."""
-        self._ask(calls.signal(event, payload, key=key, run=run))
+    def signal(self, event: str, payload: Any = None, *, key: str = "", run: RunLike | None = None) -> int:
+        """Tells an event to all that wait for its name and key, and gives how many did; or to one run, which keeps it
+        until it waits for it."""
+        return (self._ask(calls.signal(event, payload, key=key, run=run))).waiting
 
     def why(self, run: RunLike) -> wire.Why:
         """What was decided about a run, and what it waits for."""

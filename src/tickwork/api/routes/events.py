@@ -8,7 +8,7 @@ from tickwork.ports import wire
 
 async def signal(asked: Asked) -> Answer:
     wanted = await asked.body(wire.Signal)
-    return as_json(wire.Heard(detail=await asked.engine.signal(wanted, by=asked.by)))
+    return as_json(await asked.engine.signal(wanted, by=asked.by))
 
 
 ROUTES = (
