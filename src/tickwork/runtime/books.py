@@ -5,7 +5,7 @@ is closed, its rows are written as they stand then, and work that began and ende
 the write is durable, questions about runs that left memory are answered from here.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -94,6 +94,7 @@ class Books:
         self.ledger = Ledger(state)
         self.open: dict[int, Open] = {}
         self._fans: dict[int, dict[int, None]] = {}  # run -> tasks of map children that a worker holds
+        self._reasons: dict[int, dict[int, str]] = {}  # run -> node that failed -> why, until the run ends
         self.window = Window()
         self.writing: Window | None = None
         for task in state.tasks.values():
@@ -181,6 +182,7 @@ class Books:
                 self._end(child, CANCELLED, now_ms)
         window = self.window
         row = window.left[run.tenant.id, run.id] = self._run_row(run, now_ms, window.history.pop(number, None))
+        self._reasons.pop(number, None)
         if run.key:
             window.left_keys[run.tenant.id, run.key] = row
         if run.parent_run and run.state == RunState.COMPLETED:
@@ -246,7 +248,7 @@ class Books:
             origin_ms + run.started * resolution_ms if run.started else 0,
             ended_ms,
             run.key,
-            "" if run.state == COMPLETED else error_of(run, history or ()),
+            "" if run.state == COMPLETED else error_of(run, history or (), self._reasons.get(run.number, {})),
             run.schedule,
             rest_of_run(run),
             encode_value(output_of(run)),
@@ -334,7 +336,19 @@ class Books:
         message = event.message if isinstance(event, ev.TaskFailed) else ""
         asked = inputs[event.input] if event.input >= 0 else None
         state = LOST if code == "worker_lost" else FAILED if asked is not None else TIMED_OUT
-        self._end(event.task, state, now_ms, code, message or getattr(asked, "message", ""))
+        message = message or getattr(asked, "message", "")
+        held = self._end(event.task, state, now_ms, code, message)
+        if isinstance(event, ev.TaskFailed):
+            self._keep_reason(event.task, held, f"{code}: {message}" if message else code)
+
+    def _keep_reason(self, number: int, held: Open | None, reason: str) -> None:
+        """A run may end long after its node failed. What failed first of a map says more than that some did."""
+        if held is not None:
+            self._reasons.setdefault(held.run, {}).setdefault(held.row.step, reason)
+            return
+        for task in self.state.ended:  # nobody held it: a wait, an approval, a map, a child workflow
+            if task.number == number:
+                self._reasons.setdefault(task.run.number, {}).setdefault(task.step.index, reason)
 
     def _on_requeued(self, event: ev.TaskRequeued, _: list[Input], now_ms: int) -> None:
         self._end(event.task, LOST if event.cause == "lost" else HANDED_BACK, now_ms)
@@ -372,11 +386,12 @@ _HANDLERS: dict[type[Any], Callable[[Books, Any, list[Input], int], None]] = {
 }
 
 
-def error_of(run: Run, history: Iterable[Attempt]) -> str:
-    """In one line: the first node that failed, and why, as far as this window knows."""
+def error_of(run: Run, history: Iterable[Attempt], reasons: Mapping[int, str]) -> str:
+    """In one line: the first node that failed, and why, as far as these books know."""
     if run.state == RunState.CANCELLED:
         return ""
     said = {row.step: f"{row.error}: {row.message}" if row.message else row.error for row in history if row.error}
+    said |= reasons
     for step in run.plan.steps:
         if run.phases[step.index] == Phase.FAILED:
             return f"{step.id}: {said.get(step.index, 'failed')}"[:ERROR_CHARACTERS_MAX]
