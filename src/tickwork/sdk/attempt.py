@@ -21,7 +21,7 @@ from tickwork.sdk.registry import Handler
 MESSAGE_LENGTH_MAX = 8_000
 NAME_LENGTH_MAX = 500
 FRAMES_MAX = 12  # of a traceback; the innermost are what helps
-_OWN = str(Path(__file__).resolve().parent)
+_OWN = f"{Path(__file__).resolve().parents[1]}{os.sep}"
 
 
 def arguments(work: Work, job: Job | None) -> bytes:
