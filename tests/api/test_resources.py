@@ -131,6 +131,36 @@ async def test_logs_come_in_chunks_and_go_out_in_order(http):
     assert (wrong.status_code, wrong.json()["code"]) == (422, "bad_log_chunk")
 
 
+@pytest.mark.proves("S001-115", "S001-34")
+async def test_a_run_that_is_tried_again_keeps_its_log_and_gets_more(http, engine):
+    await publish(http, flow("greet", task("hello", retry=1)))
+    run_id = await submit(http)
+    worker = Worker(http)
+    for life in ("one", "two", "three"):
+        [work] = await worker.work()
+        path = f"/v1/tasks/{work.task}/attempts/{work.attempt}/logs"
+        for chunk in (0, 0, 1, 1):  # each is sent again, as where an answer was lost
+            data = log_line(1000, "stdout", f"{life} {chunk}")
+            sent = await http.post(path, params={"chunk": chunk, "first": chunk}, content=data, headers=NDJSON)
+            assert sent.status_code == 204
+            engine.logs._offsets.clear()  # another node is asked, or the server was started again
+        await worker.fail(work)
+        await http.post(f"/v1/runs/{run_id}/retry")
+
+    told = [f"{life} {chunk}" for life in ("one", "two", "three") for chunk in (0, 1)]
+    for path in (f"/v1/runs/{run_id}/logs", f"/v1/tasks/{work.task}/logs"):
+        assert [line["text"] for line in (await http.get(path)).json()["lines"]] == told
+
+
+@pytest.mark.proves("B23")
+@pytest.mark.parametrize(("attempt", "chunk"), [(2**31, 0), (10**17, 0), (1, 2**31), (1, 2**53)])
+async def test_a_log_chunk_with_a_number_that_no_store_can_keep_is_refused(http, attempt, chunk):
+    path, params = f"/v1/tasks/1/attempts/{attempt}/logs", {"chunk": chunk, "first": 0}
+    answer = await http.post(path, params=params, content=log_line(1, "stdout", "x"), headers=NDJSON)
+
+    assert answer.status_code in (404, 422), answer.text
+
+
 @pytest.mark.proves("S001-115")
 async def test_the_log_of_a_task_has_all_its_attempts(http):
     await publish(http, flow("greet", task("hello", retry={"attempts": 30, "delay_ms": 1, "delay_ms_max": 1})))

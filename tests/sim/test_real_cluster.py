@@ -26,7 +26,7 @@ def check(seed, **words):
     return report
 
 
-@pytest.mark.proves("I1", "I2", "I4", "I7", "I12", "I25", "I29")
+@pytest.mark.proves("I1", "I2", "I4", "I5", "I7", "I12", "I25", "I29")
 @pytest.mark.parametrize("seed", seeds(2_000, few=60, many=400))
 def test_nothing_is_violated(seed):
     check(seed)

@@ -89,6 +89,7 @@ def test_an_honest_run_has_nothing_to_hide(driver, rows):
     assert list(checkers.folds_to(driver.settings, rows, driver.state)) == []
     assert list(checkers.nothing_acknowledged_is_gone(journals, {0: rows})) == []
     assert list(checkers.nothing_is_lost(driver.settings, rows, ACCEPTED)) == []
+    assert list(checkers.only_the_current_attempt_counts(rows)) == []
     assert list(checkers.one_result(rows, ledger_of(rows))) == []
     assert len(checkers.lives_of(rows).results) == 4
 
@@ -215,6 +216,22 @@ def test_i25_waiting_for_children_people_and_pauses_is_a_reason():
     driver.submit("w", "paused")
 
     assert list(checkers.nothing_is_lost(driver.settings, sealed(driver), [(T, "p"), (T, "q"), (T, "paused")])) == []
+
+
+@pytest.mark.proves("I5")
+def test_i5_a_report_of_a_replaced_attempt_that_counted_is_found(rows):
+    place, row = next(
+        (n, row) for n, row in enumerate(_open(rows)) if any(isinstance(e, ev.TaskSucceeded) for e in row.events)
+    )
+    assert list(checkers.only_the_current_attempt_counts(rows)) == []
+    lied = [replace_attempt(one, 7) if isinstance(one, inp.Succeeded) else one for one in row.inputs]
+    [found] = checkers.only_the_current_attempt_counts(resealed(rows, place, inputs=lied))
+
+    assert found.invariant == "I5" and "a report of attempt 7" in found.text and "1 was current" in found.text
+
+
+def replace_attempt(report, attempt):
+    return msgspec.structs.replace(report, attempt=attempt)
 
 
 @pytest.mark.proves("I29")

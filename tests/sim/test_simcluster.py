@@ -10,6 +10,7 @@ import pytest
 
 import smallnode
 from campaign import seeds
+from tickwork.sim.__main__ import main
 from tickwork.sim.checkers import OVER, lives_of
 from tickwork.sim.cluster import Cluster, Options
 from tickwork.sim.executor import EffectLedger, Write
@@ -76,14 +77,26 @@ def test_the_order_of_timers_is_part_of_the_story():
 
 def test_the_command_of_a_report_runs_the_same_run_again():
     report = smallnode.run(8, SMALL)
-    words = report.command().split(" -m tickwork.sim ")[1]
+    command = report.command().replace(".venv/bin/python", sys.executable)
     told = subprocess.run(
-        f"{sys.executable} -m tickwork.sim {words}",
-        shell=True, check=True, capture_output=True, text=True, timeout=60,
-        env={"PYTHONPATH": os.pathsep.join(str(ROOT / part) for part in ("src", "tests"))},
+        command, shell=True, check=True, capture_output=True, text=True, timeout=60, cwd=ROOT,
     ).stdout  # fmt: skip
 
     assert report.trace.hash in told and "nothing violated" in told
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["--falts", "drop=0.1"], "there is no option 'falts'"),
+        (["--faults", "drips=0.1"], "'drips' is no fault"),
+        (["--faults", "drop"], "'drop' is no fault as name=share"),
+        (["--nodes"], "options come as --name value"),
+    ],
+)
+def test_a_run_that_nobody_meant_is_not_run(words, says):
+    with pytest.raises(SystemExit, match=says):
+        main(["--seed", "7", *words])
 
 
 def test_a_violation_is_reported_with_all_it_takes_to_see_it_again():

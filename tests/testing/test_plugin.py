@@ -26,6 +26,10 @@ PROJECT = """
     def test_begins_when_it_is_told(world):
         assert world.now.year == 2030
 
+    @pytest.mark.tickwork("2031-01-01T00:00:00Z")
+    def test_begins_when_it_is_told_in_short(world):
+        assert world.now.year == 2031
+
     def test_fails_with_a_story(world):
         world.fail(hello, error=TimeoutError("slow"))
         world.run(greet, name="Ada").assert_completed()
@@ -41,7 +45,7 @@ def test_a_project_gets_the_fixture_and_readable_failures(pytester, monkeypatch)
         "-p", "tickwork.testing.plugin", "-p", "no:cacheprovider", "--strict-markers"
     )
 
-    result.assert_outcomes(passed=2, failed=1)
+    result.assert_outcomes(passed=3, failed=1)
     result.stdout.fnmatch_lines(["*of greet, failed: hello: TimeoutError: slow* should be completed*"])
 
 

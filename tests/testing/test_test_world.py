@@ -38,6 +38,24 @@ def test_a_stand_in_takes_the_place_of_a_function(world):
     assert world.run(report, day="today").output == 105
 
 
+def test_looking_at_a_node_does_not_end_the_stand_in_of_its_function(world):
+    world.replace(fetch, [10])
+    assert world.calls("fetch") == []
+    world.restore("fetch")
+
+    assert world.run(report, day="today").output == 10
+    assert world.calls("fetch") == world.calls(fetch) == [{"day": "today"}]
+
+
+def test_what_is_said_of_a_node_goes_before_what_is_said_of_its_function(world):
+    world.replace(fetch, [10])
+    world.fail("fetch", times=1)
+
+    run = world.run(report, day="today")
+
+    assert (run.output, run.tasks["fetch"].attempts) == (10, 2)
+
+
 def test_a_failure_is_retried_without_anybody_waiting(world):
     world.fail(fetch, times=2, error=TimeoutError("the service is slow"))
     begin = world.now
@@ -48,6 +66,26 @@ def test_a_failure_is_retried_without_anybody_waiting(world):
     assert run.tasks["fetch"].attempts == 3
     assert [attempt.error for attempt in run.tasks["fetch"].history] == ["TimeoutError", "TimeoutError", ""]
     assert timedelta(minutes=3) <= world.now - begin < timedelta(minutes=4)  # one minute, then two, and jitter
+
+
+@tw.task
+def half(number: int) -> int:
+    if number % 2:
+        raise ValueError(f"{number} is odd")
+    return number // 2
+
+
+@tw.workflow
+def halves(numbers: list[int]):
+    return total(half.map(numbers))
+
+
+def test_a_failed_child_of_a_map_is_what_failed(world):
+    run = world.run(halves, numbers=[2, 3, 4])
+
+    run.assert_failed(node="half", error=ValueError)
+    assert run.error.startswith("half: ValueError: 3 is odd")
+    assert "testing/local.py" not in run.why(), "a traceback has the lines of users only"
 
 
 def test_a_failure_that_lasts_fails_the_run(world):
@@ -165,7 +203,7 @@ def test_an_approval_is_given_or_refused(world):
 
     refused = world.run(release, version="2.0")
     world.reject(refused, "release", comment="not today")
-    assert refused.state == "failed"
+    assert (refused.state, refused.error) == ("failed", "release: rejected: by test: not today")
 
 
 @tw.workflow
@@ -276,6 +314,37 @@ def test_what_calls_outside_needs_a_stand_in(world):
     world.run(calls_out).assert_completed(output=1)
 
 
+@tw.task
+async def at_last(seconds: float) -> str:
+    await asyncio.sleep(seconds)
+    return "at last"
+
+
+@tw.workflow
+def goes_on():
+    half.using(id="early")(3)
+    at_last(3_600)
+
+
+def test_a_run_that_ends_long_after_its_node_failed_still_says_why(world):
+    run = world.run(goes_on)
+
+    run.assert_failed(node="early", error=ValueError)
+    assert run.error.startswith("early: ValueError: 3 is odd")
+
+
+@tw.workflow
+def waits_for_payment():
+    tw.event("paid", timeout="7d")
+
+
+def test_what_nobody_held_says_why_it_failed(world):
+    run = world.run(waits_for_payment)
+    world.advance(days=8)
+
+    assert run.error == "paid: timeout: no event came in time"
+
+
 # ---- what a failed expectation says
 
 
@@ -292,6 +361,46 @@ def test_a_failed_expectation_tells_what_happened_instead(world):
 def test_wrong_inputs_are_refused_where_they_are_given(world):
     with pytest.raises(tw.Refused, match="day"):
         world.run(report, month="March")
+
+
+@pytest.mark.parametrize(
+    ("deed", "words"),
+    [
+        (lambda world: world.replace(len, 1), "len is no task"),
+        (lambda world: world.run(len), "len is no workflow"),
+        (lambda world: world.run(fetch), "fetch is no workflow"),
+        (lambda world: world.fail(fetch, times=0), "give 1 or more"),
+        (lambda world: world.advance_to("soon"), "'soon' is no time"),
+        (lambda world: world.advance_to("2025-12-31"), "time does not go back"),
+        (lambda world: (world.replace("release", True), world.run(release, version="1")), "of kind approval"),
+        (lambda world: (world.run(release, version="1"), world.replace("release", True)), "of kind approval"),
+    ],
+)
+def test_a_mistake_in_a_test_is_told_where_it_is_made(world, deed, words):
+    with pytest.raises(tw.Refused, match=words):
+        deed(world)
+
+
+def test_a_stand_in_with_other_parameters_is_told_so_once(world):
+    world.replace(fetch, lambda first, second: [first, second])
+
+    run = world.run(report, day="today")
+
+    assert run.tasks["fetch"].attempts == 1, "trying again would not help"
+    assert "takes (first, second), and it is given day" in run.error
+
+
+def test_a_node_that_is_none_is_answered_with_those_that_are(world):
+    with pytest.raises(KeyError, match="there are fetch, total"):
+        world.run(report, day="today").tasks["fetsh"]
+
+
+def test_a_time_without_a_zone_is_in_utc(world):
+    world.advance_to("2026-02-01")
+    assert world.now >= datetime(2026, 2, 1, tzinfo=UTC)
+
+    world.advance_to(datetime(2026, 3, 1))
+    assert world.now >= datetime(2026, 3, 1, tzinfo=UTC)
 
 
 async def test_it_works_inside_an_asynchronous_test(world):

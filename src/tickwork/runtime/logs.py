@@ -16,6 +16,7 @@ from tickwork.ports.store import LogChunk, Store
 
 CHUNK_BYTES_MAX = 1024 * 1024
 GATHER_S = 0.02
+OFFSETS_MAX = 10_000  # that are remembered; others are read again
 
 Line = tuple[int, str, str]  # at_ms, stream, text
 
@@ -35,6 +36,7 @@ class Logs:
         self._artifacts = artifacts
         self._clock = clock
         self._chunks: list[LogChunk] = []
+        self._offsets: dict[tuple[int, int], int] = {}  # where the chunks begin that a worker counts from 0 now
         self._writer: asyncio.Task[None] | None = None
         self._grown = asyncio.Event()
 
@@ -44,11 +46,27 @@ class Logs:
             raise Refused("log_chunk_too_large", f"a chunk of a log has at most {CHUNK_BYTES_MAX} bytes; send several")
         lines = parse(data)
         digest = await self._artifacts.put(data)
-        row = LogChunk(task, attempt, chunk, first, len(lines), len(data), digest, self._clock.wall_ms())
+        place = await self._place(task, attempt, chunk, digest)
+        row = LogChunk(task, attempt, place, first, len(lines), len(data), digest, self._clock.wall_ms())
         self._chunks.append(row)
         if self._writer is None:
             self._writer = asyncio.get_running_loop().create_task(self._write())
         await asyncio.shield(self._writer)
+
+    async def _place(self, task: int, attempt: int, chunk: int, digest: str) -> int:
+        """Attempts of a failed run that is tried again are counted anew, and so are chunks of a log that its worker
+        took for ended: they go behind what is there. A chunk that comes again gets the place that it has."""
+        key = (task, attempt)
+        if chunk == 0 or key not in self._offsets:
+            rows = await self._store.read_log_chunks(task, attempt)
+            if len(self._offsets) >= OFFSETS_MAX:
+                self._offsets.clear()
+            if chunk == 0:
+                behind = rows[-1].chunk + 1 if rows else 0
+                self._offsets[key] = next((row.chunk for row in rows if row.digest == digest), behind)
+            else:
+                self._offsets[key] = max((row.chunk for row in rows if row.first == 0), default=0)
+        return self._offsets[key] + chunk
 
     async def _write(self) -> None:
         try:

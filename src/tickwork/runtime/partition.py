@@ -205,6 +205,11 @@ class Partition:
         return self._recorder.seq
 
     @property
+    def decided_hash(self) -> bytes:
+        """Of that seq."""
+        return self._recorder.head
+
+    @property
     def idle(self) -> bool:
         """Everything that was asked is decided and durable, and no timer is due."""
         return not (self._inbox or self._in_hand or self._undurable or self._timer_due())

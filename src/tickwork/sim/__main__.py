@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Sequence
 from pkgutil import resolve_name
 
+from tickwork.sim.faults import BadOption
 from tickwork.sim.report import Report
 
 DEFAULT = "tickwork.sim.scenario:run"
@@ -24,7 +25,10 @@ def main(words: Sequence[str]) -> int:
     scenario: Scenario = resolve_name(known.scenario)
     options = _options(more)
     for seed in range(known.seed, known.seed + known.seeds):
-        report = scenario(seed, options)
+        try:
+            report = scenario(seed, options)
+        except BadOption as error:
+            raise SystemExit(str(error)) from None
         if not report.ok or known.seeds == 1:
             sys.stdout.write(f"{report}\n")
         if not report.ok:

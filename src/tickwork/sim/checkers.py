@@ -145,6 +145,8 @@ class Lives:
     states: dict[tuple[str, str], int] = field(default_factory=dict)
     results: list[tuple[int, int, bool]] = field(default_factory=list)  # seq, task, whether a worker reported it
     failed: dict[int, int] = field(default_factory=dict)  # task -> seq
+    given: dict[int, int] = field(default_factory=dict)  # task -> attempts so far; the last is the current one
+    stale: list[tuple[int, int, int, int]] = field(default_factory=list)  # seq, task, attempt that counted, current one
 
     def begin(self, number: int, tenant: str, run_id: str, state: int = RunState.PENDING) -> None:
         self.runs[number] = (tenant, run_id)
@@ -170,16 +172,24 @@ def _live(lives: Lives, schedules: dict[int, tuple[str, str]], row: Row, event: 
         case ev.RunRestored():
             record = asked.records[event.record] if isinstance(asked, inp.Redrive) else asked.record
             lives.begin(event.run, asked.tenant, record.run_id, record.state)
+            for task in range(event.run, event.run + len(record.phases)):  # their attempts are counted anew
+                lives.given.pop(task, None)
         case ev.RunScheduled(run=run) if run:
             tenant, name = schedules[event.schedule]
             lives.begin(run, tenant, f"sched-{name}-{instant_text(event.due_ms)}")
         case ev.RunMoved(run=run) if run in lives.runs:
             whose = lives.runs[run]
             lives.states[whose] = RUN_MOVES.get((lives.states[whose], RunTrigger(event.trigger)), lives.states[whose])
+        case ev.TaskDispatched() | ev.ChildDispatched():
+            lives.given[event.task] = lives.given.get(event.task, 0) + 1
         case ev.TaskSucceeded():
             lives.results.append((row.seq, event.task, isinstance(asked, inp.Succeeded)))
         case ev.TaskFailed():
             lives.failed[event.task] = row.seq
+    if isinstance(asked, inp.Succeeded | inp.Failed | inp.Checkpointed) and not isinstance(event, ev.StaleReport):
+        current = lives.given.get(asked.task, 0)
+        if asked.attempt != current:
+            lives.stale.append((row.seq, asked.task, asked.attempt, current))
 
 
 def nothing_is_lost(
@@ -222,6 +232,13 @@ def _has_children(state: State, run: Run) -> bool:
     tasks = [task for task in state.tasks.values() if task.run is run]
     numbers = {task.number for task in tasks}
     return any(task.parent for task in tasks) or any(other.parent in numbers for other in state.runs.values())
+
+
+def only_the_current_attempt_counts(rows: Sequence[Sealed]) -> Found:
+    """I5: what is reported of an attempt that another one has replaced is recorded as stale, and changes nothing."""
+    for seq, task, reported, current in lives_of(rows).stale:
+        text = f"a report of attempt {reported} of task {task} counted while {current} was current"
+        yield Violation("I5", f"seq {seq}: {text}")
 
 
 def one_result(rows: Sequence[Sealed], ledger: EffectLedger) -> Found:

@@ -28,7 +28,7 @@ from tickwork.runtime.ground import TENANT
 from tickwork.sim import checkers
 from tickwork.sim.chance import Chance
 from tickwork.sim.executor import EffectLedger
-from tickwork.sim.faults import NONE, Faults
+from tickwork.sim.faults import NONE, BadOption, Faults
 from tickwork.sim.guard import Guard
 from tickwork.sim.journals import Journals
 from tickwork.sim.loop import OutOfTime, SimulationError
@@ -41,6 +41,7 @@ from tickwork.stores.memory import MemoryDisk, MemoryStore
 from tickwork.stores.memory_leases import MemoryLeases
 
 SLICES = 20  # of the safety phase: so often is looked at what must always hold
+FOLD_SLICES = 5  # every so many of them, and at each crash of a node, its state is compared with its journal
 LOOK_S = 5.0  # how often the liveness phase looks whether all has ended
 BACK_S = 2.0  # after which a supervisor starts a process that ended by itself
 ACCEPTED_MIN = 0.5
@@ -80,6 +81,8 @@ class Options:
     def of(cls, seed: int, words: Mapping[str, str]) -> Self:
         """Drawn for the seed, except for what the words say. They are those of `words`, all or some."""
         drawn = cls.draw(Chance(seed, "options"))
+        if unknown := [name for name in words if name not in drawn.words()]:
+            raise BadOption(f"there is no option {unknown[0]!r}; there are {', '.join(drawn.words())}")
         given: dict[str, Any] = {
             name: words[name] == "True" if name == "random_order" else int(words[name])
             for name in drawn.words()
@@ -100,6 +103,7 @@ class Alive:
     seq: int  # the last that is in the state, committed or not
     settings: Settings
     state: State
+    hash: bytes = b""  # of that seq; b"": it is not known, and taken for the one in the journal
 
 
 @dataclass(slots=True)
@@ -243,9 +247,11 @@ class Cluster:
 
     def _safety_phase(self) -> None:
         Chaos(self).plan()
-        for _ in range(SLICES):
+        for number in range(SLICES):
             self.world.loop.advance(self.options.safety_s / SLICES)
             self._always()
+            if number % FOLD_SLICES == 0:
+                self._fold(self.alive())
 
     def _heal(self) -> None:
         """No more faults. Some of the workers that are down stay down; one is left in any case."""
@@ -276,7 +282,10 @@ class Cluster:
 
     def _written(self, alive: Alive) -> bool:
         partition = self.disk.partitions.get(alive.partition)
-        return partition is not None and alive.seq <= len(partition.journal)
+        if partition is None or alive.seq > len(partition.journal):
+            return False
+        # Somebody else may have written that seq, where a node does not know yet that it was replaced.
+        return not (alive.seq and alive.hash) or partition.journal[alive.seq - 1].hash == alive.hash
 
     def _settled(self) -> bool:
         if self._busy_clients:
@@ -319,6 +328,7 @@ class Cluster:
         for number, rows in kept.items():
             of_one = replace_settings(settings, partition=number)
             found += checkers.nothing_is_lost(of_one, rows, self._home(rows), workers=workers)
+            found += checkers.only_the_current_attempt_counts(rows)
             found += checkers.one_result(rows, self.ledger)
         found += self._known_somewhere()
         for alive in self.alive():
@@ -346,8 +356,17 @@ class Cluster:
             found.append(Violation("VACUOUS", f"{happened} of {self.planned} fault events happened"))
         return found
 
+    def _fold(self, known: Sequence[Alive]) -> None:
+        """What is in memory is the fold of the journal, as far as it is there."""
+        for alive in known:
+            if alive.hash and self._written(alive):
+                journal = self.disk.partitions[alive.partition].journal
+                self.violations += checkers.folds_to(alive.settings, journal[: alive.seq], alive.state)
+
     def _crashed(self, host: Host, _: bool) -> None:
-        """Who is dead believes nothing."""
+        """Who is dead believes nothing. What it held is looked at as if it had been asked a moment before."""
+        if host.name in self.seats:
+            self._fold(self.seats[host.name].show())
         for belief in self.journals.beliefs:
             if belief.owner == host.name and belief.end_ns is None:
                 belief.end_ns = self.world.loop.now_ns

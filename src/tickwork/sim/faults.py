@@ -10,6 +10,10 @@ from typing import Self
 from tickwork.sim.chance import Chance
 
 
+class BadOption(ValueError):
+    """Another run than the one that was meant would prove nothing."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Faults:
     # messages
@@ -51,6 +55,9 @@ class Faults:
     def of(cls, text: str) -> Self:
         """From what `str` gave: `drop=0.05,pauses=3`, or nothing at all."""
         pairs = [pair.split("=") for pair in text.split(",") if pair]
+        for name, *value in pairs:
+            if name not in MOST or len(value) != 1:
+                raise BadOption(f"{name!r} is no fault as name=share; there are {', '.join(MOST)}")
         return cls(**{name: int(value) if value.isdigit() else float(value) for name, value in pairs})  # type: ignore[arg-type]  # as in `draw`
 
     def __str__(self) -> str:

@@ -134,7 +134,7 @@ class Node:
         for number, engine in sorted(self._node.engines.items()) if self._node is not None else ():
             live = engine.partition
             if live is not None and live.failed is None:
-                found.append(Alive(number, live.decided_seq, engine.state.settings, engine.state))
+                found.append(Alive(number, live.decided_seq, engine.state.settings, engine.state, live.decided_hash))
         return found
 
     def _hear_alarm(self, alarm: Alarm) -> None:

@@ -74,7 +74,10 @@ class Report:
         return not self.violations
 
     def command(self) -> str:
-        words = [".venv/bin/python", "-m", "tickwork.sim", "--seed", str(self.seed)]
+        """From the root of the repository, as it is."""
+        of_tests = not self.options.get("scenario", "tickwork.").startswith("tickwork.")
+        words = ["env", "PYTHONPATH=tests"] if of_tests else []
+        words += [".venv/bin/python", "-m", "tickwork.sim", "--seed", str(self.seed)]
         for name, value in sorted(self.options.items()):
             words += [f"--{name.replace('_', '-')}", value]
         return shlex.join(words)

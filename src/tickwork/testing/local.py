@@ -58,18 +58,17 @@ class Plan:
         self.stand_in: Any = None
         self.replaced = False
         self.failures: list[tuple[int | None, BaseException]] = []  # how often (None: always), and with what
-        self.calls: list[dict[str, Any]] = []
+
+    def __bool__(self) -> bool:
+        return self.replaced or bool(self.failures)
 
     def next_failure(self) -> BaseException | None:
-        while self.failures:
-            times, error = self.failures[0]
-            if times is None:
-                return error
-            if times > 0:
-                self.failures[0] = (times - 1, error)
-                return error
-            self.failures.pop(0)
-        return None
+        if not self.failures:
+            return None
+        times, error = self.failures[0]
+        if times is not None:
+            self.failures[:1] = [(times - 1, error)] if times > 1 else []
+        return error
 
 
 class Book:
@@ -78,13 +77,21 @@ class Book:
     def __init__(self) -> None:
         self.handlers: dict[str, Handler] = {}
         self.plans: dict[str, Plan] = {}
+        self._calls: dict[str, list[dict[str, Any]]] = {}
 
     def plan(self, name: str) -> Plan:
         return self.plans.setdefault(name, Plan())
 
     def plan_for(self, spec: Spec) -> Plan:
-        """By its node, where the test named one; else by its function."""
+        """By its node, where the test has said something about that; else by its function."""
         return self.plans.get(spec.node) or self.plan(spec.handler or spec.node)
+
+    def note_call(self, spec: Spec, given: dict[str, Any]) -> None:
+        for name in dict.fromkeys((spec.node, spec.handler or spec.node)):
+            self._calls.setdefault(name, []).append(given)
+
+    def calls(self, name: str) -> list[dict[str, Any]]:
+        return list(self._calls.get(name, ()))
 
 
 class LocalChannel:
@@ -219,11 +226,11 @@ class LocalExecutor:
         handler = self._book.handlers.get(spec.handler)
         plan = self._book.plan_for(spec)
         given = handler.codec.unpack(args) if handler is not None else _decode(args or b"\x80")
-        plan.calls.append(dict(given))
+        self._book.note_call(spec, dict(given))
         if (error := plan.next_failure()) is not None:
             raise error
         if plan.replaced:
-            return _stand_in(plan.stand_in, given, handler, here)
+            return _stand_in(plan.stand_in, given, handler, here, name=spec.node)
         if handler is None:
             what = f"{spec.handler!r} is not known here" if spec.handler else f"{spec.node!r} is a {spec.kind} node"
             message = f"{what}, and a test calls nothing outside; say what it gives: world.replace({spec.node!r}, ...)"
@@ -231,15 +238,18 @@ class LocalExecutor:
         return handler.call(args, here)
 
 
-def _stand_in(stand_in: Any, given: dict[str, Any], handler: Handler | None, here: AttemptContext) -> Any:
+def _stand_in(stand_in: Any, given: dict[str, Any], handler: Handler | None, here: AttemptContext, *, name: str) -> Any:
     """Called by names where it takes them, else in the order of the parameters. What cannot be called is the answer."""
     if not callable(stand_in):
         return stand_in
     signature = inspect.signature(stand_in)
     wanted = handler.codec.context_name if handler is not None else ""
     named = given | {wanted: here} if wanted and wanted in signature.parameters else given
-    try:
-        bound = signature.bind(**named)
-    except TypeError:
-        bound = signature.bind(*given.values())
-    return stand_in(*bound.args, **bound.kwargs)
+    for by_order, by_name in (((), named), (tuple(given.values()), {})):
+        try:
+            bound = signature.bind(*by_order, **by_name)
+        except TypeError:
+            continue
+        return stand_in(*bound.args, **bound.kwargs)
+    message = f"the stand-in for {name!r} takes {signature}, and it is given {', '.join(given) or 'nothing'}"
+    raise Refused("bad_stand_in", f"{message}; let it take the same parameters")

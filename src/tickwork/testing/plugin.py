@@ -19,5 +19,6 @@ def world(request: pytest.FixtureRequest) -> "Iterator[World]":
     from tickwork.testing.world import World
 
     marker = request.node.get_closest_marker("tickwork")
-    with World(**(marker.kwargs if marker is not None else {})) as made:
+    told = {} if marker is None else dict(zip(("now",), marker.args, strict=False)) | marker.kwargs
+    with World(**told) as made:
         yield made

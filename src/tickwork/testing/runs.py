@@ -54,6 +54,13 @@ class TaskView:
         return f"<{self.view.node}: {self.state}, {self.attempts} attempts>"
 
 
+class Tasks(dict[str, TaskView]):
+    """By node; of a name that is none it says which there are."""
+
+    def __missing__(self, node: str) -> TaskView:
+        raise KeyError(f"there is no node {node!r}; there are {', '.join(self)}")
+
+
 class Run:
     def __init__(self, world: "World", run_id: str) -> None:
         self._world = world
@@ -94,7 +101,7 @@ class Run:
     @property
     def tasks(self) -> Mapping[str, TaskView]:
         """By node. A node that was not reached yet is here, too."""
-        return {task.node: TaskView(task) for task in self.view.tasks if task.child is None}
+        return Tasks({task.node: TaskView(task) for task in self.view.tasks if task.child is None})
 
     @property
     def scheduled_at(self) -> datetime | None:
@@ -123,7 +130,8 @@ class Run:
         wanted = error if isinstance(error, str) else error.__name__
         if node and (node not in tasks or tasks[node].state != "failed"):
             raise AssertionError(f"{self!r}: {node} did not fail\n{self.why()}")
-        errors = [task.error for name, task in tasks.items() if task.state == "failed" and name in (node or name,)]
+        failed = [TaskView(task) for task in self.view.tasks if task.node in (node or task.node,)]  # children, too
+        errors = [task.error for task in failed if task.state == "failed" and task.error]
         if wanted and wanted not in errors:
             raise AssertionError(f"{self!r} failed with {', '.join(errors) or 'no error'}, not {wanted}\n{self.why()}")
         return self

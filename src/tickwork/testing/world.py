@@ -31,7 +31,7 @@ from tickwork.sdk.workflows import Workflow
 from tickwork.sim.loop import OutOfTime
 from tickwork.sim.net import MemoryArtifacts
 from tickwork.stores.memory import MemoryDisk, MemoryStore
-from tickwork.testing.local import Book, LocalExecutor, TestLoop
+from tickwork.testing.local import Book, LocalExecutor, Plan, TestLoop
 from tickwork.testing.runs import Run
 from tickwork.worker.agent import Agent
 from tickwork.zonedata import load_zones
@@ -76,13 +76,11 @@ class CountedIds:
 
 
 class World:
-    """`now` is what time it is at the beginning: a datetime, or a text in RFC 3339."""
+    """`now` is what time it is at the beginning: a datetime, or a text in RFC 3339. Without a zone it is in UTC."""
 
     def __init__(self, *, now: datetime | str = NOW) -> None:
         self._loop = TestLoop()  # type: ignore[abstract]  # what is not simulated is set by name
-        begin = datetime.fromisoformat(now) if isinstance(now, str) else now
-        begin = begin if begin.tzinfo is not None else begin.replace(tzinfo=UTC)
-        begin_ms = round(begin.timestamp() * 1000)
+        begin_ms = round(_moment(now).timestamp() * 1000)
         self._clock = WorldClock(self._loop, begin_ms - 1000)  # setting up takes some milliseconds
         self._ids = CountedIds()
         self._book = Book()
@@ -145,8 +143,8 @@ class World:
         self._settle(0.1)
 
     def advance_to(self, when: datetime | str) -> None:
-        moment = datetime.fromisoformat(when) if isinstance(when, str) else when
-        self.advance(moment - self.now)
+        """Let time pass until then; without a zone it is in UTC."""
+        self.advance(_moment(when) - self.now)
 
     def _settle(self, budget_s: float = RUNNING_S_MAX) -> bool:
         """Until nothing is under way; False where the time given ends before that."""
@@ -217,6 +215,9 @@ class World:
         self._publish(workflows, schedules=True)
 
     def _publish(self, workflows: tuple[Workflow[..., Any], ...], *, schedules: bool) -> None:
+        for one in workflows:
+            if not isinstance(one, Workflow):
+                raise Refused("wrong_type", f"{_shown(one)} is no workflow; @tw.workflow makes one of a function")
         app = app_with(*workflows)
         self._book.handlers |= app.handlers
         documents = [one.document() for one in app.workflows.values()]
@@ -228,6 +229,8 @@ class World:
         publication = wire.Publication(documents=tuple(msgspec.json.decode(data) for data in fresh), schedules=asked)
         self._do(self._engine.publish(publication, by=BY))
         self._published |= {one.name: one.document() for one in app.workflows.values()}
+        for name in self._book.plans:
+            self._check_node(name)
         for plan in self._engine.state.tenants[TENANT].plans.values():
             for step in plan.steps:
                 body = step.body or step
@@ -331,12 +334,12 @@ class World:
     def replace(self, what: Task[..., Any] | BoundTask[..., Any] | str, stand_in: Any) -> None:
         """From now on `stand_in` is called instead, or, where it is no function, is the result. `what` is a task, or
         the id of a node."""
-        plan = self._book.plan(_name(what))
+        plan = self._plan(what)
         plan.stand_in, plan.replaced = stand_in, True
 
     def restore(self, what: Task[..., Any] | BoundTask[..., Any] | str) -> None:
         """Back to the function itself, without failures."""
-        plan = self._book.plan(_name(what))
+        plan = self._plan(what)
         plan.replaced = False
         plan.failures.clear()
 
@@ -348,11 +351,26 @@ class World:
         error: BaseException | None = None,
     ) -> None:
         """The next `times` attempts fail with this error, then it works again; without `times`, all of them."""
-        self._book.plan(_name(what)).failures.append((times, error or RuntimeError("failed, as the test said")))
+        if times is not None and times < 1:
+            raise Refused("bad_times", f"so many attempts cannot fail: {times}; give 1 or more, or no `times` for all")
+        self._plan(what).failures.append((times, error or RuntimeError("failed, as the test said")))
 
     def calls(self, what: Task[..., Any] | BoundTask[..., Any] | str) -> list[dict[str, Any]]:
-        """The arguments of each attempt so far, by name."""
-        return list(self._book.plan(_name(what)).calls)
+        """The arguments of each attempt so far, by name: of a task wherever it is called, or of one node."""
+        return self._book.calls(_name(what))
+
+    def _plan(self, what: Task[..., Any] | BoundTask[..., Any] | str) -> Plan:
+        name = _name(what)
+        self._check_node(name)
+        return self._book.plan(name)
+
+    def _check_node(self, name: str) -> None:
+        """What is no work of a worker is decided by the machine, and nothing can stand in for it."""
+        for plan in self._engine.state.tenants[TENANT].plans.values() if self._published else ():
+            for step in plan.steps:
+                if step.id == name and not isinstance((step.body or step).node, WorkNode):
+                    message = f"{name!r} is a node of kind {step.kind.name.lower()}, which no worker runs"
+                    raise Refused("bad_stand_in", f"{message}; stand-ins are for tasks, http and shell nodes")
 
     # ---- looking
 
@@ -382,4 +400,20 @@ class World:
 def _name(what: Task[..., Any] | BoundTask[..., Any] | str) -> str:
     if isinstance(what, str):
         return what
-    return what.task.handler_name(what.owner) if isinstance(what, BoundTask) else what.name
+    if isinstance(what, BoundTask):
+        return what.task.handler_name(what.owner)
+    if not isinstance(what, Task):
+        raise Refused("wrong_type", f"{_shown(what)} is no task; give a function with @tw.task, or the id of a node")
+    return what.name
+
+
+def _shown(what: object) -> str:
+    return getattr(what, "__qualname__", "") or repr(what)
+
+
+def _moment(said: datetime | str) -> datetime:
+    try:
+        moment = datetime.fromisoformat(said) if isinstance(said, str) else said
+    except ValueError:
+        raise Refused("bad_time", f"{said!r} is no time; write it like 2026-03-01T12:00:00Z") from None
+    return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)

@@ -19,6 +19,7 @@ NDJSON = "application/x-ndjson"
 LINES_MAX = 10_000  # of one answer; a follower gets all
 ATTEMPTS_ASKED = 20  # of a task whose run is not found by its number
 ATTEMPT_MAX = 1_000_000
+CHUNK_MAX = 1_000_000_000  # stores keep it in 32 bits
 IDLE_S = 15.0
 POSITION_CHARACTERS_MAX = 4_000
 SETTLE_S = 0.5  # a worker sends its last lines beside its result
@@ -56,25 +57,28 @@ async def _attempts(asked: Asked, task: int) -> Sequence[int]:
         run = await asked.engine.run_of_task(task)
     except Refused:
         return range(1, ATTEMPTS_ASKED + 1)
-    return [one.attempt for found in run.tasks if found.id == str(task) for one in found.attempts]
+    return list(dict.fromkeys(one.attempt for found in run.tasks if found.id == str(task) for one in found.attempts))
 
 
 async def append(asked: Asked) -> Answer:
     asked.kind()
     task, attempt = asked.number("task"), asked.number("attempt")
+    if attempt > ATTEMPT_MAX:
+        raise Refused("unknown_attempt", f"attempts are counted up to {ATTEMPT_MAX}", path="attempt")
     chunk, first = asked.query["chunk"], asked.query["first"]
     await asked.engine.logs.append(task, attempt, chunk=chunk, first=first, data=await asked.data())
     return nothing()
 
 
 def _places(asked: Asked, run: wire.RunDetail) -> Iterator[Where]:
+    """Each once, also where a run that failed was tried again and its attempts are counted anew."""
     node, attempt = asked.query["node"], asked.query["attempt"]
     for task in run.tasks:
         if node and task.node != node:
             continue
-        for one in task.attempts:
-            if not attempt or one.attempt == attempt:
-                yield Where(int(task.id), task.node, one.attempt)
+        for one in dict.fromkeys(one.attempt for one in task.attempts):
+            if not attempt or one == attempt:
+                yield Where(int(task.id), task.node, one)
 
 
 async def _page(asked: Asked, places: list[Where]) -> wire.Logs:
@@ -180,10 +184,11 @@ ROUTES = (
         path="/v1/tasks/{task}/attempts/{attempt}/logs",
         lives="here",
         does=append,
-        says="One chunk of an attempt's log. Sending a chunk again changes nothing.",
+        says="One chunk of an attempt's log. Sending a chunk again changes nothing; a log that begins anew goes on "
+        "behind what is there.",
         tag="tasks",
         query=(
-            Param("chunk", "Its number, counted from 0.", int, 0, high=2**53, required=True),
+            Param("chunk", "Its number, counted from 0 by its worker.", int, 0, high=CHUNK_MAX, required=True),
             Param("first", "The number of its first line.", int, 0, high=2**53, required=True),
         ),
         body=Body(None, (NDJSON, JSON), CHUNK_BYTES_MAX, says='JSON lines `{"at": ms, "stream": "…", "text": "…"}`.'),

@@ -1,0 +1,171 @@
+"""The product without one of its safeguards: the simulation of real nodes and workers notices, and says how to see it.
+
+Each is taken away from the real code, not from a model of it, and found by the invariants that it is there for.
+"""
+
+import shlex
+
+import msgspec
+import pytest
+
+from tickwork.core import inputs, machine, reports
+from tickwork.core.lifecycle import Phase
+from tickwork.runtime import partition
+from tickwork.sim import checkers, scenario
+from tickwork.sim.__main__ import _options
+from tickwork.stores import memory
+
+SEEDS = 40  # at most; the first few are enough today
+SHAPE = {"nodes": "2", "workers": "2", "tasks": "60", "safety_s": "300"}
+CRASHES = "node_crashes=200,store_slow=0.2,store_late=0.05,pauses=200"
+LATE = "store_late=0.2,store_cuts=300,pauses=300"
+ZOMBIES = "zombie=0.1,spike=0.1,pauses=200,duplicate=0.2"
+
+
+def commits_of_any_epoch(patch):
+    async def commit(self, number, row, payloads, *, epoch):
+        found = self._disk.partitions[number]
+        if found.head.seq != row.seq - 1:
+            raise memory.Fenced("another came first")
+        found.head = memory.Head(found.head.epoch, row.seq, row.tick, row.hash, found.head.watermark)
+        found.journal.append(row)
+        found.epochs.append(epoch)
+        for payload in payloads:
+            self._disk.payloads.setdefault(payload.digest, payload.data)
+
+    patch.setattr(memory.MemoryStore, "commit", commit)
+
+
+def rows_of_any_epoch(patch):
+    fenced = memory.MemoryStore.write_rows
+
+    async def write_rows(self, number, rows, *, epoch, through, head):
+        now = self._disk.partitions[number].head
+        within = min(max(through, now.watermark), now.seq)
+        await fenced(self, number, rows, epoch=now.epoch, through=within, head=head)
+
+    patch.setattr(memory.MemoryStore, "write_rows", write_rows)
+
+
+def epochs_that_are_not_raised(patch):
+    async def claim(self, number, *, owner, settings):
+        found = self._disk.partitions.setdefault(number, memory.Partition(settings, memory.Head(1), owner))
+        found.owner = owner
+        return found.head
+
+    patch.setattr(memory.MemoryStore, "claim", claim)
+
+
+def a_store_that_forgets(patch):
+    honest = memory.MemoryStore.claim
+
+    async def claim(self, number, *, owner, settings):
+        """What came last is gone when the next owner comes, as without a sync."""
+        found = self._disk.partitions.get(number)
+        if found is not None and len(found.journal) > max(found.head.watermark, 1):
+            found.journal.pop()
+            found.epochs.pop()
+            last = found.journal[-1]
+            found.head = memory.Head(found.head.epoch, last.seq, last.tick, last.hash, found.head.watermark)
+        return await honest(self, number, owner=owner, settings=settings)
+
+    patch.setattr(memory.MemoryStore, "claim", claim)
+
+
+def reports_of_any_attempt(patch):
+    def succeeded(turn, place, asked):
+        task = turn.state.tasks.get(asked.task)
+        if task is not None and task.phase == Phase.RUNNING:
+            asked = msgspec.structs.replace(asked, attempt=task.attempt)
+        reports._succeeded(turn, place, asked)
+
+    patch.setitem(machine._RULES, inputs.Succeeded, succeeded)
+
+
+def answers_before_the_commit(patch):
+    decided = partition.Partition._decided
+
+    def early(self, *told):
+        decided(self, *told)
+        for one in self._undurable:
+            partition._tell(one.through)
+
+    patch.setattr(partition.Partition, "_decided", early)
+
+
+def work_before_the_commit(patch):
+    decided = partition.Partition._decided
+
+    def early(self, *told):
+        before = len(self._undurable)
+        decided(self, *told)
+        for one in list(self._undurable)[before:]:
+            if one.row is not None:
+                self._on_durable(one)
+                one.orders, one.effects = [], []
+
+    patch.setattr(partition.Partition, "_decided", early)
+
+
+def changes_beside_the_events(patch):
+    apply = machine.Machine.apply
+
+    def impure(self, tick, asked):
+        outcome = apply(self, tick, asked)
+        if tick % 50 == 0:
+            for tenant in self.state.tenants.values():
+                tenant.accepted += 1
+        return outcome
+
+    patch.setattr(machine.Machine, "apply", impure)
+
+
+def first_caught(faults):
+    for seed in range(SEEDS):
+        report = scenario.run(seed, SHAPE | {"faults": faults})
+        if not report.ok:
+            return report
+    raise AssertionError(f"nothing was found in {SEEDS} seeds")
+
+
+@pytest.mark.parametrize(
+    ("take_away", "faults", "found_by"),
+    [
+        (commits_of_any_epoch, CRASHES, {"I1", "I2"}),
+        (rows_of_any_epoch, LATE, {"I2"}),
+        (epochs_that_are_not_raised, CRASHES, {"I1", "I2"}),
+        (a_store_that_forgets, CRASHES, {"I1", "I12"}),
+        (reports_of_any_attempt, ZOMBIES, {"I5"}),
+        (answers_before_the_commit, LATE, {"I25", "ANSWER"}),
+        (work_before_the_commit, LATE, {"I29"}),
+        (changes_beside_the_events, CRASHES, {"I7"}),
+    ],
+)
+def test_taking_a_safeguard_away_is_noticed_and_seen_again(take_away, faults, found_by, monkeypatch):
+    take_away(monkeypatch)
+    report = first_caught(faults)
+
+    assert {violation.invariant for violation in report.violations} & found_by, str(report)
+    words = shlex.split(report.command())
+    told = _options(words[words.index("--seed") + 2 :])
+    assert told.pop("scenario") == "tickwork.sim.scenario:run"
+    again = scenario.run(report.seed, told)
+    assert (again.trace.hash, again.violations) == (report.trace.hash, report.violations)
+
+
+def test_the_same_runs_with_all_safeguards_are_well():
+    for faults in (CRASHES, LATE, ZOMBIES):
+        for seed in range(2):
+            report = scenario.run(seed, SHAPE | {"faults": faults})
+            assert report.ok, str(report)
+
+
+@pytest.mark.proves("I7")
+def test_the_state_of_a_node_is_compared_when_it_crashes(monkeypatch):
+    folded = []
+    honest = checkers.folds_to
+    monkeypatch.setattr(checkers, "folds_to", lambda *told: folded.append(len(told[1])) or honest(*told))
+    report = scenario.run(0, SHAPE | {"faults": "node_crashes=200"})
+
+    assert report.ok, str(report)
+    assert len(folded) > 6 and max(folded) > 50  # four looks, the end, and crashes that left nothing half done
