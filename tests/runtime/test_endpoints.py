@@ -715,6 +715,9 @@ async def test_an_archived_endpoint_rests_keeps_its_history_and_comes_back_when_
         await asyncio.sleep(0.03)
 
         assert len(house.server.asked_ms) == 1 and len(await house.runs()) == 1
+        for test in (False, True):
+            with pytest.raises(Refused, match="bring it back first"):
+                await house.engine.trigger("shop", by="bob", test=test)
         assert (await house.engine.endpoints()).endpoints == ()
         assert [one.name for one in (await house.engine.endpoints(archived=True)).endpoints] == ["shop"]
         await house.put(every="1m")

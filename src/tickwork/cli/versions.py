@@ -58,7 +58,7 @@ def _show(found: "Sequence[wire.AppVersion]") -> None:
     rows = [
         (safe(one.application), safe(one.version_name), "[green]latest[/]" if one.latest else "",
          when(one.version_timestamp), when(one.created_at), str(one.workers),
-         f"[red]{one.stranded} tasks wait for a worker of it[/]" if one.stranded else "")
+         f"[red]{one.stranded} waiting for a worker of it[/]" if one.stranded else "")
         for one in found
     ]  # fmt: skip
     console().print(table(("application", "version", "", "since", "first seen", ">workers", ""), rows))
