@@ -13,7 +13,7 @@ def app(tmp_path, monkeypatch):
     """Writes files, loads the first, and forgets all of them afterwards."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
-    known, declared, instances = set(sys.modules), len(DECLARED), dict(INSTANCES)
+    declared, instances = len(DECLARED), dict(INSTANCES)
 
     def write(text, target="app.py", **others):
         (tmp_path / "app.py").write_text("import tickwork as tw\n" + text)
@@ -24,8 +24,9 @@ def app(tmp_path, monkeypatch):
         return load_app(target)
 
     yield write
-    for name in set(sys.modules) - known:
-        if not name.startswith("tickwork"):
+    for name, module in list(sys.modules.items()):
+        places = [getattr(module, "__file__", None) or "", *getattr(module, "__path__", ())]
+        if any(str(place).startswith(str(tmp_path)) for place in places):
             del sys.modules[name]
     del DECLARED[declared:]
     INSTANCES.clear()
