@@ -93,6 +93,23 @@ def test_one_server_of_several_processes(terminal):
     assert TOKEN not in server.text and "Traceback" not in server.text
 
 
+def test_after_an_outage_of_all_nodes_one_looks_into_their_store(terminal):
+    one, url = node(terminal, "only")
+    worker = terminal.start("worker", "app.py", "--url", url)
+    worker.until("serves app.py")
+    put = ("schedules", "put", "often", "--workflow", "greet", "--every", "1s", "--catch-up", "all", "--url", url)
+    until(lambda: terminal.run(*put).returncode == 0)
+    for program in (worker, one):
+        program.signal(signal.SIGTERM)
+        program.ended()
+    until(lambda: terminal.json("catchup", "--preview", "--data", terminal.dsn)["schedules"][0]["late"] >= 3)
+    terminal.env["TICKWORK_STORE"] = terminal.dsn
+    shown = terminal.run("catchup", "--preview", "--policy", "last")
+
+    assert shown.returncode == 0 and "often" in shown.stdout, shown.stderr
+    assert "no server runs: this is read from postgresql://" in shown.stderr
+
+
 def test_what_is_wrong_is_said_at_the_start(terminal):
     for words, said in (
         (["--store", "mysql://x/y"], "store"),

@@ -64,6 +64,16 @@ def test_what_is_expected_is_a_calendar(house):
     assert all(one["local"] in shown for one in found)
 
 
+def test_a_calendar_that_nobody_would_read_says_where_it_ends(house):
+    put(house, "minutes", "--cron", "* * * * *")
+    found = house.json("schedules", "next", "--days", "8", "--schedule", "minutes")["occurrences"]
+    shown = house.run("schedules", "next", "--days", "8", "--schedule", "minutes")
+    assert house.run("schedules", "delete", "minutes").returncode == 0
+
+    assert len(found) == 8 * 1440 or len(found) == 8 * 1440 + 1  # a minute may end between two pages
+    assert len(shown.stdout.splitlines()) == 5_001 and "the first 5000, until" in shown.stderr
+
+
 def test_a_schedule_is_paused_with_a_reason_and_goes_on(house):
     put(house, "held", *WHEN, "--group", "nightly")
     assert house.run("schedules", "pause", "held", "--reason", "repairs").returncode == 0

@@ -1,7 +1,7 @@
 """`tickwork catchup`: what is late, and what a policy would make of it.
 
-A server that runs is asked. Where none does, its data folder is read as a start would read it, and nothing is
-written: so one can look after an outage, and then choose with `tickwork server --catch-up`.
+A server that runs is asked. Where none does, its data folder, or the store that nodes share, is read as a start would
+read it, and nothing is decided: so one can look after an outage, and then choose with `tickwork server --catch-up`.
 """
 
 import asyncio
@@ -15,6 +15,7 @@ from tickwork.cli.shared import REACH_S, TO, To, settings
 
 if TYPE_CHECKING:
     from tickwork.ports import wire
+    from tickwork.ports.store import Store
 
 
 def catchup(
@@ -26,8 +27,8 @@ def catchup(
 ) -> int:
     """What is late, and what would run, before anything does.
 
-    A server that runs is asked; where none does, the data folder is read. The choice is made at the start: tickwork
-    server --catch-up POLICY.
+    A server that runs is asked; where none does, the data folder or the store of a cluster is read. The choice is made
+    at the start: tickwork server --catch-up POLICY.
 
     Parameters
     ----------
@@ -36,7 +37,8 @@ def catchup(
     policy
         As if all schedules had this one: none, last, all, coalesce, window:6h or spread:30m; without it, each its own.
     data
-        Data folder of the server that does not run (TICKWORK_DATA; .tickwork).
+        Data folder of the server that does not run (TICKWORK_DATA; .tickwork), or the address of the store that nodes
+        share (TICKWORK_STORE).
     """
     from tickwork.cli.screen import console, print_json
     from tickwork.core.errors import Refused
@@ -49,7 +51,7 @@ def catchup(
         except Refused as refused:
             raise Ended(Exit.USAGE, f"--policy: {refused.message}") from None
     offline = _of_server(to, policy) if data is None else None
-    found = offline if offline is not None else _of_folder(to, policy, data)
+    found = offline if offline is not None else _of_data(to, policy, data)
     if to.json:
         print_json(wire.CatchUps(schedules=tuple(found)))
         return Exit.OK
@@ -69,40 +71,66 @@ def _of_server(to: To, policy: str) -> "list[wire.CatchUp] | None":
             return list(client.catch_ups(policy=policy))
     except Unavailable as unavailable:
         if explicit:
-            hint = "to look at the data of a server that does not run, name its folder with --data"
+            hint = "to look at the data of a server that does not run, name its folder or store with --data"
             raise Ended(Exit.UNREACHABLE, f"{unavailable}; {hint}") from None
         return None
 
 
-def _of_folder(to: To, policy: str, data: str | None) -> "list[wire.CatchUp]":
+def _of_data(to: To, policy: str, data: str | None) -> "list[wire.CatchUp]":
+    from tickwork.cli.db import is_address, shown
     from tickwork.cli.exits import tell
     from tickwork.compose.server import DATABASE
 
-    folder = settings({"data": data}).folder
-    if not (folder / DATABASE).is_file():
-        where = f"and {folder} has no {DATABASE}" if data is None else f"{folder} has no {DATABASE}"
+    known = settings({"data": None if data is None or is_address(data) else data})
+    store = data if data is not None and is_address(data) else known.store if data is None else ""
+    if not store and not (known.folder / DATABASE).is_file():
+        where = f"and {known.folder} has no {DATABASE}" if data is None else f"{known.folder} has no {DATABASE}"
         no_server = f"no server answers at {to.settings().address}, " if data is None else ""
         code = Exit.UNREACHABLE if data is None else Exit.NOT_FOUND
         raise Ended(code, f"{no_server}{where}; name a server's data folder with --data")
     if not to.json:
-        tell(f"no server runs: this is read from {folder}" if data is None else f"this is read from {folder}")
-    return asyncio.run(_read(folder / DATABASE, policy))
+        place = shown(store) if store else known.folder
+        tell(f"no server runs: this is read from {place}" if data is None else f"this is read from {place}")
+    return asyncio.run(_of_store(store, policy) if store else _of_folder(known.folder / DATABASE, policy))
 
 
-async def _read(database: Path, policy: str) -> "list[wire.CatchUp]":
-    from tickwork.runtime.ground import PARTITION, TENANT
-    from tickwork.runtime.recovery import recover
-    from tickwork.runtime.scheduleviews import catch_ups
+async def _of_folder(database: Path, policy: str) -> "list[wire.CatchUp]":
+    from tickwork.runtime.ground import PARTITION
     from tickwork.stores.sqlite.store import SqliteStore
-    from tickwork.system import SystemClock
-    from tickwork.zonedata import load_zones
 
     store = SqliteStore(database)
     await store.open()
     try:
-        state = (await recover(store, PARTITION, load_zones())).machine.state
+        return await _late(store, PARTITION, policy)
     finally:
         await store.close()
+
+
+async def _of_store(address: str, policy: str) -> "list[wire.CatchUp]":
+    from tickwork.cluster.placement import home_of
+    from tickwork.runtime.ground import TENANT
+    from tickwork.stores.postgres.store import PostgresStore
+
+    store = PostgresStore(address)
+    await store.open()
+    try:
+        founded = await store.founded()
+        if founded is None:
+            return []
+        homes = {route.tenant: route.home for route in await store.read_routes()}
+        return await _late(store, homes.get(TENANT, home_of(TENANT, founded.partitions)), policy)
+    finally:
+        await store.close()
+
+
+async def _late(store: "Store", partition: int, policy: str) -> "list[wire.CatchUp]":
+    from tickwork.runtime.ground import TENANT
+    from tickwork.runtime.recovery import recover
+    from tickwork.runtime.scheduleviews import catch_ups
+    from tickwork.system import SystemClock
+    from tickwork.zonedata import load_zones
+
+    state = (await recover(store, partition, load_zones())).machine.state
     tenant = state.tenants.get(TENANT)
     return [] if tenant is None else catch_ups(tenant, SystemClock().wall_ms(), policy)
 

@@ -134,7 +134,7 @@ def copy(source: str, target: str, /, *, json: Json = False) -> int:
 async def _upgrade(place: str, *, json: bool) -> int:
     async with _opened(place, exists=True, make=True):
         known = _migrations(place)
-    return _told(Upgraded(store=_shown(place), schema=known), f"{_shown(place)} has schema {known}", json=json)
+    return _told(Upgraded(store=shown(place), schema=known), f"{shown(place)} has schema {known}", json=json)
 
 
 async def _check(place: str, *, json: bool) -> int:
@@ -194,13 +194,13 @@ async def _restore(file: Path, place: str, *, json: bool) -> int:
                 with _progress("restore", quiet=json) as say:
                     cluster = secrets.token_hex(12)
                     arrived = await bring_in(
-                        store, artifacts, _given(read(source)), cluster=cluster, inside=_is_address(place), say=say
+                        store, artifacts, _given(read(source)), cluster=cluster, inside=is_address(place), say=say
                     )
     except OSError as error:
         raise Ended(Exit.NOT_FOUND, f"{file} cannot be read: {error.strerror}") from None
     heads = {str(number): hash_.hex() for number, (_, hash_) in sorted(arrived.heads.items())}
-    text = f"{_shown(place)}: {sum(arrived.rows.values())} rows, another cluster than the one that was backed up"
-    return _told(Moved(target=_shown(place), rows=arrived.rows, partitions=heads, cluster=cluster), text, json=json)
+    text = f"{shown(place)}: {sum(arrived.rows.values())} rows, another cluster than the one that was backed up"
+    return _told(Moved(target=shown(place), rows=arrived.rows, partitions=heads, cluster=cluster), text, json=json)
 
 
 async def _copy(source: str, target: str, *, json: bool) -> int:
@@ -235,14 +235,14 @@ async def _copy(source: str, target: str, *, json: bool) -> int:
         try:
             with _progress("copy", quiet=json) as say:
                 arrived = await bring_in(
-                    other, artifacts, received(), cluster=cluster, inside=_is_address(target), say=say
+                    other, artifacts, received(), cluster=cluster, inside=is_address(target), say=say
                 )
         finally:
             sending.cancel()
             await asyncio.wait([sending])
     heads = {str(number): hash_.hex() for number, (_, hash_) in sorted(arrived.heads.items())}
-    text = f"{_shown(target)}: {sum(arrived.rows.values())} rows, journals end with the same hashes"
-    return _told(Moved(target=_shown(target), rows=arrived.rows, partitions=heads, cluster=cluster), text, json=json)
+    text = f"{shown(target)}: {sum(arrived.rows.values())} rows, journals end with the same hashes"
+    return _told(Moved(target=shown(target), rows=arrived.rows, partitions=heads, cluster=cluster), text, json=json)
 
 
 # ---- places
@@ -255,15 +255,15 @@ def _place(given: str | None) -> str:
     return found.store or found.data
 
 
-def _is_address(place: str) -> bool:
+def is_address(place: str) -> bool:
     return "://" in place
 
 
-def _shown(place: str) -> str:
+def shown(place: str) -> str:
     """For people: no user, no password."""
     from urllib.parse import urlsplit
 
-    if not _is_address(place):
+    if not is_address(place):
         return place
     parts = urlsplit(place)
     return f"{parts.scheme}://{parts.hostname or ''}{f':{parts.port}' if parts.port else ''}{parts.path}"
@@ -307,7 +307,7 @@ def _made(place: str, *, exists: bool, make: bool) -> "tuple[Store, Artifacts]":
     from tickwork.stores.sqlite.store import SqliteStore
     from tickwork.system import FolderArtifacts
 
-    if not _is_address(place):
+    if not is_address(place):
         if exists and not (Path(place) / DATABASE).is_file():
             raise Ended(Exit.NOT_FOUND, f"{place} has no {DATABASE}; name a server's data folder")
         return SqliteStore(Path(place) / DATABASE), FolderArtifacts(Path(place) / ARTIFACTS)
@@ -324,7 +324,7 @@ async def _source(place: str, scratch: Path, say: "Say") -> "AsyncIterator[tuple
     from tickwork.stores.sqlite.dumping import copy_live
     from tickwork.stores.sqlite.store import SqliteStore
 
-    if _is_address(place):
+    if is_address(place):
         async with _opened(place, exists=True) as (store, _):
             yield store, ()
         return
@@ -351,7 +351,7 @@ def _beside(place: str) -> Iterator[tuple[str, bytes]]:
     """Artifacts in a data folder; those of a database are in it."""
     from tickwork.compose.server import ARTIFACTS
 
-    if _is_address(place):
+    if is_address(place):
         return
     for folder in sorted((Path(place) / ARTIFACTS).glob("??")):
         for file in sorted(folder.iterdir()):
@@ -371,7 +371,7 @@ async def _heads(store: "Store") -> dict[str, str]:
 
 
 def _migrations(place: str) -> int:
-    if _is_address(place):
+    if is_address(place):
         from tickwork.stores.postgres.statements import FILES
 
         return len(FILES.migrations)

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 TIMES_SHOWN = 10
 DAYS_MAX = 3_660
+ROWS_MAX = 5_000  # nobody reads more, and drawing them takes its time
 
 schedules = App(name="schedules", help_format="plaintext")
 for _deed in (
@@ -118,7 +119,7 @@ def upcoming(*, days: int = 30, schedule: str = "", to: To = TO) -> int:
     if not 1 <= days <= DAYS_MAX:
         raise Ended(Exit.USAGE, f"--days is 1 to {DAYS_MAX}")
     with to.client() as client:
-        found = tuple(client.upcoming(days=days, schedule=schedule))
+        found = tuple(client.upcoming(days=days, schedule=schedule, limit=None if to.json else ROWS_MAX))
     if to.json:
         print_json(wire.Upcoming(occurrences=found))
         return Exit.OK
@@ -131,6 +132,10 @@ def upcoming(*, days: int = 30, schedule: str = "", to: To = TO) -> int:
         rows.append((f"[bold]{today}[/]" if today != before else "", clock(one.utc), safe(one.schedule), one.local))
         before = today
     console().print(table(("day", "time", "schedule", "in its zone"), rows))
+    if len(found) == ROWS_MAX:
+        until_ = f"{day(found[-1].utc)} {clock(found[-1].utc)}"
+        text = f"these are the first {ROWS_MAX}, until {until_}; --json has all, --schedule those of one"
+        console(stderr=True).print(text, soft_wrap=True)
     return Exit.OK
 
 

@@ -105,6 +105,12 @@ class PostgresStore(PostgresUpkeep):
         await self._at.writers.fetch("found", cluster, partitions)
         return Founded(*(await self._at.readers.fetch("read_founded"))[0])
 
+    async def founded(self) -> Founded | None:
+        """As it was founded, for whoever only looks; None: nobody has done so."""
+        for row in await self._at.readers.fetch("read_founded"):
+            return Founded(*row)
+        return None
+
     async def read_routes(self) -> list[Route]:
         return [Route(*row) for row in await self._at.readers.fetch("read_routes")]
 
