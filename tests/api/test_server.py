@@ -8,6 +8,7 @@ import pytest
 import uvloop
 
 from api.helpers import Worker, flow, publish, submit
+from executors.stage import playing
 from tickwork.api import asked, protocol
 from tickwork.api.app import make_app
 from tickwork.api.server import CannotServe, HttpServer
@@ -95,6 +96,18 @@ async def test_a_port_in_use_is_a_clear_error(engine, server):
 async def test_only_loopback_goes_without_a_token(engine, host):
     with pytest.raises(CannotServe, match="TICKWORK_TOKEN"):
         await HttpServer(make_app(engine), engine, host=host, port=0).start()
+
+
+@pytest.mark.proves("S70", "S71")
+async def test_code_of_a_task_is_not_let_in_by_what_its_worker_knows(engine, monkeypatch):
+    monkeypatch.setenv("TICKWORK_TOKEN", "secret")  # of the agent, which is this process
+    server = HttpServer(make_app(engine, token="secret"), engine, port=0)
+    await server.start()
+    try:
+        async with playing(processes=1) as stage:
+            assert await stage.value("calls_the_server", url=server.address) == 401
+    finally:
+        await server.stop()
 
 
 async def test_an_empty_token_is_no_token(engine):

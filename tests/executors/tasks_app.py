@@ -9,6 +9,8 @@ import subprocess
 import sys
 import threading
 import time
+import urllib.error
+import urllib.request
 from pathlib import Path
 
 from tickwork.sdk.context import Context, context
@@ -116,6 +118,18 @@ def says(word: str) -> None:
     print("to stderr", file=sys.stderr)
     logging.getLogger("mine").info("logged %s", word)
     print("no end of line", end="")
+
+
+@task(name="calls_the_server")
+def calls_the_server(url: str) -> int:
+    """With everything that a task finds in its environment."""
+    token = next((value for name, value in os.environ.items() if "TOKEN" in name), "")
+    request = urllib.request.Request(f"{url}/v1/runs", headers={"authorization": f"Bearer {token}"})
+    try:
+        with urllib.request.urlopen(request, timeout=10) as answer:
+            return int(answer.status)
+    except urllib.error.HTTPError as error:
+        return error.code
 
 
 @task(name="saves_much")

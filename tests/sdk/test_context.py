@@ -1,9 +1,11 @@
 """What running code may know, save and repeat."""
 
 import asyncio
+import gc
 import logging
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 
@@ -34,6 +36,19 @@ class Host:
 @dataclass
 class Receipt:
     number: int
+
+
+def test_a_task_that_is_called_directly_has_a_folder_of_its_own_until_it_ends():
+    @tw.task
+    def writes() -> list[Path]:
+        here = tw.context().workdir
+        (here / "note").write_text("x")
+        return [here, *tw.context().workdir.iterdir()]
+
+    place, note = writes()
+    gc.collect()
+
+    assert note.name == "note" and note.parent == place and not place.exists()
 
 
 def test_a_finished_step_is_not_called_again():

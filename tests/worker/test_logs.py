@@ -81,6 +81,22 @@ async def test_while_the_server_is_away_the_spool_is_bounded_and_the_oldest_line
     await logs.close()
 
 
+async def test_lines_that_come_long_after_the_end_are_numbered_behind_those_before():
+    taker = Taker()
+    logs = Logs(taker.send)
+    logs.add(1, 1, "stdout", "in time", 5)
+    logs.ended((1, 1))
+    await asyncio.sleep(0.5)  # more than one turn of the timer
+    assert not logs.open
+    logs.add(1, 1, "stdout", "by a daemon", 6)
+    await logs.flush()
+
+    assert [(chunk, first) for _, _, chunk, first, _ in taker.chunks] == [(0, 0), (1, 1)]
+    await asyncio.sleep(0.5)
+    assert not logs.open
+    await logs.close()
+
+
 @pytest.mark.proves("I5")
 async def test_a_chunk_that_the_server_does_not_want_is_let_go():
     taker = Taker()

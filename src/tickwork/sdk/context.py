@@ -19,6 +19,7 @@ from tickwork.sdk.plain import encode, sized
 
 if TYPE_CHECKING:
     import logging
+    from pathlib import Path
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -91,6 +92,7 @@ class Context:
     """The attempt that is running now. Times are aware and in UTC."""
 
     __slots__ = (
+        "__weakref__",
         "_cancelled",
         "_channel",
         "_lock",
@@ -100,6 +102,7 @@ class Context:
         "_scope",
         "_submitted_ms",
         "_was",
+        "_workdir",
         "attempt",
         "attempts_max",
         "child",
@@ -143,12 +146,27 @@ class Context:
         self._log: logging.LoggerAdapter[logging.Logger] | None = None
         self._lock = threading.RLock()
         self._scope: _Scope | None = None
+        self._workdir: Path | None = None
 
     @property
     def idempotency_key(self) -> str:
         """The same for every attempt of this task, and no other's: hand it to what you call."""
         key = f"{self.tenant}/{self.run_id}/{self.node}"
         return key if self.child < 0 else f"{key}/{self.child}"
+
+    @property
+    def workdir(self) -> "Path":
+        """A folder of this attempt's own, made when first asked for and removed when the attempt has ended."""
+        import shutil  # here, because only a function that is called directly comes this way
+        import tempfile
+        import weakref
+        from pathlib import Path
+
+        with self._lock:
+            if self._workdir is None:
+                self._workdir = Path(tempfile.mkdtemp(prefix="tickwork-"))
+                weakref.finalize(self, shutil.rmtree, self._workdir, ignore_errors=True)
+        return self._workdir
 
     @property
     def scheduled_time(self) -> datetime | None:

@@ -16,6 +16,7 @@ from tickwork.core.errors import Conflict, Refused
 CHUNK_BYTES = 64 * 1024
 CHUNK_S = 0.2
 SPOOL_BYTES_MAX = 16 * 1024 * 1024
+PAST_MAX = 1_000
 Key = tuple[int, int]
 Send = Callable[[int, int, int, int, bytes], Awaitable[None]]
 _encode = msgspec.json.Encoder().encode
@@ -66,6 +67,7 @@ class Logs:
         self._spooled = 0  # bytes, with those of the chunk that is being sent
         self._dropped: dict[Key, _Chunk] = {}  # in the spool
         self._ended: dict[Key, None] = {}
+        self._past: dict[Key, _Log] = {}  # ended, the latest: what a daemon of theirs prints goes on behind their lines
         self._timer: asyncio.TimerHandle | None = None
         self._sender: asyncio.Task[None] | None = None
         self.refused = 0  # chunks that the server did not want: their attempt is no longer ours
@@ -73,7 +75,10 @@ class Logs:
     def add(self, task: int, attempt: int, stream: str, text: str, at_ms: int) -> None:
         log = self.open.get((task, attempt))
         if log is None:
-            log = self.open[task, attempt] = _Log()
+            past = self._past.get((task, attempt))
+            log = self.open[task, attempt] = past or _Log()
+            if past is not None:
+                self._ended[task, attempt] = None
         part = _encode(LogLine(at_ms, stream, text))
         log.parts.append(part)
         log.bytes += len(part) + 1
@@ -115,7 +120,11 @@ class Logs:
             if log.parts:
                 self._cut(key, log)
         for key in ended:  # kept for one turn of the timer: prints past Python may come after the result
-            self.open.pop(key, None)
+            if key in self.open:
+                self._past.pop(key, None)  # so that it is the latest
+                self._past[key] = self.open.pop(key)
+        while len(self._past) > PAST_MAX:
+            del self._past[next(iter(self._past))]
 
     def _cut(self, key: Key, log: _Log) -> None:
         chunk = _Chunk(key, log)
