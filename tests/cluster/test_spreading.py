@@ -7,8 +7,10 @@ import pytest
 import pytest_asyncio
 
 from cluster.clusterhouse import DOCUMENT, Doing, TestCluster
+from tickwork.api.ways import Ways
 from tickwork.cluster import node as module
 from tickwork.cluster.placement import drawn_ms, partition_of_run, partitions_of_run
+from tickwork.core.errors import Refused
 from tickwork.ports.store import Route
 from tickwork.uuids import Uuids
 
@@ -61,6 +63,27 @@ async def test_an_id_is_one_run_however_wide_its_tenant_was_spread_then(cluster,
 
     listed = (await cluster.get(houses[0], "/v1/runs?limit=100")).json()["runs"]
     assert sorted(run["id"] for run in listed) == sorted([*ids, *(f"new-{width}" for width in widths)])
+
+
+@pytest.mark.proves("I27", "F25", "I61")
+async def test_an_owner_that_does_not_know_the_question_yet_is_asked_in_another_way(cluster, houses, monkeypatch):
+    """As while nodes are replaced by a later version."""
+    ids = [f"order:{number}@a" for number in range(8)]
+    await sent(cluster, houses[0], wanted(*ids))
+    await spread(cluster, houses, 4)
+    asked = []
+
+    async def older(ways, partition, method, path, value=None, ask=Ways.ask):
+        if path.endswith("/known"):
+            asked.append(partition)
+            raise Refused("unknown_path", f"there is nothing at {path}")
+        return await ask(ways, partition, method, path, value)
+
+    monkeypatch.setattr(Ways, "ask", older)
+    for house in houses:
+        again = await sent(cluster, house, wanted(*ids, f"new-{house.name}"))
+        assert [one for one, duplicate in again.items() if not duplicate] == [f"new-{house.name}"]
+    assert asked
 
 
 @pytest.mark.proves("I27")

@@ -210,6 +210,26 @@ class UpkeepSuite:
         assert await store.log_chunks_after(P, place=(0, 0, 0), limit=99) == chunks[1:3]
         assert await store.read_log_chunks(FIRST + 1, 1) == [chunks[1]]
 
+    async def test_pieces_of_logs_move_to_an_archive_that_is_found_by_its_tasks(self, store, reopen):
+        chunks = [LogChunk(FIRST + number, 1, 0, 0, 1, 9, "a", 100) for number in (1, 4, 9)]
+        await store.add_log_chunks(chunks)
+        places = [(one.task, one.attempt, one.chunk) for one in chunks]
+        first, last = FIRST + 1, FIRST + 4
+        archive = Archive("logs-1", "logs", P, first, last, 2, 99, b"", b"", 0, 100, 900, 1_000)
+
+        for _ in range(2):  # again, as after a crash
+            await store.drop_log_chunks(places[:2], archive=archive)
+        again = await reopen()
+
+        assert await again.log_chunks_after(P, place=(0, 0, 0), limit=99) == chunks[2:]
+        for task in (first, first + 1, last):
+            assert await again.log_archives(P, task=task) == [archive]
+        assert await again.log_archives(P, task=first - 1) == await again.log_archives(P, task=last + 1) == []
+        assert await again.log_archives(P + 1, task=first) == []
+        assert [one.object for one in await again.old_archives(before_ms=901, limit=9)] == ["logs-1"]
+        await again.drop_archive("logs-1")
+        assert await again.log_archives(P, task=first) == []
+
     # ---- taking it elsewhere
 
     async def test_an_empty_store_has_nothing_to_tell(self, store):

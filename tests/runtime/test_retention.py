@@ -200,7 +200,7 @@ async def test_a_house_comes_up_again_on_a_cut_journal(house):
     assert (await house.engine.run("new")).state == "active"
 
 
-@pytest.mark.proves("S66")
+@pytest.mark.proves("S66", "S001-37")
 async def test_archive_and_logs_go_when_their_time_is_over_and_not_before(house):
     await some_runs(house)
     engine = house.engine
@@ -215,12 +215,20 @@ async def test_archive_and_logs_go_when_their_time_is_over_and_not_before(house)
     assert [lines async for _, lines in engine.logs.read(task_id, 2)] == [[(1, "stdout", "hello")]]
     await house.days(20)
     assert engine.retention.logs == 2 and not any(data == line for data in house.artifacts.kept.values())
+
+    async def read(attempt):
+        return [lines async for _, lines in engine.logs.read(task_id, attempt)]
+
+    assert await read(1) == await read(2) == [[(1, "stdout", "hello")]], "a year in the archive, behind a month here"
     await house.days(300)
     assert (await engine.run("old-0")).state == "completed"
     await house.days(40)
+    assert await read(1) == await read(2) == [[(1, "stdout", "hello")]]
     with pytest.raises(Refused, match="no run"):
         await engine.run("old-0")
     assert engine.retention.forgotten >= 2 and house.disk.archived == {}
+    await house.days(40)
+    assert await read(1) == await read(2) == []
     kinds = {archive.kind for archive in house.disk.archives.values()}
     assert kinds == {"journal"}, "the last piece of the journal stays: the next one is chained to it"
     assert set(house.artifacts.kept) >= set(house.disk.archives)
@@ -391,6 +399,36 @@ async def test_nothing_goes_where_it_is_kept_for_ever():
 
     assert len(house.disk.runs) == 1 and house.disk.archives == {}
     await house.engine.stop()
+
+
+@pytest.mark.proves("S001-37")
+async def test_pieces_of_a_log_come_in_order_from_the_archive_and_from_here(house, monkeypatch):
+    monkeypatch.setattr(module, "LOGS_BYTES", 100)
+    await some_runs(house)
+    engine = house.engine
+    task_id = int((await engine.run("old-0")).tasks[0].id)
+    for chunk in range(6):
+        text = b'{"at": 1, "stream": "stdout", "text": "line %d"}\n' % chunk
+        await engine.logs.append(task_id, 1, chunk=chunk, first=chunk, data=text)
+        await house.days(8)
+
+    found = [(chunk, lines[0][2]) async for chunk, lines in engine.logs.read(task_id, 1)]
+    later = [chunk async for chunk, _ in engine.logs.read(task_id, 1, after=1)]
+
+    assert 0 < len(house.disk.log_chunks[task_id, 1]) < 6
+    assert found == [(chunk, f"line {chunk}") for chunk in range(6)] and later == [2, 3, 4, 5]
+
+
+async def test_logs_that_the_archive_would_not_keep_longer_go_for_good(house):
+    house.engine.retention._keep = msgspec.structs.replace(KEEP, archive_ms=25 * DAY_MS)
+    await some_runs(house)
+    task_id = int((await house.engine.run("old-0")).tasks[0].id)
+    line = b'{"at": 1, "stream": "stdout", "text": "hello"}\n'
+    await house.engine.logs.append(task_id, 1, chunk=0, first=0, data=line)
+    await house.days(31)
+
+    assert [lines async for _, lines in house.engine.logs.read(task_id, 1)] == []
+    assert "logs" not in {archive.kind for archive in house.disk.archives.values()}
 
 
 @pytest.mark.parametrize("end", ["stop", "abandon"])

@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
 import msgspec
 from starlette.types import Message, Receive, Scope
@@ -133,8 +134,21 @@ class Ways:
         engine = self.node.owned(partition)
         if engine is not None:
             return frozenset(await engine.known(ids))
-        body = await self.ask(partition, "POST", f"/v1/partitions/{partition}/known", {"ids": list(ids)})
+        try:
+            body = await self.ask(partition, "POST", f"/v1/partitions/{partition}/known", {"ids": list(ids)})
+        except Refused as refused:
+            if refused.code != "unknown_path":
+                raise
+            return frozenset([one for one in ids if await self._is_known(partition, one)])
         return frozenset(msgspec.json.decode(body, type=wire.Ids).ids)
+
+    async def _is_known(self, partition: int, run_id: str) -> bool:
+        """Of an owner that is older than the question about many."""
+        try:
+            await self.ask(partition, "GET", f"/v1/runs/{quote(run_id, safe='')}")
+        except Refused:  # nobody knows it, or it is none
+            return False
+        return True
 
     async def ask(self, partition: int, method: str, path: str, value: object = None) -> bytes:
         """A request of our own to the owner of a partition that is not here. Raises `Refused` as that one did."""

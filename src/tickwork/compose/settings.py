@@ -72,7 +72,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     retention_runs: str = "3d"  # how long ended runs are in the database; then in the archive. "0": for ever
     retention_journal: str = "3d"  # the same for rows of the journal
     retention_archive: str = "365d"  # how long the archive is kept. "0": for ever
-    retention_logs: str = "30d"  # how long logs are kept. "0": for ever
+    retention_logs: str = "30d"  # the same for logs
     audit: bool = False  # decide every tick a second time and compare; a difference holds dispatch
     lane: str = ""  # address of a broker that carries dispatches to workers; "": the exchange brings them
     lane_queues: str = "default"  # whose work goes by the lane, comma-separated

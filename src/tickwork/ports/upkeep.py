@@ -18,7 +18,7 @@ from tickwork.core.errors import Refused
 if TYPE_CHECKING:
     from tickwork.ports.store import ChildRow, LogChunk, RunRow
 
-RUNS, JOURNAL = "runs", "journal"  # kinds of archives
+RUNS, JOURNAL, LOGS = "runs", "journal", "logs"  # kinds of archives
 
 
 class NotEmpty(Refused):
@@ -34,7 +34,7 @@ class Archive(msgspec.Struct, frozen=True, gc=False):
     object: str  # its digest
     kind: str
     partition: int
-    first: int  # number of the first run, or seq of the first row
+    first: int  # number of the first run or task, or seq of the first row
     last: int
     rows: int
     size: int
@@ -42,7 +42,7 @@ class Archive(msgspec.Struct, frozen=True, gc=False):
     hash: bytes  # of the last row; empty for runs
     tick: int  # of the last row
     from_ms: int
-    to_ms: int  # when the latest in it ended, or was decided
+    to_ms: int  # when the latest in it ended, was decided, or became old
     written_ms: int
 
 
@@ -138,7 +138,11 @@ class Upkeep(Protocol):
     async def named_logs(self, digests: Sequence[str], *, since_ms: int) -> frozenset[str]:
         """Those of the digests that a piece written since then names."""
 
-    async def drop_log_chunks(self, places: Sequence[LogPlace]) -> None: ...
+    async def drop_log_chunks(self, places: Sequence[LogPlace], *, archive: Archive | None = None) -> None:
+        """They are no longer here; where there is an archive, it is known, and they are in it."""
+
+    async def log_archives(self, partition: int, *, task: int) -> list[Archive]:
+        """Those that may hold logs of this task, oldest first."""
 
     # ---- taking it elsewhere
 

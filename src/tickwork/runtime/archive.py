@@ -8,20 +8,22 @@ journal, asks here and need not know where they are.
 import asyncio
 import zlib
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import islice
 from typing import TypeVar
 
 import msgspec
 
 from tickwork.core.errors import Corrupt
+from tickwork.core.model import NUMBER_BITS
 from tickwork.journal.export import read as read_export
 from tickwork.journal.record import Sealed
 from tickwork.ports.artifacts import Artifacts
-from tickwork.ports.store import ChildRow, Head, RunRow, Store
+from tickwork.ports.store import ChildRow, Head, LogChunk, RunRow, Store
 
 N = TypeVar("N")
 T = TypeVar("T")
+MAGIC_LOGS = b"TWL1"
 MAGIC = b"TWA1"  # no packed value begins with it, so that no value has the digest of an archive
 OBJECTS_KEPT = 4
 BYTES_MAX = 1 << 30  # unpacked
@@ -35,7 +37,15 @@ class Bundle(msgspec.Struct, frozen=True, array_like=True):
     children: list[ChildRow]
 
 
+class OldChunk(msgspec.Struct, frozen=True, array_like=True):
+    """A piece of a log as it was taken away, with its lines."""
+
+    row: LogChunk
+    lines: bytes
+
+
 _encode = msgspec.msgpack.Encoder().encode
+_decode_logs = msgspec.msgpack.Decoder(list[OldChunk]).decode
 _decode = msgspec.msgpack.Decoder(list[Bundle]).decode
 
 
@@ -44,14 +54,26 @@ def packed(bundles: Sequence[Bundle]) -> bytes:
 
 
 def unpacked(data: bytes) -> list[Bundle]:
+    return _unpacked(data, MAGIC, _decode, "runs")
+
+
+def packed_logs(chunks: Sequence[OldChunk]) -> bytes:
+    return MAGIC_LOGS + zlib.compress(_encode(chunks), 6)
+
+
+def unpacked_logs(data: bytes) -> list[OldChunk]:
+    return _unpacked(data, MAGIC_LOGS, _decode_logs, "logs")
+
+
+def _unpacked(data: bytes, magic: bytes, decode: Callable[[bytes], T], what: str) -> T:
     unpacker = zlib.decompressobj()
     try:
-        plain = unpacker.decompress(data[len(MAGIC) :], BYTES_MAX)
-        if not data.startswith(MAGIC) or not unpacker.eof:
-            raise Corrupt("this is no archive of runs, or only a part of one")
-        return _decode(plain)
+        plain = unpacker.decompress(data[len(magic) :], BYTES_MAX)
+        if not data.startswith(magic) or not unpacker.eof:
+            raise Corrupt(f"this is no archive of {what}, or only a part of one")
+        return decode(plain)
     except (zlib.error, msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise Corrupt(f"an archive of runs cannot be read: {error}") from None
+        raise Corrupt(f"an archive of {what} cannot be read: {error}") from None
 
 
 class Archives:
@@ -131,6 +153,16 @@ class Archives:
         _, rows = read_export([data])
         behind = (row for row in rows if row.seq > after)
         return list(islice(behind, limit))
+
+    async def log_chunks(self, task: int, attempt: int, *, after: int) -> list[OldChunk]:
+        """Pieces of a log that left for the archive, in their order."""
+        found: dict[int, OldChunk] = {}
+        for archive in await self._store.log_archives(task >> NUMBER_BITS, task=task):
+            data = await self._artifacts.get(archive.object)
+            for one in unpacked_logs(data) if data is not None else ():
+                if (one.row.task, one.row.attempt) == (task, attempt) and one.row.chunk > after:
+                    found[one.row.chunk] = one
+        return [found[chunk] for chunk in sorted(found)]
 
     async def read_head(self, partition: int) -> Head:
         return await self._store.read_head(partition)

@@ -89,7 +89,7 @@ class Ground:
         self.artifacts = artifacts
         self.archives = Archives(store, artifacts)
         self.vault = Vault(store, artifacts, children=self.archives.read_children)
-        self.logs = Logs(store, artifacts, clock)
+        self.logs = Logs(store, artifacts, clock, self.archives)
         self.alarms: deque[Alarm] = deque(maxlen=ALERTS_KEPT)
         self.alarm_counts: dict[str, int] = {}
         self.figures = Figures()

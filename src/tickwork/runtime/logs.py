@@ -13,6 +13,7 @@ from tickwork.core.errors import Refused
 from tickwork.ports.artifacts import Artifacts
 from tickwork.ports.clock import Clock
 from tickwork.ports.store import LogChunk, Store
+from tickwork.runtime.archive import Archives
 
 CHUNK_BYTES_MAX = 1024 * 1024
 GATHER_S = 0.02
@@ -31,8 +32,9 @@ _lines = msgspec.json.Decoder(_Line)
 
 
 class Logs:
-    def __init__(self, store: Store, artifacts: Artifacts, clock: Clock) -> None:
+    def __init__(self, store: Store, artifacts: Artifacts, clock: Clock, archives: Archives) -> None:
         self._store = store
+        self._archives = archives
         self._artifacts = artifacts
         self._clock = clock
         self._chunks: list[LogChunk] = []
@@ -78,8 +80,13 @@ class Logs:
         grown.set()
 
     async def read(self, task: int, attempt: int, *, after: int = -1) -> AsyncIterator[tuple[int, list[Line]]]:
-        """Chunks behind `after`, each with its number."""
-        for row in await self._store.read_log_chunks(task, attempt, after=after):
+        """Chunks behind `after`, each with its number; those that left for the archive first."""
+        rows = await self._store.read_log_chunks(task, attempt, after=after)
+        if not rows or rows[0].chunk > after + 1:
+            for old in await self._archives.log_chunks(task, attempt, after=after):
+                if not rows or old.row.chunk < rows[0].chunk:
+                    yield old.row.chunk, parse(old.lines)
+        for row in rows:
             data = await self._artifacts.get(row.digest)
             lines = parse(data) if data is not None else [(row.written_ms, "log", "[these lines are gone]")]
             yield row.chunk, lines

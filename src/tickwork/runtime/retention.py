@@ -18,9 +18,9 @@ from tickwork.journal import export, stream
 from tickwork.journal.record import GENESIS, Sealed
 from tickwork.ports.artifacts import Artifacts
 from tickwork.ports.clock import Clock
-from tickwork.ports.store import ChildRow, Fenced, RunRow, Store
-from tickwork.ports.upkeep import JOURNAL, RUNS, Archive, ArchivedRun, LogPlace
-from tickwork.runtime.archive import Archives, Bundle, packed
+from tickwork.ports.store import ChildRow, Fenced, LogChunk, RunRow, Store
+from tickwork.ports.upkeep import JOURNAL, LOGS, RUNS, Archive, ArchivedRun, LogPlace
+from tickwork.runtime.archive import Archives, Bundle, OldChunk, packed, packed_logs
 from tickwork.runtime.ended import rest_of
 
 PASS_S = 600.0  # between two looks at everything
@@ -29,6 +29,7 @@ RUNS_PORTION = 500
 JOURNAL_PORTION = 256
 JOURNAL_BYTES = 4 * 1024 * 1024  # of one object, about
 LOGS_PORTION = 500
+LOGS_BYTES = 8 * 1024 * 1024  # of lines in one object, about
 LOGS_YOUNG_MAX = 20  # portions without an old piece after which the rest is taken to be young
 ARCHIVES_PORTION = 20
 DAY_MS = 86_400_000
@@ -41,6 +42,11 @@ class Keep(msgspec.Struct, frozen=True, kw_only=True):
     journal_ms: int = 3 * DAY_MS
     archive_ms: int = 365 * DAY_MS
     logs_ms: int = 30 * DAY_MS
+
+    @property
+    def logs_go_cold(self) -> bool:
+        """Then they are in the archive, for as long as that is kept."""
+        return not self.archive_ms or self.archive_ms > self.logs_ms
 
 
 def keep_of(*, runs: str, journal: str, archive: str, logs: str) -> Keep:
@@ -225,18 +231,46 @@ class Retention:
             page = await self._store.log_chunks_after(self._partition, place=place, limit=LOGS_PORTION)
             old = [one for one in page if one.written_ms < before_ms]
             if old:
-                digests = sorted({one.digest for one in old})
-                named = await self._store.named_logs(digests, since_ms=before_ms)
-                for digest in digests:
-                    if digest not in named:
-                        await self._artifacts.delete(digest)
-                await self._store.drop_log_chunks([(one.task, one.attempt, one.chunk) for one in old])
+                await self._take_away(old)
                 self.logs += len(old)
             young = 0 if old else young + 1
             if len(page) < LOGS_PORTION:
                 return
             place = (page[-1].task, page[-1].attempt, page[-1].chunk)
             await asyncio.sleep(STEP_S)
+
+    async def _take_away(self, chunks: list[LogChunk]) -> None:
+        """Into the archive, in portions that are not too large; for good, where that is kept no longer."""
+        portion: list[OldChunk] = []
+        for row in chunks:
+            lines = await self._artifacts.get(row.digest)
+            portion.append(OldChunk(row, lines if lines is not None else b""))
+            if sum(len(one.lines) for one in portion) > LOGS_BYTES:
+                await self._take_portion(portion)
+                portion = []
+        if portion:
+            await self._take_portion(portion)
+
+    async def _take_portion(self, chunks: list[OldChunk]) -> None:
+        rows = [one.row for one in chunks]
+        archive = await self._archive_logs([one for one in chunks if one.lines]) if self._keep.logs_go_cold else None
+        await self._store.drop_log_chunks([(one.task, one.attempt, one.chunk) for one in rows], archive=archive)
+        digests = sorted({one.digest for one in rows})
+        named = await self._store.named_logs(digests, since_ms=0)
+        for digest in digests:
+            if digest not in named:
+                await self._artifacts.delete(digest)
+
+    async def _archive_logs(self, chunks: list[OldChunk]) -> Archive | None:
+        if not chunks:
+            return None
+        data = packed_logs(chunks)
+        object_ = await self._artifacts.put(data)
+        tasks, times = [one.row.task for one in chunks], [one.row.written_ms for one in chunks]
+        return Archive(
+            object_, LOGS, self._partition, min(tasks), max(tasks), len(chunks), len(data), b"", b"", 0, min(times),
+            max(times) + self._keep.logs_ms, self._clock.wall_ms(),
+        )  # fmt: skip
 
 
 def _within(children: list[ChildRow], first: int, steps: int) -> list[ChildRow]:

@@ -269,8 +269,12 @@ class SimStore:
     async def named_logs(self, digests: Sequence[str], *, since_ms: int) -> frozenset[str]:
         return await self._read("named_logs", lambda: self.inner.named_logs(digests, since_ms=since_ms))
 
-    async def drop_log_chunks(self, places: Sequence[LogPlace]) -> None:
-        await self._write("drop_log_chunks", lambda: self.inner.drop_log_chunks(places), lambda _: None)
+    async def drop_log_chunks(self, places: Sequence[LogPlace], *, archive: Archive | None = None) -> None:
+        deed = lambda: self.inner.drop_log_chunks(places, archive=archive)  # noqa: E731
+        await self._write("drop_log_chunks", deed, lambda _: None)
+
+    async def log_archives(self, partition: int, *, task: int) -> list[Archive]:
+        return await self._read("log_archives", lambda: self.inner.log_archives(partition, task=task))
 
     async def export(self, take: Take) -> None:
         await self.inner.export(take)

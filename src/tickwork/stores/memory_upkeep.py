@@ -23,7 +23,7 @@ from tickwork.ports.store import (
     Route,
     RunRow,
 )
-from tickwork.ports.upkeep import JOURNAL, Archive, ArchivedRun, Batch, LogPlace, NotEmpty, Take
+from tickwork.ports.upkeep import JOURNAL, LOGS, Archive, ArchivedRun, Batch, LogPlace, NotEmpty, Take
 
 if TYPE_CHECKING:
     from tickwork.stores.memory import MemoryDisk, Partition
@@ -101,6 +101,10 @@ class MemoryUpkeep:
                 return one
         return None
 
+    async def log_archives(self, partition: int, *, task: int) -> list[Archive]:
+        found = [one for one in self._disk.archives.values() if one.kind == LOGS and one.partition == partition]
+        return sorted((one for one in found if one.first <= task <= one.last), key=lambda one: (one.to_ms, one.object))
+
     async def old_archives(self, *, before_ms: int, limit: int) -> list[Archive]:
         old = [one for one in self._disk.archives.values() if one.to_ms < before_ms]
         return sorted(old, key=lambda one: (one.to_ms, one.object))[: max(limit, 0)]
@@ -120,7 +124,9 @@ class MemoryUpkeep:
         every = chain.from_iterable(found.values() for found in self._disk.log_chunks.values())
         return frozenset(digests) & {one.digest for one in every if one.written_ms >= since_ms}
 
-    async def drop_log_chunks(self, places: Sequence[LogPlace]) -> None:
+    async def drop_log_chunks(self, places: Sequence[LogPlace], *, archive: Archive | None = None) -> None:
+        if archive is not None and places:
+            self._disk.archives[archive.object] = archive
         for task, attempt, chunk in places:
             self._disk.log_chunks.get((task, attempt), {}).pop(chunk, None)
 

@@ -370,6 +370,11 @@ select tenant, id, number, object from archived where tenant = $1 and id = any($
 select object, kind, partition_id, first, last, rows, size, before, hash, tick, from_ms, to_ms, written_ms
   from archives where partition_id = $1 and kind = 'journal' and last >= $2 order by last limit 1;
 
+-- name: read_log_archives
+-- Those that may hold logs of a task, oldest first.
+select object, kind, partition_id, first, last, rows, size, before, hash, tick, from_ms, to_ms, written_ms
+  from archives where partition_id = $1 and kind = 'logs' and first <= $2 and last >= $2 order by to_ms, object;
+
 -- name: read_old_archives
 -- Oldest first.
 select object, kind, partition_id, first, last, rows, size, before, hash, tick, from_ms, to_ms, written_ms

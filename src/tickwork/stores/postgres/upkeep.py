@@ -111,9 +111,17 @@ class PostgresUpkeep:
         found = await self._at.readers.fetch("read_named_logs", list(digests), since_ms)
         return frozenset(digest for (digest,) in found)
 
-    async def drop_log_chunks(self, places: Sequence[LogPlace]) -> None:
+    async def drop_log_chunks(self, places: Sequence[LogPlace], *, archive: Archive | None = None) -> None:
+        async def work(talk: Talk) -> None:
+            if archive is not None:
+                await talk.fetch("put_archive", *astuple(archive))
+            await talk.fetch("drop_log_chunks", *map(list, zip(*places, strict=True)))
+
         if places:
-            await self._at.writers.fetch("drop_log_chunks", *map(list, zip(*places, strict=True)))
+            await self._at.writers.together(work, "drop_log_chunks")
+
+    async def log_archives(self, partition: int, *, task: int) -> list[Archive]:
+        return [Archive(*row) for row in await self._at.readers.fetch("read_log_archives", partition, task)]
 
     # ---- taking it elsewhere
 

@@ -74,8 +74,13 @@ class ArchiveWriting:
 
         self._transaction(work)
 
-    def drop_log_chunks(self, places: Sequence[LogPlace]) -> None:
-        self._transaction(lambda: self._many("drop_log_chunk", [tuple(place) for place in places]))
+    def drop_log_chunks(self, places: Sequence[LogPlace], archive: Archive | None = None) -> None:
+        def work() -> None:
+            if archive is not None:
+                self._put_archive(archive)
+            self._many("drop_log_chunk", [tuple(place) for place in places])
+
+        self._transaction(work)
 
 
 class ArchiveReading:
@@ -110,6 +115,9 @@ class ArchiveReading:
     def journal_archive(self, partition: int, seq: int) -> Archive | None:
         found = [checked_archive(row) for row in self._rows("read_journal_archive", partition, seq)]
         return found[0] if found and found[0].first <= seq else None
+
+    def log_archives(self, partition: int, task: int) -> list[Archive]:
+        return [checked_archive(row) for row in self._rows("read_log_archives", partition, task, task)]
 
     def old_archives(self, before_ms: int, limit: int) -> list[Archive]:
         return [checked_archive(row) for row in self._rows("read_old_archives", before_ms, max(limit, 0))]

@@ -104,6 +104,7 @@ class DropArchive(_Job):
 
 class DropLogChunks(_Job):
     places: list[LogPlace]
+    archive: Archive | None = None
 
 
 Job = (

@@ -308,6 +308,11 @@ select tenant, id, number, object from archived where tenant = ? and id = ?;
 select object, kind, partition_id, first, last, rows, size, before, hash, tick, from_ms, to_ms, written_ms, checksum
   from archives where partition_id = ? and kind = 'journal' and last >= ? order by last limit 1;
 
+-- name: read_log_archives
+-- Those that may hold logs of a task, oldest first.
+select object, kind, partition_id, first, last, rows, size, before, hash, tick, from_ms, to_ms, written_ms, checksum
+  from archives where partition_id = ? and kind = 'logs' and first <= ? and last >= ? order by to_ms, object;
+
 -- name: read_old_archives
 -- Oldest first.
 select object, kind, partition_id, first, last, rows, size, before, hash, tick, from_ms, to_ms, written_ms, checksum

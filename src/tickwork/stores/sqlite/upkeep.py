@@ -57,8 +57,11 @@ class SqliteUpkeep:
     async def named_logs(self, digests: Sequence[str], *, since_ms: int) -> frozenset[str]:
         return cast("frozenset[str]", await self._connections.read("named_logs", digests, since_ms))
 
-    async def drop_log_chunks(self, places: Sequence[LogPlace]) -> None:
-        await self._connections.write("drop_log_chunks", list(places))
+    async def drop_log_chunks(self, places: Sequence[LogPlace], *, archive: Archive | None = None) -> None:
+        await self._connections.write("drop_log_chunks", list(places), archive)
+
+    async def log_archives(self, partition: int, *, task: int) -> list[Archive]:
+        return cast("list[Archive]", await self._connections.read("log_archives", partition, task))
 
     # ---- taking it elsewhere
 
