@@ -112,6 +112,17 @@ async def test_what_the_machine_refuses_says_which_field_and_why(http, first, se
         assert refused["path"] == path and refused["detail"].startswith(words), refused
 
 
+@pytest.mark.parametrize("path", ["/v1/runs", "/v1/runs/batch"])
+async def test_a_key_in_the_header_fits_one_run_and_many(http, path):
+    await publish(http, flow())
+    body = {"workflow": "greet"} if path == "/v1/runs" else {"runs": [{"workflow": "greet"}] * 1_000}
+    fits = await http.post(path, json=body, headers={"idempotency-key": "k" * 250})
+    longer = await http.post(path, json=body, headers={"idempotency-key": "k" * 251})
+
+    assert fits.status_code in (200, 201) and "rejected" not in fits.text
+    assert (longer.status_code, longer.json()["path"]) == (422, "header.idempotency-key")
+
+
 async def test_a_deed_that_comes_too_late_names_the_run(http):
     await publish(http, flow())
     run_id = await submit(http)

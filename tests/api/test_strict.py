@@ -121,6 +121,14 @@ async def test_a_faulty_query_is_refused_by_name(http, query, code):
     assert answer.json()["path"].startswith("query")
 
 
+@pytest.mark.parametrize(("said", "status"), [("-1", 400), ("511", 400), ("-2", 422), ("512", 422), ("--1", 422)])
+async def test_a_number_within_its_documented_bounds_is_read(http, said, status):
+    """Garbage in the body is what is found next."""
+    path = f"/v1/workers/w/exchange?partition={said}"
+
+    assert (await http.post(path, content=b"\xc1", headers=MSGPACK)).status_code == status
+
+
 async def test_wrong_methods_kinds_and_paths(http):
     assert (await http.delete("/v1/runs")).headers["allow"] == "GET, HEAD, POST"
     assert (await http.delete("/v1/runs")).status_code == 405

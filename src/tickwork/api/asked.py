@@ -291,7 +291,8 @@ def _value(param: Param, texts: list[str] | None) -> Any:
 
 def _one(param: Param, text: str, path: str) -> Any:
     if param.kind is int:
-        if not (text.isascii() and text.isdigit() and len(text) <= 19 and param.low <= int(text) <= param.high):
+        digits = text.removeprefix("-") if param.low < 0 else text
+        if not (digits.isascii() and digits.isdigit() and len(digits) <= 19 and param.low <= int(text) <= param.high):
             raise Refused("bad_parameter", f"a whole number from {param.low} to {param.high}", path=path)
         return int(text)
     if param.kind is bool:

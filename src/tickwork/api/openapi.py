@@ -11,6 +11,7 @@ from tickwork.api.table import MANY_MAX, Body, Gives, Param, Route
 from tickwork.ports import wire
 from tickwork.version import VERSION
 
+KEY_CHARACTERS_MAX = 250  # of the header; in a batch each run gets it with its place behind it
 _PARTS = re.compile(r"{([a-z]+)}")
 _NAME = {"type": "string", "minLength": 1, "maxLength": 128, "pattern": r"^[A-Za-z0-9_][A-Za-z0-9_.-]*$"}
 _NUMBER = {"type": "string", "pattern": "^[0-9]{1,18}$"}
@@ -31,7 +32,7 @@ PARTS: dict[str, tuple[str, dict[str, Any]]] = {
     "workflow": ("The name of the workflow.", _NAME),
 }
 HEADERS: dict[str, dict[str, Any]] = {
-    "Idempotency-Key": {"maxLength": 255},
+    "Idempotency-Key": {"maxLength": KEY_CHARACTERS_MAX},
     "If-None-Match": {"enum": ["*"]},
     "X-Tickwork-By": {"minLength": 1, "maxLength": 128},
 }
@@ -51,6 +52,13 @@ REFUSALS = {
     500: "The server failed; its log has more under `request_id`.",
     503: "Not now; try again after `Retry-After`.",
     507: "The store has no space left; try again after `Retry-After`.",
+}
+HEADERS_OF_REFUSALS = {
+    401: {"WWW-Authenticate": "`Bearer`: how to send the token."},
+    429: {"Retry-After": "Seconds to wait."},
+    500: {"X-Request-Id": "The same as `request_id`."},
+    503: {"Retry-After": "Seconds to wait."},
+    507: {"Retry-After": "Seconds to wait."},
 }
 OF_EVERY_ROUTE = (400, 401, 403, 422, 431, 500, 503)
 WITH_BODY = (408, 413, 415, 507)
@@ -174,6 +182,11 @@ def _responses(route: Route, schema_of: dict[str, Any]) -> dict[str, Any]:
             "description": REFUSALS[status],
             "content": {PROBLEM: {"schema": schema_of[_key(wire.Problem)]}},
         }
+        if status in HEADERS_OF_REFUSALS:
+            found[str(status)]["headers"] = {
+                name: {"description": says, "schema": {"type": "string"}}
+                for name, says in HEADERS_OF_REFUSALS[status].items()
+            }
     return found
 
 

@@ -18,6 +18,7 @@ from tickwork.api.messages import (
     json_encoder,
     msgpack_encoder,
 )
+from tickwork.api.openapi import KEY_CHARACTERS_MAX
 from tickwork.api.problems import refusal
 from tickwork.api.table import Body, Gives, Route
 from tickwork.cluster.node import Node
@@ -40,7 +41,7 @@ _decoders: dict[str, Any] = {
 
 
 async def submit(asked: Asked) -> Answer:
-    submission = _under_header(await asked.body(wire.Submission), asked.header(b"idempotency-key"))
+    submission = _under_header(await asked.body(wire.Submission), _key(asked))
     return _told(asked, (await asked.engine.submit([submission], by=asked.by))[0])
 
 
@@ -68,7 +69,7 @@ async def _runs_of(asked: Asked) -> tuple[wire.Submission, ...]:
         strictjson.check_keys(data)
     if not 1 <= len(batch.runs) <= BATCH_MAX:
         raise Refused("batch_size", f"a batch has 1 to {BATCH_MAX} runs, this one has {len(batch.runs)}", path="runs")
-    runs, key = batch.runs, asked.header(b"idempotency-key")
+    runs, key = batch.runs, _key(asked)
     if key:
         # By its place, so that a batch sent again makes nothing twice.
         runs = tuple(_under_header(run, f"{key}.{place}") for place, run in enumerate(runs))
@@ -79,6 +80,14 @@ def _whole(data: bytes, batch: wire.Batch) -> bool:
     """Whether nothing was given that is not in the batch. A name that is given twice is read once, and each text has
     two quotes: where none is missing, none was given twice."""
     return b"\\" not in data and data.count(b'"') == json_encoder.encode(batch).count(b'"')
+
+
+def _key(asked: Asked) -> str:
+    key = asked.header(b"idempotency-key")
+    if len(key) > KEY_CHARACTERS_MAX:
+        message = f"the header has at most {KEY_CHARACTERS_MAX} characters"
+        raise Refused("key_too_long", message, path="header.idempotency-key")
+    return key
 
 
 def _under_header(submission: wire.Submission, key: str) -> wire.Submission:
@@ -92,7 +101,7 @@ def _under_header(submission: wire.Submission, key: str) -> wire.Submission:
 
 
 async def spread_one(ways: "Ways", place: "Place", asked: Asked) -> Answer | Stream | None:
-    given = _under_header(await asked.body(wire.Submission), asked.header(b"idempotency-key"))
+    given = _under_header(await asked.body(wire.Submission), _key(asked))
     kept_here = await _here(ways.node, [given], by=asked.by) if _may_wait(given) else None
     if kept_here is not None:
         return _told(asked, kept_here[0])
@@ -232,7 +241,7 @@ ROUTES = (
         headers=(
             (
                 _KEY,
-                "The same key gives the same run for 24 hours. It stands for `key` where the body has none.",
+                "The same key gives the same run for 24 hours. A `key` or `id` in the body counts instead.",
             ),
         ),
         gives={
