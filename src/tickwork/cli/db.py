@@ -284,7 +284,7 @@ async def _opened(place: str, *, exists: bool, make: bool = False) -> "AsyncIter
 
 async def _must_be_unused(place: str) -> None:
     """What nodes decide after the copy would be in one of the two only. A folder in use cannot even be opened."""
-    if not _is_address(place):
+    if not is_address(place):
         return
     from tickwork.stores.postgres.leases import PostgresLeases
 
@@ -297,7 +297,7 @@ async def _must_be_unused(place: str) -> None:
     if names:
         raise Ended(
             Exit.REFUSED,
-            f"{_shown(place)} is in use by {', '.join(names)}: stop them first, or use `tickwork db backup`, which may "
+            f"{shown(place)} is in use by {', '.join(names)}: stop them first, or use `tickwork db backup`, which may "
             "run beside them",
         )
 
