@@ -102,6 +102,39 @@ def test_a_retried_node_has_all_of_its_attempts_again():
 TWO = [task("a"), task("x"), task("b", needs=["a"]), task("y", needs=["x"]), task("z", needs=["b", "y"])]
 
 
+@pytest.mark.proves("I5")
+@pytest.mark.parametrize("lives", [1, 2])
+def test_a_late_word_of_an_attempt_from_before_is_stale_when_the_run_is_back(lives):
+    """Its worker may have stood still all the while."""
+    driver = Driver()
+    driver.define("flow", task("a", retry={"attempts": 2, "delay": "10ms"}))
+    driver.submit("flow", "r")
+    earlier = []
+    for _ in range(lives):
+        for _ in range(2):
+            earlier.append(driver.attempt_of("r", "a"))
+            driver.fail("r", "a")
+            driver.advance(1_000)
+        assert driver.state_of("r") == "FAILED" and resolve(driver) == ""
+    now = driver.attempt_of("r", "a")
+
+    assert now.attempt == 2 * lives + 1
+    for late in earlier:
+        stale = driver.state.stale
+        driver.send(inp.Succeeded(late.task, late.attempt, pack("late")))
+        assert driver.state.stale == stale + 1 and driver.phases("r") == {"a": "RUNNING"}
+    driver.finish_all()
+    assert driver.state_of("r") == "COMPLETED"
+
+
+@pytest.mark.proves("I5")
+def test_an_attempt_that_a_time_limit_of_its_run_cut_short_is_stale_as_well():
+    driver = timed_out()
+
+    assert resolve(driver) == ""
+    assert driver.attempt_of("r", "b").attempt == 2
+
+
 def test_every_failed_node_needs_a_decision_and_only_those():
     driver = failed(*TWO, fails=("a", "x"))
     assert resolve(driver, decisions={"a": "retry"}) == "undecided"

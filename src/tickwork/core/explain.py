@@ -17,7 +17,7 @@ from tickwork.core.definition import ApprovalNode, EventNode, MapNode, RepeatNod
 from tickwork.core.evolve import has_children_to_give
 from tickwork.core.lanes import CARRIER, is_carrier
 from tickwork.core.lifecycle import Phase, RunState
-from tickwork.core.model import Gate, Run, State, Task
+from tickwork.core.model import Gate, Run, State, Task, tries_of
 from tickwork.core.obstacles import Held, Need, Obstacle, in_line, obstacle
 from tickwork.core.plan import Kind, Step
 
@@ -243,7 +243,7 @@ def _running(state: State, task: Task) -> Obstacle:
 
 
 def _backoff(state: State, task: Task) -> Obstacle:
-    tries, most = task.attempt - task.losses - task.returns, task.step.retry.attempts
+    tries, most = tries_of(task), task.step.retry.attempts
     text = f"attempt {tries} of {most} failed, the next one is due at {state.at(task.due)}"
     dependency = task.step.requirement[4]
     budget = task.run.tenant.budgets.get(dependency) if dependency else None

@@ -291,6 +291,7 @@ class RunRecord(_Input, frozen=True):
     backfill: int = 0
     decided: str = ""
     pin: str = ""
+    tried: int = 0  # its highest attempt so far
 
 
 class Resolve(_Input, frozen=True, tag=12):

@@ -302,6 +302,8 @@ class Run(msgspec.Struct, gc=False, eq=False):
     sla_at: int = 0  # tick of the next point of its service level
     sla_next: int = 0  # which of the plan's points that is
     fanning: "dict[int, Task] | None" = None  # maps, repeats and child workflows in progress, by node
+    tried: int = 0  # the highest attempt of a node that ended without success
+    before: int = 0  # what that was when it was brought back: its attempts are counted on from there
 
 
 class Task(msgspec.Struct, gc=False, eq=False):
@@ -330,6 +332,12 @@ class Task(msgspec.Struct, gc=False, eq=False):
     cache_key: str = ""
     wait_key: tuple[str, str] | None = None
     dispatched: int = 0  # tick
+
+
+def tries_of(task: Task) -> int:
+    """Attempts that count for its retries: not those that ended with their worker or were handed back, nor those of a
+    time before its run was brought back."""
+    return task.attempt - task.losses - task.returns - (0 if task.parent else task.run.before)
 
 
 class Fan(msgspec.Struct, eq=False):

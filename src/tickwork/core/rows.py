@@ -41,6 +41,8 @@ class RunMore(msgspec.Struct, array_like=True, gc=False):
     backfill: int
     decided: str
     pin: str = ""
+    tried: int = 0
+    before: int = 0
 
 
 class LiveRun(msgspec.Struct, array_like=True, gc=False):
@@ -136,14 +138,14 @@ def _more_of_run(run: Run) -> RunMore | None:
     if not (
         run.key or run.body or run.priority >= 0 or run.debounce or gate is not None or run.parent or run.signals
         or run.deadline or run.resume_at or run.pause_reason or run.scheduled_ms or run.schedule or run.sla_at
-        or run.sla_next or run.pin
+        or run.sla_next or run.pin or run.tried
     ):  # fmt: skip
         return None
     return RunMore(
         run.priority, run.key, bool(run.key) and run.tenant.keys.get(run.key) is run, run.body, run.debounce,
         None if gate is None else gate.key, run.gated, run.parent, run.child, run.signals, run.deadline,
         run.resume_at, run.pause_reason, run.scheduled_ms, run.schedule, run.sla_at, run.sla_next, run.parent_run,
-        run.queue, run.backfill, run.decided, run.pin,
+        run.queue, run.backfill, run.decided, run.pin, run.tried, run.before,
     )  # fmt: skip
 
 
@@ -244,7 +246,7 @@ def _add_more_to_run(run: Run, more: RunMore, found: Found) -> None:
         found.children.append(run)
     run.gated, run.pause_reason, run.sla_next = more.gated, more.pause_reason, more.sla_next
     run.parent_run, run.queue, run.backfill, run.pin = more.parent_run, more.queue, more.backfill, more.pin
-    run.decided = more.decided
+    run.decided, run.tried, run.before = more.decided, more.tried, more.before
     run.key, run.debounce = more.key, more.debounce
     if more.keyed:
         tenant.keys.add(run.key, run)

@@ -41,7 +41,7 @@ from tickwork.core.evolve.runs import moved
 from tickwork.core.evolve.tasks import made_ready
 from tickwork.core.inputfields import require_inputs
 from tickwork.core.lifecycle import Phase, RunState, RunTrigger, may_move
-from tickwork.core.model import Run, State, Task
+from tickwork.core.model import Run, State, Task, tries_of
 from tickwork.core.plan import Kind, Step
 from tickwork.core.policy import ask
 from tickwork.core.references import is_reference
@@ -510,8 +510,7 @@ def fail_or_retry(
     elif permanent:
         delay = None
     else:
-        tries = task.attempt - task.losses - task.returns
-        delay = backoff_ms(task.step.retry, tries, seed=seed, error=error)
+        delay = backoff_ms(task.step.retry, tries_of(task), seed=seed, error=error)
     if delay is None:
         turn.emit(TaskFailed(task.number, error, message if place < 0 else "", place, True))
         run = task.run

@@ -27,6 +27,7 @@ class Rest(msgspec.Struct, frozen=True, array_like=True, gc=False):
     backfill: int
     decided: str
     pin: str
+    tried: int = 0
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -39,7 +40,7 @@ def rest_of_run(run: Run) -> bytes:
     return _encode(
         (
             run.inputs, run.submitted, run.started, run.priority, run.phases, results, run.body, run.scheduled_ms,
-            run.queue, run.backfill, run.decided, run.pin,
+            run.queue, run.backfill, run.decided, run.pin, run.tried,
         )
     )  # fmt: skip
 
@@ -75,4 +76,5 @@ def record_of(row: RunRow) -> RunRecord:
         rest.backfill,
         rest.decided,
         rest.pin,
+        rest.tried,
     )

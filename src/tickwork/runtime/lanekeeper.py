@@ -14,6 +14,7 @@ import msgspec
 
 from tickwork.core.errors import TickworkError, Unavailable
 from tickwork.core.lanes import CARRIER
+from tickwork.core.model import tries_of
 from tickwork.core.names import check_name
 from tickwork.core.stablehash import stable_digest, stable_hash
 from tickwork.ports.clock import Clock
@@ -142,7 +143,7 @@ class LaneKeeper:
         if task is None or task.attempt != work.attempt or task.lane is None:
             return None
         _, _, queue, priority, labels, _, _ = task.lane.key
-        tried = task.attempt - task.losses - task.returns
+        tried = tries_of(task)
         body = msgspec.msgpack.encode(Parcel(work, spec))
         return Envelope(
             work.tenant,

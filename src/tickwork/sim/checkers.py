@@ -172,8 +172,8 @@ def _live(lives: Lives, schedules: dict[int, tuple[str, str]], row: Row, event: 
         case ev.RunRestored():
             record = asked.records[event.record] if isinstance(asked, inp.Redrive) else asked.record
             lives.begin(event.run, asked.tenant, record.run_id, record.state)
-            for task in range(event.run, event.run + len(record.phases)):  # their attempts are counted anew
-                lives.given.pop(task, None)
+            for task in range(event.run, event.run + len(record.phases)):
+                lives.given[task] = record.tried
         case ev.RunScheduled(run=run) if run:
             tenant, name = schedules[event.schedule]
             lives.begin(run, tenant, f"sched-{name}-{instant_text(event.due_ms)}")

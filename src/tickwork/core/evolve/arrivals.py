@@ -240,6 +240,7 @@ def run_of_record(tenant: Tenant, plan: Plan, record: RunRecord) -> Run:
     run.scheduled_ms, run.schedule = record.scheduled_ms, record.schedule
     run.queue, run.backfill, run.decided, run.pin = record.queue, record.backfill, record.decided, record.pin
     run.sla_next = len(plan.sla_points)  # what was promised is over
+    run.tried = run.before = record.tried
     return run
 
 
@@ -265,6 +266,7 @@ def record_of_run(run: Run) -> RunRecord:
         run.backfill,
         run.decided,
         run.pin,
+        run.tried,
     )
 
 

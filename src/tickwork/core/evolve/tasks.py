@@ -48,7 +48,7 @@ def live_tasks(state: State, run: Run) -> list[Task]:
 
 def _make_task(state: State, run: Run, step: Step, cause: Cause) -> Task:
     index = step.index
-    task = Task(run.number + index, run, step, move_task(run.phases[index], cause))
+    task = Task(run.number + index, run, step, move_task(run.phases[index], cause), run.before)
     run.phases[index] = task.phase
     state.tasks.add(task.number, task)
     return task
@@ -64,7 +64,7 @@ def made_ready(state: State, run: Run, step: Step) -> None:
     assert run.phases[index] == PENDING, "a node is made ready once"
     run.phases[index] = READY
     number = run.number + index
-    task = state.tasks.blocks[number >> BLOCK_BITS][number] = Task(number, run, step, READY)
+    task = state.tasks.blocks[number >> BLOCK_BITS][number] = Task(number, run, step, READY, run.before)
     run.busy += 1
     if step.timeout.queued_ms is None and run.state == ACTIVE:
         enqueue(state, task)
@@ -284,6 +284,7 @@ def _on_failed(state: State, event: ev.TaskFailed) -> None:
     elif task.queued and task.fan is None:
         dequeue(state, task)
     clear_due(state, task)
+    _note_tries(task)
     _end_task(state, task, Cause.FAIL, None)
 
 
@@ -473,11 +474,19 @@ def drop_task(state: State, task: Task) -> None:
             dequeue(state, task)
         clear_due(state, task)
     task.phase = Phase.CANCELLED
+    _note_tries(task)
     state.tasks.remove(task.number)
     state.ended.append(task)
     if task.parent == 0:
         run.phases[task.step.index] = Phase.CANCELLED
         run.unfinished -= 1
+
+
+def _note_tries(task: Task) -> None:
+    """Whoever still runs an attempt of a run that has failed may report it when the run is back. Children of a map get
+    new numbers then; a node has the same, so none of its attempts may have the number of an earlier one."""
+    if not task.parent:
+        task.run.tried = max(task.run.tried, task.attempt)
 
 
 _STEP_CAUSES = {
