@@ -308,6 +308,19 @@ def one_result(settings: Settings, rows: list[Row]) -> Found:
             yield f"tick {tick}: {event} by attempt {report.attempt}, current is {task.attempt}"
 
 
+def attempts_are_new(settings: Settings, rows: list[Row]) -> Found:
+    """I5: no two attempts of a task have one number, also where its run failed and was brought back in between."""
+    given: set[tuple[int, int]] = set()
+    for ledger, (tick, _, event) in walk(settings, rows):
+        task = ledger.tasks.get(event.task) if isinstance(event, ev.TaskDispatched) else None
+        if task is None:
+            continue
+        attempt = (task.number, task.attempt + 1)
+        if attempt in given:
+            yield f"tick {tick}: {event} is attempt {attempt[1]} once more"
+        given.add(attempt)
+
+
 def attempts_bounded(settings: Settings, rows: list[Row]) -> Found:
     """I31: no more attempts than the policy has, beside those that ended with their worker; those are bounded too."""
     for ledger, (tick, _, event) in walk(settings, rows):
@@ -317,8 +330,8 @@ def attempts_bounded(settings: Settings, rows: list[Row]) -> Found:
                 continue
             retry = task.step.retry
             allowed = max([retry.attempts, *(rule.attempts for rule in retry.rules if rule.attempts is not None)])
-            if task.attempt - task.losses - task.returns >= allowed:
-                yield f"tick {tick}: {event} is attempt {task.attempt + 1} of {allowed}"
+            if task.tries >= allowed:
+                yield f"tick {tick}: {event} is attempt {task.tries + 1} of {allowed}"
         elif isinstance(event, ev.TaskRequeued) and event.cause == "lost":
             task = ledger.tasks.get(event.task)
             if task is not None and task.losses >= settings.loss_allowance:
@@ -331,7 +344,7 @@ def backoff_within_bounds(settings: Settings, rows: list[Row]) -> Found:
         task = ledger.tasks.get(event.task) if isinstance(event, ev.TaskRetrying) else None
         if task is None:
             continue
-        low, high = _bounds_ms(task.step.retry, task.attempt - task.losses - task.returns, event.cause)
+        low, high = _bounds_ms(task.step.retry, task.tries, event.cause)
         first, last = tick + max(1, ledger.ticks(low)), tick + max(1, ledger.ticks(high))
         if event.due < first or (event.due > last and not event.held):
             yield f"tick {tick}: {event} is not in [{first}, {last}]"
@@ -659,6 +672,7 @@ def _group(ledger: Ledger, task: Task) -> tuple[tuple[Any, ...], int]:
 
 
 CHECKERS: dict[str, Checker] = {
+    "I5": attempts_are_new,
     "I15": ticks_rise,
     "I16": nothing_is_early,
     "I19": order_in_a_tick,

@@ -49,6 +49,7 @@ class Run:
     wanted: int = 0
     queue: str = ""
     visited: int = 0  # what `wanted` was before the visit
+    before: int = 0  # attempts of its nodes are counted on from here
 
 
 @dataclass
@@ -74,6 +75,11 @@ class Task:
     succeeded: int = 0
     failed: int = 0
     live: dict[int, int] = field(default_factory=dict)
+
+    @property
+    def tries(self) -> int:
+        """Those that count for its retries."""
+        return self.attempt - self.losses - self.returns - (0 if self.parent else self.run.before)
 
     @property
     def gives(self) -> bool:
@@ -388,7 +394,7 @@ class Ledger:
         run.key, run.body, run.start_at, run.scheduled_ms = (
             record.key, record.body, event.start_at, record.scheduled_ms
         )  # fmt: skip
-        run.sla_next = len(run.plan.sla_points)
+        run.sla_next, run.before = len(run.plan.sla_points), record.tried
         self._add(run, list(record.phases))
 
     def _rerun(self, event: ev.RunRerun, asked: list[Any]) -> None:
@@ -503,12 +509,13 @@ class Ledger:
         phase = TASK_MOVES.get((run.phases[step.index], cause), _FORCED.get(cause, Phase.PENDING))
         run.phases[step.index] = phase
         if type(event) in (ev.TaskReady, ev.TaskChecking, ev.TaskWaiting):
-            task = self.tasks[run.number + step.index] = Task(run.number + step.index, run, step, phase)
+            number = run.number + step.index
+            task = self.tasks[number] = Task(number, run, step, phase, attempt=run.before)
             if type(event) is ev.TaskReady:
                 self._line_up(task)
             elif type(event) is ev.TaskWaiting:
                 task.due, task.total = event.until, event.total
-                task.attempt = int(step.kind is Kind.WORKFLOW)
+                task.attempt += step.kind is Kind.WORKFLOW
                 self._line_up_children(task)
 
     def _line_up(self, task: Task) -> None:

@@ -203,6 +203,10 @@ def is_map_over_inputs(event: ev.TaskWaiting) -> bool:
 SETTINGS = lived(1).driver.settings
 OTHER_RUN = 10**6
 PLANTS: dict[str, list[Plant]] = {
+    "I5": [
+        input_of(ev.RunRestored, lambda _, asked: isinstance(asked, inp.Resolve),
+                 lambda asked: change(asked, record=change(asked.record, tried=0))),
+    ],
     "I15": [tick_stands_still],
     "I16": [
         retry_set_later,
