@@ -102,7 +102,12 @@ def test_after_an_outage_of_all_nodes_one_looks_into_their_store(terminal):
     for program in (worker, one):
         program.signal(signal.SIGTERM)
         program.ended()
-    until(lambda: terminal.json("catchup", "--preview", "--data", terminal.dsn)["schedules"][0]["late"] >= 3)
+
+    def late() -> int:
+        found = terminal.json("catchup", "--preview", "--data", terminal.dsn)["schedules"]
+        return found[0]["late"] if found else 0
+
+    until(lambda: late() >= 3)
     terminal.env["TICKWORK_STORE"] = terminal.dsn
     shown = terminal.run("catchup", "--preview", "--policy", "last")
 

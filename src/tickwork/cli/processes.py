@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from tickwork.runtime.engine import Engine
     from tickwork.worker.agent import Agent
 
+PROCESSES_MAX = 1_024
 PLACE = Place()
 CROWD = Crowd()
 HANDS = Hands()
@@ -42,8 +43,8 @@ def server(*, place: Place = PLACE, crowd: Crowd = CROWD) -> int:
         _say(f"tickwork server: {address} (node {node.member.node}, {owned} so far)")
 
     found = settings(place.flags(), crowd.flags())
-    if found.server_processes < 1:
-        raise Ended(Exit.SETTINGS, "--processes: at least 1")
+    if not 1 <= found.server_processes <= PROCESSES_MAX:
+        raise Ended(Exit.SETTINGS, f"--processes: 1 to {PROCESSES_MAX:,}")
     if not found.store:
         if found.server_processes > 1:
             raise Ended(Exit.SETTINGS, "--processes needs a store that processes share: --store postgresql://…")

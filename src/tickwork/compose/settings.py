@@ -26,7 +26,6 @@ OTHERS = frozenset(("attempt", "by", "child", "debug", "idempotency_key", "node"
 KEY_START = "secret_"  # a name that starts so is a key for requests, and only the worker looks at it
 # What a number may be. A value outside would not be noticed before something else breaks, or is there for good.
 BOUNDS: dict[str, tuple[float, float]] = {
-    "server_processes": (1, 1_024),
     "partitions": (1, 65_536),
     "port": (0, 65_535),
     "processes": (0, 10_000),
@@ -115,13 +114,13 @@ def _converted(name: str, value: Any, source: str) -> Any:
     fields = {field.name: field.type for field in msgspec.structs.fields(Settings)}
     if name not in fields:
         known = ", ".join(sorted(fields))
-        raise BadSettings("unknown_setting", f"{source}: there is no setting {name!r}; known: {known}", path=name)
+        raise BadSettings("unknown_setting", f"there is no such setting, in {source}; known: {known}", path=name)
     try:
         found = msgspec.convert(value, fields[name], strict=source not in (".env", "the environment"))
     except msgspec.ValidationError as error:
-        raise BadSettings("bad_setting", f"{source}: {name}: {error}", path=name) from None
+        raise BadSettings("bad_setting", f"{error}, in {source}", path=name) from None
     if (why := _unfit(name, found)) is not None:
-        raise BadSettings("bad_setting", f"{source}: {name}: {why}", path=name)
+        raise BadSettings("bad_setting", f"{why}, in {source}", path=name)
     return found
 
 
@@ -154,13 +153,15 @@ def _environment(env: Mapping[str, str], here: Path, *, strict: bool) -> dict[st
             continue
         if name.endswith("_file") and name.removesuffix("_file") in names:
             if key.removesuffix("_FILE") in env:
-                message = f"{key} and {key.removesuffix('_FILE')} are both given; leave one of them out"
+                message = f"{key.removesuffix('_FILE')} is given as well; leave one of them out"
                 raise BadSettings("two_values", message, path=key)
             found[name.removesuffix("_file")] = _secret(here / value, key)
         elif name in names or not strict:
             found[name] = value
         else:
-            raise BadSettings("unknown_setting", f"{key} is no setting; known: {', '.join(sorted(names))}", path=key)
+            raise BadSettings(
+                "unknown_setting", f"there is no such setting; known: {', '.join(sorted(names))}", path=key
+            )
     return found
 
 
@@ -170,9 +171,9 @@ def _secret(path: Path, key: str) -> str:
         text = path.read_text().strip()
     except (OSError, UnicodeDecodeError) as error:
         why = getattr(error, "strerror", None) or str(error)
-        raise BadSettings("missing_file", f"{key}: {path.name} cannot be read: {why}", path=key) from None
+        raise BadSettings("missing_file", f"{path.name} cannot be read: {why}", path=key) from None
     if mode & (stat.S_IRWXO | stat.S_IWGRP):
-        raise BadSettings("open_secret", f"{key}: everybody can read {path.name}; chmod 600 it", path=key)
+        raise BadSettings("open_secret", f"everybody can read {path.name}; chmod 600 it", path=key)
     return text
 
 
@@ -189,7 +190,7 @@ def _toml(path: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(_text(path))
     except tomllib.TOMLDecodeError as error:
-        raise BadSettings("bad_file", f"{path.name} cannot be read: {error}", path=path.name) from None
+        raise BadSettings("bad_file", f"it cannot be read: {error}", path=path.name) from None
 
 
 def _text(path: Path) -> str:
@@ -197,7 +198,7 @@ def _text(path: Path) -> str:
         return path.read_text()
     except (OSError, UnicodeDecodeError) as error:
         why = getattr(error, "strerror", None) or str(error)
-        raise BadSettings("bad_file", f"{path.name} cannot be read: {why}", path=path.name) from None
+        raise BadSettings("bad_file", f"it cannot be read: {why}", path=path.name) from None
 
 
 def _pyproject(here: Path) -> dict[str, Any]:
@@ -212,7 +213,7 @@ def pairs(text: str, *, path: str) -> dict[str, str]:
     for part in filter(None, (part.strip() for part in text.split(","))):
         name, mark, value = part.partition("=")
         if not mark or not name:
-            raise BadSettings("bad_setting", f"{path}: {part!r} is not name=value", path=path)
+            raise BadSettings("bad_setting", f"{part!r} is not name=value", path=path)
         found[name.strip()] = value.strip()
     return found
 
@@ -226,7 +227,7 @@ def passed(env: Mapping[str, str], text: str, *, path: str) -> dict[str, str]:
     wanted = names(text)
     for one in wanted:
         if one.startswith(PREFIX) or "=" in one or "*" in one[:-1]:
-            message = f"{path}: {one!r} is no name of a variable, or one of tickwork's own; use names like DATABASE_URL"
+            message = f"{one!r} is no name of a variable, or one of tickwork's own; use names like DATABASE_URL"
             raise BadSettings("bad_setting", f"{message} or AWS_*", path=path)
     starts = tuple(one[:-1] for one in wanted if one.endswith("*"))
     return {
@@ -240,5 +241,5 @@ def ports(text: str, *, path: str) -> tuple[int, ...]:
     """`8080,8443`."""
     for part in names(text):
         if not (part.isascii() and part.isdecimal() and 1 <= int(part) <= 65_535):
-            raise BadSettings("bad_setting", f"{path}: {part!r} is no port; use 1 to 65535", path=path)
+            raise BadSettings("bad_setting", f"{part!r} is no port; use 1 to 65535", path=path)
     return tuple(int(part) for part in names(text))
