@@ -181,7 +181,7 @@ async def two_processes(
         assert answer.status_code < 300, answer.text
         await asyncio.sleep(1.2)  # every node has read the route
         await rate(bench, client, "one", 2_000, 100)
-        runs, turns = (15_000, 3) if quick else (100_000, 5)
+        runs, turns = (40_000, 3) if quick else (100_000, 5)
         ones, twos = [], []
         for _ in range(turns):
             ones.append(await rate(alone, of_alone, "one", runs, 100))
