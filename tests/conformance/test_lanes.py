@@ -1,13 +1,15 @@
 """The promises of the lane port, on every adapter."""
 
+import asyncio
 import itertools
 
 import pytest
 
 from campaign import LONG
-from conformance.lane_suite import LaneSuite, envelope, numbers, receive_all
+from conformance.lane_suite import LaneSuite, envelope, numbers, receive_all, until_reached
 from servers import postgres_server  # noqa: F401
 from servers_brokers import Cable, kafka_server, nats_server, rabbit_server  # noqa: F401
+from tickwork.core.errors import Unavailable
 from tickwork.lanes.kafka import KafkaLane
 from tickwork.lanes.memory import MemoryBroker, MemoryLane
 from tickwork.lanes.nats import NatsLane
@@ -16,6 +18,7 @@ from tickwork.lanes.rabbitmq import RabbitLane
 from tickwork.ports.lanes import labels_token
 
 NAMES = itertools.count(1)
+QUEUE_MADE_S = 3.0  # a queue that RabbitMQ 3.10 made in the last second before its death may never have a leader again
 OF_TENANTS = [("acme", 9), ("acme", 0), ("bolt", 9)]
 TOLD = [
     {"tickwork-tenant": tenant, "tickwork-priority": str(priority), "tickwork-key": f"{number}-1",
@@ -155,7 +158,7 @@ class TestPostgres(LaneSuite):
 @pytest.mark.slow
 @pytest.mark.proves("P15", "S001-142")
 class TestRabbit(LaneSuite):
-    """Debian's RabbitMQ, where it is installed. It is cut off rather than killed: it takes many seconds to start."""
+    """Debian's RabbitMQ. It takes seconds to start, so it is cut off rather than killed, but for one test."""
 
     redeliver_ms = 2_000  # making a quorum queue takes a while
 
@@ -197,6 +200,25 @@ class TestRabbit(LaneSuite):
         assert sorted(one.routing_key for one in found) == ["acme.default.-.0", "acme.default.-.2"]
         assert sorted((told(one.headers) for one in found), key=lambda one: one["tickwork-key"]) == TOLD[:2]
         assert await aside.get(fail=False) is None
+
+    @pytest.mark.proves("F20", "S001-165")
+    async def test_what_was_confirmed_outlives_the_death_of_the_broker(self, lane, rabbit_server):  # noqa: F811
+        await lane.publish([envelope(1), envelope(2)])
+        await asyncio.sleep(QUEUE_MADE_S)
+        rabbit_server.kill()
+        rabbit_server.start()
+
+        assert sorted(numbers(await until_reached(lambda: receive_all(lane, 2)))) == [1, 2]
+
+    @pytest.mark.proves("F20")
+    async def test_a_queue_that_does_not_answer_is_named(self, lane, rabbit_server, name):  # noqa: F811
+        assert await lane.receive(["default"], {}, limit=1, wait_ms=0) == []
+        rabbit_server.freeze()
+        try:
+            with pytest.raises(Unavailable, match=rf"queue {name}\.work\.default\.-\.0 does not answer"):
+                await lane.receive(["default"], {}, limit=1, wait_ms=0)
+        finally:
+            rabbit_server.thaw()
 
     @pytest.fixture
     def down(self, cable):

@@ -5,7 +5,7 @@ import pytest_asyncio
 
 from conformance.store_suite import StoreSuite
 from conformance.upkeep_suite import UpkeepSuite
-from servers import postgres, postgres_server, schema  # noqa: F401 - fixtures
+from servers import pgbouncer, postgres, postgres_server, schema  # noqa: F401 - fixtures
 from tickwork.stores.memory import MemoryDisk, MemoryStore
 from tickwork.stores.postgres.store import PostgresStore
 from tickwork.stores.sqlite.store import SqliteStore
@@ -77,11 +77,11 @@ class TestPostgres(_Reopening, StoreSuite, UpkeepSuite):
 
 
 class TestPostgresBehindPgBouncer(_Reopening, StoreSuite, UpkeepSuite):
-    """As it talks through a pooler: nothing outlives a transaction."""
+    """In transaction mode: nothing outlives a transaction, and the next one may be on another connection."""
 
     @pytest.fixture
-    def make(self, postgres, schema):  # noqa: F811
-        return lambda: PostgresStore(f"{postgres}?pgbouncer=1", schema=schema)
+    def make(self, pgbouncer, schema):  # noqa: F811
+        return lambda: PostgresStore(pgbouncer, schema=schema)
 
     def elsewhere(self, make):
         address = make().address

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from servers import crashable_postgres
+from servers import crashable_postgres, pgbouncer_before
 from terminal import Terminal, free_port
 from tickwork.cli.exits import Exit
 
@@ -15,14 +15,20 @@ TOKEN = "long-and-random-for-this-test"
 @pytest.fixture(scope="module")
 def database():
     with crashable_postgres() as server:
-        yield server.dsn
+        yield server
+
+
+@pytest.fixture
+def pooled(database):
+    with pgbouncer_before(database) as dsn:
+        yield f"{dsn}&schema=pooled"
 
 
 @pytest.fixture
 def terminal(tmp_path, database):
     found = Terminal(tmp_path)
     found.env.update(TICKWORK_TOKEN=TOKEN, TICKWORK_LEASE_TTL="3s")
-    found.dsn = database
+    found.dsn = database.dsn
     try:
         yield found
     finally:
@@ -49,7 +55,10 @@ def until(true, *, seconds=30.0):
 
 
 @pytest.mark.proves("S000-16", "S000-17", "S000-18", "S000-20", "S000-28", "S000-34", "F1")
-def test_nodes_share_the_work_and_replace_each_other(terminal):
+@pytest.mark.parametrize("behind", ["nothing", "pooled"])
+def test_nodes_share_the_work_and_replace_each_other(terminal, behind, request):
+    if behind == "pooled":
+        terminal.dsn = request.getfixturevalue("pooled")
     first, a = node(terminal, "a", "--partitions", "4")
     second, b = node(terminal, "b")
     until(lambda: set(owners(terminal, a).values()) == {"a", "b"})

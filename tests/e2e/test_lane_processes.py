@@ -1,4 +1,4 @@
-"""Server, workers and a real NATS as processes: work goes over the broker while each of them is killed once."""
+"""Server, workers and a real broker as processes: work goes over it while each of them is killed once."""
 
 import os
 import signal
@@ -11,7 +11,7 @@ import httpx2
 import pytest
 
 from servers import free_port
-from servers_brokers import nats_server  # noqa: F401
+from servers_brokers import nats_server, rabbit_server  # noqa: F401
 
 APP = """
 import time
@@ -89,15 +89,20 @@ class Programs:
                 process.wait()
 
 
+@pytest.fixture(params=["nats_server", pytest.param("rabbit_server", marks=pytest.mark.slow)])
+def broker(request):
+    return request.getfixturevalue(request.param)
+
+
 @pytest.fixture
-def programs(tmp_path, nats_server):  # noqa: F811
-    programs = Programs(tmp_path, nats_server.url("processes"))
+def programs(tmp_path, broker):
+    programs = Programs(tmp_path, broker.url("processes"))
     yield programs
     programs.end()
 
 
 @pytest.mark.proves("F2", "F4", "F19", "F20")
-def test_nothing_is_lost_while_worker_broker_and_server_are_killed_in_turn(programs, nats_server):  # noqa: F811
+def test_nothing_is_lost_while_worker_broker_and_server_are_killed_in_turn(programs, broker):
     server = programs.start("server")
     programs.until(lambda: programs.client.get("/v1/workers").status_code == 200, "the server did not start")
     first = programs.start("worker", "app.py", TICKWORK_WORKER="w1")
@@ -106,9 +111,9 @@ def test_nothing_is_lost_while_worker_broker_and_server_are_killed_in_turn(progr
 
     ids = programs.submit(100, 0)
     first.send_signal(signal.SIGKILL)
-    nats_server.kill()
+    broker.kill()
     ids += programs.submit(50, 100)
-    nats_server.start()
+    broker.start()
     server.send_signal(signal.SIGKILL)
     server.wait()
     programs.start("server")

@@ -7,8 +7,8 @@ message may come is counted by us: RabbitMQ 3.10 would deliver a poison message 
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 import msgspec
@@ -42,6 +42,7 @@ IDLE_DAYS = 7  # a queue that nobody uses for so long goes: versions of applicat
 DEAD_DAYS, DEAD_MAX = 30, 10_000
 
 Place = tuple[str, str, int]
+T = TypeVar("T")
 
 
 class _Held(msgspec.Struct, eq=False):
@@ -170,8 +171,9 @@ class RabbitLane:
             message_id=envelope.key,
             delivery_mode=DeliveryMode.PERSISTENT,
         )
-        key = ".".join((token(envelope.tenant), *map(str, _place(envelope))))
-        await self._exchange.publish(message, key, mandatory=True, timeout=TIMEOUT_S)
+        place = ".".join(map(str, _place(envelope)))
+        sent = self._exchange.publish(message, f"{token(envelope.tenant)}.{place}", mandatory=True, timeout=TIMEOUT_S)
+        await _answered(f"{self._name}.work.{place}", sent)
 
     # ---- in
 
@@ -197,7 +199,7 @@ class RabbitLane:
         ends = loop.time() + self._redeliver_s / 4  # each one is a question and an answer, and the first is not to wait
         for queue in there:
             while len(found) < limit and not (found and loop.time() > ends):
-                message = await queue.get(no_ack=False, fail=False, timeout=TIMEOUT_S)
+                message = await _answered(queue.name, queue.get(no_ack=False, fail=False, timeout=TIMEOUT_S))
                 if message is None:
                     break
                 if (delivery := await self._delivery(message)) is not None:
@@ -274,6 +276,14 @@ class RabbitLane:
                 await one.nack(requeue=True)
             newest = fetched[-limit:][::-1]
             return [DeadLetter(str(one.headers.get("tickwork-reason", "")), one.body) for one in newest]
+
+
+async def _answered(queue: str, question: Awaitable[T]) -> T:
+    """A queue can be without a leader while its broker is well: whoever looks after it must hear which."""
+    try:
+        return await question
+    except TimeoutError:
+        raise TimeoutError(f"queue {queue} does not answer") from None
 
 
 def _place(envelope: Envelope) -> Place:
