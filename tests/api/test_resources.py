@@ -310,13 +310,13 @@ async def test_status_health_and_metrics(http, engine):
 
 async def test_a_full_store_is_not_ready_and_says_why(http, engine):
     await publish(http, flow())
-    engine.partition.full = True
+    engine.partition.writer.full = True
 
     ready, submitted = await http.get("/readyz"), await http.post("/v1/runs", json={"workflow": "greet"})
     assert (ready.status_code, ready.json()["code"]) == (503, "not_ready") and "no space" in ready.json()["detail"]
     assert (submitted.status_code, submitted.json()["code"]) == (507, "store_full")
     assert int(submitted.headers["retry-after"]) >= 1
-    engine.partition.full = False
+    engine.partition.writer.full = False
 
 
 async def test_what_a_worker_returns_is_shown_whatever_it_is(http):

@@ -233,13 +233,13 @@ async def test_a_full_store_refuses_nothing_for_good_also_at_another_node(cluste
     home = houses[0].node.home("default")
     owner = next(house for house in houses if house.name == cluster.owners()[home])
     other = next(house for house in houses if house is not owner)
-    owner.node.engines[home].partition.full = True
+    owner.node.engines[home].partition.writer.full = True
 
     body = {"runs": [{"workflow": "flow", "key": "once"}]}
     answer = await cluster.client.post(f"{other.server.address}/v1/runs/batch", json=body)
 
     assert (answer.status_code, answer.json()["code"]) == (507, "store_full")
-    owner.node.engines[home].partition.full = False
+    owner.node.engines[home].partition.writer.full = False
     [run] = await cluster.submit(other, 1, key="once")
     assert (await cluster.ended(other, [run]))[0]["state"] == "completed"
 

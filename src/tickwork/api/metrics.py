@@ -13,9 +13,9 @@ from tickwork.core.schedule import Fate
 from tickwork.ports import wire
 from tickwork.runtime.auditor import Audit
 from tickwork.runtime.engine import Engine
-from tickwork.runtime.partition import COMMIT_SECONDS
 from tickwork.runtime.reads import depths
 from tickwork.runtime.seat import Freshness
+from tickwork.runtime.writer import COMMIT_SECONDS
 
 BEAT_QUANTILES = (0.5, 0.95, 1.0)
 
@@ -116,7 +116,7 @@ class _Reading(Collector):
             CounterMetricFamily("tickwork_alarms", "Alarms by kind.", labels=["kind"]), self._engine.alarm_counts
         )
         commits = HistogramMetricFamily("tickwork_commit_seconds", "How long a commit took.", labels=[])
-        yield _counted(commits, [], COMMIT_SECONDS, live.commit_counts, live.commit_seconds)
+        yield _counted(commits, [], COMMIT_SECONDS, live.writer.commit_counts, live.writer.commit_seconds)
         yield from _work(self._engine)
         if self._alone:
             yield from _beats(self._engine.floor.freshness())

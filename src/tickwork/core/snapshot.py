@@ -6,8 +6,9 @@ decides every later tick as the original would, byte for byte. Pieces hold what 
 and timers are found again from it. `digest` is the one number by which two states are compared.
 """
 
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable, Iterator
 from hashlib import blake2b
+from itertools import islice
 from operator import attrgetter
 from typing import Any, NamedTuple
 
@@ -44,6 +45,7 @@ from tickwork.core.schedulerows import (
 from tickwork.core.zones import UTC_ONLY, Zones
 
 Row = dict[str, Any]
+ROWS_A_STEP = 1_000
 
 _SCALARS = (
     "tick", "now_ms", "stamp", "next_number", "next_order", "fair_floor", "owed_max", "live_runs", "stale", "refused",
@@ -184,13 +186,33 @@ def restore(
     zones: Zones = UTC_ONLY,
 ) -> State:
     """Raises `Corrupt` where the pieces are not of one moment."""
+    steps = restoring(header, documents, runs, tasks, schedules, zones=zones)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as done:
+            state: State = done.value
+            return state
+
+
+def restoring(
+    header: bytes,
+    documents: Iterable[tuple[str, bytes]],
+    runs: Iterable[bytes],
+    tasks: Iterable[bytes],
+    schedules: Iterable[bytes] = (),
+    *,
+    zones: Zones = UTC_ONLY,
+) -> Generator[None, None, State]:
+    """The same in steps: a million rows take seconds, and whoever restores them may have something else to do between
+    two steps."""
     try:
-        return _restore(_decode_header(header), Snapshot(header, documents, runs, tasks, schedules), zones)
+        return (yield from _restore(_decode_header(header), Snapshot(header, documents, runs, tasks, schedules), zones))
     except (KeyError, msgspec.DecodeError) as error:
         raise Corrupt(f"the rows do not fit together ({error!r}): rebuild them from the journal") from error
 
 
-def _restore(header: Header, pieces: Snapshot, zones: Zones) -> State:
+def _restore(header: Header, pieces: Snapshot, zones: Zones) -> Generator[None, None, State]:
     """In the order in which things refer to each other; lanes and workers meet last."""
     state, found = State(settings=header.settings, zones=zones), Found()
     _restore_partition(state, header, pieces.documents)
@@ -202,12 +224,19 @@ def _restore(header: Header, pieces: Snapshot, zones: Zones) -> State:
         _restore_lane(state, lane)
     for worker in header.workers:
         _restore_worker(state, worker)
-    add_schedules(state, pieces.schedules, found.timers)
+    for rows in _portions(pieces.schedules):
+        add_schedules(state, rows, found.timers)
+        yield
     for backfill in header.backfills:
         add_backfill(state, backfill)
-    add_runs(state, pieces.runs, found)
-    add_tasks(state, pieces.tasks, found)
+    for rows in _portions(pieces.runs):
+        add_runs(state, rows, found)
+        yield
+    for rows in _portions(pieces.tasks):
+        add_tasks(state, rows, found)
+        yield
     settle(state, found)
+    yield
     if len(state.runs) != state.live_runs:
         raise Corrupt(f"{len(state.runs)} runs for a header of {state.live_runs}: rebuild the rows from the journal")
     for tenant in header.tenants:
@@ -217,6 +246,12 @@ def _restore(header: Header, pieces: Snapshot, zones: Zones) -> State:
         join_stations(state, known)
     _stir_again(state, header)
     return state
+
+
+def _portions(rows: Iterable[bytes]) -> Iterator[list[bytes]]:
+    left = iter(rows)
+    while some := list(islice(left, ROWS_A_STEP)):
+        yield some
 
 
 def _restore_partition(state: State, header: Header, documents: Iterable[tuple[str, bytes]]) -> None:

@@ -14,7 +14,6 @@ import msgspec
 from tickwork.core.errors import Corrupt, Refused, Unavailable
 from tickwork.core.machine import Machine
 from tickwork.core.model import Settings
-from tickwork.core.snapshot import restore
 from tickwork.core.zones import UTC_ONLY, Zones
 from tickwork.journal import reproduction
 from tickwork.journal.record import GENESIS, Row, Sealed, unseal
@@ -22,7 +21,7 @@ from tickwork.journal.reproduction import Before, Claim, Reproduction
 from tickwork.ports.clock import Clock
 from tickwork.ports.store import Head, Store
 from tickwork.runtime.patience import patiently
-from tickwork.runtime.recovery import settings_of
+from tickwork.runtime.recovery import at_watermark
 
 ROWS_PER_STEP = 64
 POLL_S = 0.25
@@ -277,8 +276,5 @@ async def at_the_watermark(store: Store, partition: int, zones: Zones = UTC_ONLY
     loaded = await store.load(partition)
     if not loaded.settings:
         raise Unavailable(f"nobody has begun partition {partition} yet; try again later", retry_after_ms=1_000)
-    if not loaded.header:
-        return at_the_beginning(settings_of(loaded.settings), zones)
-    rows = (loaded.documents, loaded.live_runs, loaded.live_tasks, loaded.schedules)
-    machine = Machine(restore(loaded.header, *rows, zones=zones))
-    return Place(machine, loaded.head.watermark, loaded.watermark_hash)
+    machine = await at_watermark(loaded, zones)
+    return Place(machine, loaded.head.watermark, loaded.watermark_hash) if loaded.header else Place(machine)

@@ -114,7 +114,7 @@ class Ground:
     @property
     def accepting(self) -> bool:
         live = self.partition
-        return live is not None and not self._draining and live.failed is None and not live.full
+        return live is not None and not self._draining and live.failed is None and not live.writer.full
 
     @property
     def idle(self) -> bool:
@@ -131,7 +131,7 @@ class Ground:
             return "the engine is shutting down"
         if live.failed is not None:
             return f"the partition has stopped: {live.failed}"
-        return "the store has no space left" if live.full else ""
+        return "the store has no space left" if live.writer.full else ""
 
     def now_ms(self) -> int:
         return self._clock.wall_ms()
@@ -171,7 +171,7 @@ class Ground:
             raise Unavailable(
                 "the server is shutting down; ask another node, or again in a moment", retry_after_ms=1_000
             )
-        if live.full:
+        if live.writer.full:
             raise StoreFull("the store has no space left; free some and try again", retry_after_ms=5_000)
         if live.backlog > BACKLOG_MAX:
             raise Unavailable("too many requests wait already; try again in a moment", retry_after_ms=1_000)

@@ -9,30 +9,30 @@ and costs nothing.
 import asyncio
 import gc
 import sys
-from bisect import bisect_left
 from collections import deque
 from collections.abc import Awaitable, Callable
 
 import msgspec
 
 from tickwork.core.effects import Answer, Dispatch, Effect
-from tickwork.core.errors import Corrupt, TickworkError, Unavailable
+from tickwork.core.errors import TickworkError, Unavailable
 from tickwork.core.events import Event
 from tickwork.core.inputs import ClockGap, Input, Submit
 from tickwork.core.machine import Machine, Outcome
 from tickwork.core.touched import Touched
 from tickwork.journal.record import Sealed
 from tickwork.journal.replay import Recorder
-from tickwork.ports.store import Fenced, Head, OutcomeUnknown, Payload, Rows, Store, StoreFull
+from tickwork.ports.store import Fenced, Head, Payload, Rows, Store
 from tickwork.runtime.assign import Assigner, Order, Ready
 from tickwork.runtime.books import Books
 from tickwork.runtime.facts import Facts
 from tickwork.runtime.inbox import Inbox, Letter, Part
 from tickwork.runtime.pace import Pace
-from tickwork.runtime.patience import RETRY_S, RETRY_S_MAX, patiently
+from tickwork.runtime.patience import RETRY_S, patiently
 from tickwork.runtime.recovery import Recovered
 from tickwork.runtime.rowpace import RowPace
 from tickwork.runtime.timekeeper import Timekeeper
+from tickwork.runtime.writer import Writer
 
 UNDURABLE_MAX = 2  # one tick commits, one is decided
 AHEAD_INPUTS = 200  # that make it worth while; fewer wait for the commit, and take along what comes until then
@@ -43,7 +43,6 @@ BESIDE_TIMERS, TIMER_TICKS_MAX = 32, 8  # inputs that a tick takes while timers 
 BUSY_INPUTS = 100
 TOLD_S = 0.002
 SWITCH_S, SWITCH_BUSY_S = 0.0002, 0.005
-COMMIT_SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0)  # bounds of a histogram
 
 
 class Decided(msgspec.Struct, eq=False):
@@ -93,17 +92,13 @@ class Partition:
         self.machine = machine
         self.epoch = head.epoch
         self.durable_seq = head.seq
-        self.watermark, self._watermark_head = head.watermark, watermark_head
+        self.writer = Writer(store, number, head=head, watermark_head=watermark_head, on_alarm=on_alarm)
         self.durable_tick = machine.state.tick
         self.books = books
         self.keeper = keeper
-        self.full = False  # the store has no space left
         self.watched = False  # somebody wants to know which runs change
         self.failed: TickworkError | None = None
         self.inputs_taken = self.dispatches = self.tasks_ended = 0  # since the start
-        self.commit_counts = [0] * (len(COMMIT_SECONDS) + 1)  # by how long they took, for /metrics
-        self.commit_seconds = 0.0
-        self._store = store
         self._facts = facts
         self._assigner = assigner
         self._recorder = Recorder(seq=head.seq, head=head.hash, rules=machine.rules)
@@ -124,7 +119,6 @@ class Partition:
         self._behind: deque[Decided] = deque()  # rows to write
         self._rows_left = False  # to the next owner
         self._rows_ready = asyncio.Event()
-        self._taken = 0  # by the store: commits and portions of rows
         self._stopping = False
         self._over = False  # nothing is decided any more
         self._told_at = 0.0
@@ -148,10 +142,10 @@ class Partition:
         self._wake.set()
         taken = -1
         while not all(task.done() for task in self._tasks):
-            if taken == self._taken:
+            if taken == self.writer.taken:
                 await self._drop(Unavailable("the store takes nothing, and this owner ends", retry_after_ms=5_000))
                 return
-            taken = self._taken
+            taken = self.writer.taken
             await asyncio.wait(self._tasks, timeout=STOP_S)
 
     async def abandon(self, reason: str) -> None:
@@ -333,7 +327,7 @@ class Partition:
         row = self._recorder.row(outcome.tick, taken, outcome.events)
         payloads = [payload for part in parts if part.start == 0 for payload in part.letter.payloads]
         began = asyncio.get_running_loop().time()
-        committing = None if self._undurable else self._begin(row, payloads)
+        committing = None if self._undurable else self.writer.begin(row, payloads)
         took = asyncio.get_running_loop().time() - began
         others = self.books.observe(taken, outcome.events)
         for difference in self.books.ledger.take_found():
@@ -382,7 +376,7 @@ class Partition:
             await asyncio.sleep(RETRY_S)
         if self.failed is not None:
             return
-        self.machine, self.books, self._watermark_head = await patiently(self._rebuild)
+        self.machine, self.books, self.writer.watermark_head = await patiently(self._rebuild)
         self._in_hand = []
         self._facts = self._facts.over(self.books)
         count = sum(part.count for part in parts)
@@ -451,7 +445,7 @@ class Partition:
                 decided = self._undurable[0]
                 if decided.row is not None:
                     began = asyncio.get_running_loop().time()
-                    await self._commit(decided.row, decided.payloads, decided.committing)
+                    await self.writer.commit(decided.row, decided.payloads, decided.committing)
                     if self.failed is not None:
                         return  # whoever waited has been told that the outcome is not known
                     self._made_durable(decided, asyncio.get_running_loop().time() - began)
@@ -464,9 +458,7 @@ class Partition:
             self._fail(error)
 
     def _made_durable(self, decided: Decided, took: float) -> None:
-        self.commit_seconds += took
-        self.commit_counts[bisect_left(COMMIT_SECONDS, took)] += 1
-        self._taken += 1
+        self.writer.committed(took)
         self.durable_seq, self.durable_tick = decided.seq, decided.tick
         self._on_durable(decided)
         if decided.orders:  # workers first: what is written leaves when everybody who is awake has had a turn
@@ -482,7 +474,11 @@ class Partition:
         try:
             while True:
                 if self._behind:
-                    await self._write_rows(self._behind.popleft())
+                    decided = self._behind.popleft()
+                    assert decided.rows is not None
+                    await self.writer.write_rows(decided.rows, through=decided.seq, head=decided.head)
+                    self.books.written()
+                    self._wake.set()
                     continue
                 if self._tasks[1].done() or self.failed is not None:
                     return
@@ -490,83 +486,6 @@ class Partition:
                 await self._rows_ready.wait()
         except Exception as error:
             self._fail(error)
-
-    def _begin(self, row: Sealed, payloads: list[Payload]) -> "asyncio.Future[None]":
-        """The disk has work while the shell still writes its books."""
-        return asyncio.ensure_future(self._store.commit(self.number, row, payloads, epoch=self.epoch))
-
-    async def _commit(self, row: Sealed, payloads: list[Payload], begun: "asyncio.Future[None] | None") -> None:
-        wait, doubt = RETRY_S, False
-        while True:
-            try:
-                await (begun or self._store.commit(self.number, row, payloads, epoch=self.epoch))
-            except OutcomeUnknown:
-                doubt = True
-                if await self._is_committed(row):
-                    break
-            except Fenced:
-                # A commit that timed out may happen later; then it is our own row that stands in the way.
-                if not (doubt and await self._is_committed(row)):
-                    raise
-                break
-            except StoreFull:
-                if not self.full:
-                    self._on_alarm("store_full", "the store has no space left; nothing new is accepted until it has")
-                self.full = True
-            except Unavailable as error:
-                self._on_alarm("store_unavailable", str(error))
-            else:
-                break
-            begun = None
-            await asyncio.sleep(wait)
-            wait = min(wait * 2, RETRY_S_MAX)
-        self.full = False
-
-    async def _is_committed(self, row: Sealed) -> bool:
-        """Whether a commit of unknown outcome happened: the head tells."""
-        head = await self._head()
-        if (head.seq, head.hash) == (row.seq, row.hash):
-            return True
-        if head.seq == row.seq - 1:
-            return False
-        raise Corrupt(f"partition {self.number} stands at seq {head.seq}, which this owner did not write")
-
-    async def _head(self) -> Head:
-        head = await patiently(lambda: self._store.read_head(self.number))
-        if head.epoch != self.epoch:
-            raise Fenced(f"partition {self.number} has another owner since epoch {head.epoch}")
-        return head
-
-    async def _write_rows(self, decided: Decided) -> None:
-        """Ended runs first: writing them again after a crash changes nothing. The rest and the watermark in one, where
-        all is to be written."""
-        rows = decided.rows
-        assert rows is not None
-        count, whole = self._store.portion, bool(rows.header)
-        while len(rows.runs) > count or (rows.runs and not whole):
-            portion, rows.runs = rows.runs[:count], rows.runs[count:]
-            await self._write(Rows(runs=portion), through=self.watermark, head=self._watermark_head)
-        if whole:
-            await self._write(rows, through=decided.seq, head=decided.head)
-            self.watermark, self._watermark_head = decided.seq, decided.head
-        self.books.written()
-        self._wake.set()
-
-    async def _write(self, rows: Rows, *, through: int, head: bytes) -> None:
-        wait = RETRY_S
-        while True:
-            try:
-                await self._store.write_rows(self.number, rows, epoch=self.epoch, through=through, head=head)
-                self._taken += 1
-                return
-            except OutcomeUnknown:
-                # Written twice, attempts would be told twice; ended runs alone may be.
-                if rows.header and (await self._head()).watermark >= through:
-                    return
-            except Unavailable as error:
-                self._on_alarm("rows_late", str(error))
-            await asyncio.sleep(wait)
-            wait = min(wait * 2, RETRY_S_MAX)
 
     def _fail(self, cause: Exception) -> None:
         """Nothing more is decided or written here; whoever waits is told."""

@@ -165,7 +165,7 @@ class Questions(Ground):
             version=VERSION,
             tick=state.tick,
             seq=live.durable_seq,
-            watermark=live.watermark,
+            watermark=live.writer.watermark,
             epoch=live.epoch,
             live_runs=state.live_runs,
             live_tasks=len(state.tasks),

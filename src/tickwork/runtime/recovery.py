@@ -15,7 +15,7 @@ import msgspec
 from tickwork.core.errors import Corrupt, Newer
 from tickwork.core.machine import MACHINE, Machine
 from tickwork.core.model import Settings
-from tickwork.core.snapshot import restore
+from tickwork.core.snapshot import restoring
 from tickwork.core.zones import UTC_ONLY, Zones
 from tickwork.journal.record import GENESIS, Sealed, rules_in, unseal
 from tickwork.ports.store import Head, Loaded, Store
@@ -62,7 +62,7 @@ async def _loaded(store: Store, partition: int, zones: Zones, known: int | None)
     loaded = await store.load(partition)
     if not loaded.tail:
         await check_rules(store, partition, known=known)
-    follower = Follower(partition, loaded, zones, known=known)
+    follower = Follower(partition, loaded, await at_watermark(loaded, zones), known=known)
     await follower.fold(loaded.tail)
     return follower, loaded.head
 
@@ -70,13 +70,13 @@ async def _loaded(store: Store, partition: int, zones: Zones, known: int | None)
 class Follower:
     """The machine of a partition as far as its journal was read, and the rows that the store does not have by then."""
 
-    def __init__(self, partition: int, loaded: Loaded, zones: Zones, *, known: int | None) -> None:
+    def __init__(self, partition: int, loaded: Loaded, machine: Machine, *, known: int | None) -> None:
         self.watermark = loaded.head.watermark
         self.seq = loaded.head.watermark
         self._partition = partition
         self._known = known
-        self._machine = _at_watermark(loaded, zones)
-        self._books = Books(self._machine.state)
+        self._machine = machine
+        self._books = Books(machine.state)
         self._watermark_hash = loaded.watermark_hash
         self._hash = loaded.watermark_hash if loaded.header else GENESIS
 
@@ -107,11 +107,18 @@ class Follower:
         return Recovered(self._machine, self._books, self._watermark_hash)
 
 
-def _at_watermark(loaded: Loaded, zones: Zones) -> Machine:
+async def at_watermark(loaded: Loaded, zones: Zones) -> Machine:
+    """In steps: leases are renewed and other partitions go on meanwhile."""
     if not loaded.header:
         return Machine(settings=settings_of(loaded.settings), zones=zones)
     rows = (loaded.documents, loaded.live_runs, loaded.live_tasks, loaded.schedules)
-    return Machine(restore(loaded.header, *rows, zones=zones))
+    steps = restoring(loaded.header, *rows, zones=zones)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as done:
+            return Machine(done.value)
+        await asyncio.sleep(0)
 
 
 def settings_of(data: bytes) -> Settings:
