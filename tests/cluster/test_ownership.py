@@ -2,6 +2,7 @@
 
 import asyncio
 import functools
+import re
 from collections import Counter
 
 import msgspec
@@ -26,6 +27,8 @@ class Place:
         self.cut = False
         self.willing = True  # to take over what is announced to it
         self.fails: set[int] = set()
+        self.slow_s = 0.0  # to take one up
+        self.cut_when_taking = False
         self.failure: type[Exception] = Conflict
         member = Member(f"{name}~1", name, f"http://{name}", **fields)
         self.ownership = Ownership(
@@ -49,6 +52,7 @@ class Place:
     async def own(self, partition):
         if partition in self.fails:
             raise self.failure("it does not go")
+        await asyncio.sleep(self.slow_s)
         self.owned[partition] = None
         self.log.append(("own", partition))
 
@@ -83,7 +87,10 @@ class Cut:
             if self._place.cut:
                 await asyncio.sleep(60)
                 raise Unavailable("cut off", retry_after_ms=100)
-            return await deed(*args, **fields)
+            found = await deed(*args, **fields)
+            if name == "take" and self._place.cut_when_taking:
+                self._place.cut = True
+            return found
 
         return call
 
@@ -99,8 +106,12 @@ class Hall:
     def wall_ms(self) -> int:
         return self.mono_ms()
 
+    def new(self, name: str, **fields) -> Place:
+        self.places[name] = Place(self, name, **fields)
+        return self.places[name]
+
     async def add(self, name: str, **fields) -> Place:
-        place = self.places[name] = Place(self, name, **fields)
+        place = self.new(name, **fields)
         await place.ownership.start()
         return place
 
@@ -165,11 +176,19 @@ async def test_a_node_that_says_nothing_is_replaced_when_its_lease_has_run_out(h
         await hall.add(name)
     await settled(hall, names="abc")
     silent = hall.places.pop("b")
+    lost = sorted(silent.owned)
     silent.ownership._task.cancel()  # gone without a word
     silent.ownership._guard.cancel()
     begin = hall.mono_ms()
     await settled(hall, names="ac")
     assert TTL_MS - 1_000 <= hall.mono_ms() - begin <= TTL_MS + 2_500
+    assert sorted(partition for place in hall.places.values() for partition in told_to_be_taken_over(place)) == lost
+
+
+def told_to_be_taken_over(place) -> list[int]:
+    told = [text for what, text in place.log if what == "took_over"]
+    assert all(text.endswith(" of b, which is not heard any more") for text in told)
+    return [int(number) for text in told for number in re.findall(r"\d+", text)]
 
 
 @pytest.mark.proves("I6")
@@ -190,6 +209,36 @@ async def test_whoever_cannot_renew_drops_what_it_owns_before_anybody_else_may_t
     await settled(hall, names="ab")
 
 
+@pytest.mark.proves("I4", "I6")
+@virtually
+async def test_what_is_taken_at_the_start_is_dropped_in_time_too(hall):
+    """It is cut off with one lease in its hands, before it has all that it wants."""
+    unlucky = hall.new("a")
+    unlucky.cut_when_taking = True
+    starting = asyncio.get_running_loop().create_task(unlucky.ownership.start())
+    await asyncio.sleep(0.5)
+    assert unlucky.owned
+    await asyncio.sleep(TTL_MS / 1000 - 0.5)
+
+    assert not unlucky.owned
+    unlucky.cut = unlucky.cut_when_taking = False
+    await starting
+    await settled(hall, names="a")
+
+
+@virtually
+async def test_a_lease_is_kept_while_its_partition_is_taken_up_however_long_that_lasts(hall):
+    slow = hall.new("a")
+    slow.slow_s = 3 * TTL_MS / 1000
+    starting = asyncio.get_running_loop().create_task(slow.ownership.start())
+    await asyncio.sleep(2 * TTL_MS / 1000)
+    held = await hall.leases.holdings()
+
+    assert sorted(one.partition for one in held) == list(range(PARTITIONS)) and not slow.owned
+    await starting
+    assert len(slow.owned) == PARTITIONS and not any(what == "drop" for what, _ in slow.log)
+
+
 @virtually
 async def test_a_node_that_leaves_hands_everything_over_without_waiting_for_a_lease(hall):
     for name in "ab":
@@ -200,6 +249,7 @@ async def test_a_node_that_leaves_hands_everything_over_without_waiting_for_a_le
     await settled(hall, names="b")
     assert hall.mono_ms() - begin < TTL_MS / 3
     assert not any(what == "drop" for what, _ in hall.places["a"].log)
+    assert not any(what == "took_over" for place in hall.places.values() for what, _ in place.log)
 
 
 @virtually

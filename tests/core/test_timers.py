@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from driver import BY, Driver, T, task
 from tickwork.core import inputs as inp
-from tickwork.core.events import RunDue, SlaReached, TaskDue, WaitElapsed
+from tickwork.core.events import GapNoted, RunDue, SlaReached, TaskDue, WaitElapsed
 from tickwork.core.model import Clock
 from tickwork.core.when import When
 
@@ -170,3 +170,24 @@ def test_a_run_that_takes_too_long_fails_and_its_attempts_are_stopped():
     assert driver.state_of("r") == "FAILED"
     assert [(stop.task, stop.attempt) for stop in driver.stopped] == [(driver.started[0].task, 1)]
     assert driver.machine.next_tick() is None
+
+
+@pytest.mark.proves("I15")
+@pytest.mark.parametrize(
+    ("cause", "wait_ms", "told"),
+    [
+        (inp.OUTAGE, 30_000, ["clock_gap"]),  # it was due while nobody was there
+        (inp.OUTAGE, 60_000, ["clock_gap"]),  # at its end
+        (inp.OUTAGE, 90_000, []),  # a partition without anything to decide is not a partition without an owner
+        ("clock_step", 90_000, ["clock_gap"]),
+    ],
+)
+def test_an_outage_in_which_nothing_was_due_alarms_nobody_and_is_on_record(cause, wait_ms, told):
+    driver = Driver()
+    driver.define("flow", wait(duration_ms=wait_ms))
+    driver.submit("flow", "r")
+    ends_ms = driver.now_ms + 60_000
+    driver.send(inp.ClockGap(driver.now_ms, ends_ms, cause), at=driver.tick + 60_000)
+
+    assert [alert.kind for alert in driver.alerts] == told
+    assert len(driver.events(GapNoted)) == 1

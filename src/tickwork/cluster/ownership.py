@@ -55,6 +55,7 @@ class Ownership:
         self.members: list[Member] = [member]
         self.holdings: dict[int, Holding] = {}
         self.held: dict[int, None] = {}  # leases that are ours
+        self._before: dict[int, Holding] = {}  # who held each partition when it was last held by another
         self._leases = leases
         self._partitions = partitions
         self._clock = clock
@@ -74,10 +75,17 @@ class Ownership:
 
     async def start(self) -> None:
         """Returns when it has looked once, and taken what is free and its own by placement."""
-        await self._look()
-        await asyncio.gather(*self._moving.values(), return_exceptions=True)
         loop = asyncio.get_running_loop()
-        self._task, self._guard = loop.create_task(self._run()), loop.create_task(self._drop_in_time())
+        self._guard = loop.create_task(self._drop_in_time())  # from the first lease on
+        try:
+            await self._look()
+            self._task = loop.create_task(self._run())  # taking up may last longer than a lease
+            await asyncio.gather(*self._moving.values(), return_exceptions=True)
+        except BaseException:
+            for job in (self._guard, self._task):
+                if job is not None:
+                    job.cancel()
+            raise
 
     async def stop(self) -> None:
         """Hand everything over, then leave."""
@@ -104,6 +112,7 @@ class Ownership:
         """Its owner has let go of it for this node. Returns when it ticks here, or does not."""
         if not self._leaving and self.member.engine:
             await self._take(partition)
+            self._before.pop(partition, None)
         if partition not in self.held:
             self._wake.set()
         elif partition in self._moving:
@@ -181,6 +190,8 @@ class Ownership:
         for partition, holding in self.holdings.items():
             if before.get(partition) != holding.session:
                 self._duties.moved(partition)
+            if holding.session != self.member.session:
+                self._before[partition] = holding
 
     async def _move(self) -> None:
         able = {_rank(member): member for member in self.members if member.engine and not member.draining}
@@ -197,8 +208,22 @@ class Ownership:
         for partition, node in wanted.items():
             if node == own:
                 holding = self.holdings.get(partition)
-                if holding is None or holding.session == self.member.session:
-                    await self._take(partition)
+                free = holding is None or holding.session == self.member.session
+                if free and not await self._take(partition):
+                    break  # the leases do not answer: those that are held are renewed first
+        self._tell_of_the_dead()
+
+    def _tell_of_the_dead(self) -> None:
+        """Whose partitions this node has taken because nobody was heard to own them. Who leaves gives them away."""
+        live = {member.session for member in self.members}
+        taken: dict[str, list[int]] = {}
+        for partition in self.held:
+            holder = self._before.pop(partition, None)
+            if holder is not None and holder.session not in live:
+                taken.setdefault(holder.node, []).append(partition)
+        for node, partitions in sorted(taken.items()):
+            what = f"partition{'s' if partitions[1:] else ''} {', '.join(map(str, sorted(partitions)))}"
+            self._duties.alarm("took_over", f"{what} of {node}, which is not heard any more")
 
     def _unable(self, members: Sequence[Member]) -> dict[Node, frozenset[int]]:
         """What each of them cannot own, because later rules than it knows decide there: as it said itself, or as the
@@ -210,20 +235,23 @@ class Ownership:
             for member in members
         }
 
-    async def _take(self, partition: int) -> None:
+    async def _take(self, partition: int) -> bool:
+        """False: nobody answered. Where it is ours all the same, the next look says so."""
         if partition in self.held or partition in self._moving or partition in self._taking:
-            return
+            return True
         self._taking.add(partition)
         try:
-            taken = await self._leases.take(partition, self.member, ttl_ms=self._ttl_ms)
-        except Unavailable:
-            return
+            async with asyncio.timeout(self._ttl_ms * MARGIN / 1000):
+                taken = await self._leases.take(partition, self.member, ttl_ms=self._ttl_ms)
+        except (Unavailable, TimeoutError):
+            return False
         finally:
             self._taking.discard(partition)
         if taken:
             self.held[partition] = None
             self._now_with(partition, self.member)
             self._begin(partition, self._own(partition))
+        return True
 
     def _now_with(self, partition: int, member: Member) -> None:
         self.holdings[partition] = Holding(partition, member.session, member.node, member.address)

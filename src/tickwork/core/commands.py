@@ -502,9 +502,14 @@ def _put_policy(turn: Turn, place: int, asked: inputs.PutPolicy) -> None:
 
 
 def _clock_gap(turn: Turn, place: int, asked: inputs.ClockGap) -> None:
-    span = f"{instant_text(asked.from_ms)} to {instant_text(asked.to_ms)}"
+    """Who takes up a partition cannot tell an owner that had nothing to decide from one that was away. Where nothing
+    was due meanwhile that is the same to everybody."""
     turn.emit(GapNoted(place))
-    turn.effects.append(Alert("clock_gap", "", asked.cause, span))
+    due = turn.state.wheel.next_due()
+    harmless = asked.cause == inputs.OUTAGE and (due is None or turn.state.settings.clock.ms_of(due) > asked.to_ms)
+    if not harmless:
+        span = f"{instant_text(asked.from_ms)} to {instant_text(asked.to_ms)}"
+        turn.effects.append(Alert("clock_gap", "", asked.cause, span))
 
 
 COMMANDS: dict[type[Any], Callable[[Turn, int, Any], None]] = {

@@ -420,12 +420,15 @@ class CacheAnswered(_Input, frozen=True, tag=27):
     value: Value = None
 
 
+OUTAGE = "outage"  # nobody decided anything, until somebody took the partition up
+
+
 class ClockGap(_Input, frozen=True, tag=28):
     """The shell saw time jump: what was due inside is late for this reason."""
 
     from_ms: int
     to_ms: int
-    cause: str
+    cause: str  # outage, clock_step
 
 
 Input = (

@@ -7,6 +7,7 @@ tick is never given twice and never lies in the future.
 
 import msgspec
 
+from tickwork.core.inputs import OUTAGE
 from tickwork.core.model import Clock as LogicalClock
 from tickwork.ports.clock import Clock
 
@@ -17,7 +18,7 @@ SLEW_DIVISOR = 20  # at most a twentieth of the time that passed is corrected
 class Gap(msgspec.Struct, frozen=True):
     from_ms: int
     to_ms: int
-    cause: str  # clock_step, outage
+    cause: str  # as in `core.inputs.ClockGap`
 
 
 class Timekeeper:
@@ -30,7 +31,7 @@ class Timekeeper:
         self.gaps: list[Gap] = []
         last_ms = logical.ms_of(last_tick)
         if last_tick and self._now_ms - last_ms >= STEP_MS:
-            self.gaps.append(Gap(last_ms, self._now_ms, "outage"))
+            self.gaps.append(Gap(last_ms, self._now_ms, OUTAGE))
         elif last_tick and self._now_ms < last_ms:
             self.behind_ms = last_ms - self._now_ms
             self._now_ms = last_ms

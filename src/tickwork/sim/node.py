@@ -48,6 +48,7 @@ EXPECTED_ALARMS = frozenset(
         "leases_unavailable",
         "dropped",
         "cannot_own",
+        "took_over",
     }
 )
 DEFECTS = ("BadArgument", "HandlerMissing", "UnknownHandler", "TypeError", "KeyError")  # no workflow here earns these
