@@ -8,8 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tickwork.cluster.dealing import deal
-from tickwork.cluster.placement import fitted_to, home_of, partition_of_run, partitions_of, place
+from tickwork.cluster.placement import fitted_to, home_of, partition_of_run, partitions_of, partitions_of_run, place
+from tickwork.core.stablehash import stable_hash
 from tickwork.ports.store import Route
+from tickwork.uuids import Uuids
 
 names = st.lists(st.text("abcdef", min_size=1, max_size=4), min_size=1, max_size=9, unique=True)
 counts = st.integers(1, 64)
@@ -56,21 +58,43 @@ def test_a_run_lives_in_a_partition_of_its_tenant_for_life(tenant, partitions, s
     assert partition_of_run(route, run_id, partitions) in places
 
 
-@given(st.text(max_size=20), counts, st.integers(1, 80), st.lists(st.uuids(), min_size=1, max_size=9, unique=True))
-def test_an_id_is_fitted_to_where_its_run_shall_live(tenant, partitions, spread, drawn):
+@given(st.text(max_size=20), counts, st.integers(1, 80), st.integers(0, 0xFFFF))
+def test_the_end_of_an_id_is_fitted_to_where_its_run_shall_live(tenant, partitions, spread, drawn):
     route = Route(tenant, home_of(tenant, partitions), spread)
     for where in partitions_of(route, partitions):
-        fitted = [fitted_to(route, where, partitions)(str(one)) for one in drawn]
+        end = fitted_to(route, where, partitions)(f"{drawn:04x}")
 
-        assert {partition_of_run(route, one, partitions) for one in fitted if one} <= {where}
-        assert all(UUID(one).int >> 8 == known.int >> 8 for one, known in zip(fitted, drawn, strict=True) if one)
-        assert all(fitted) or spread > 16, "with few partitions there is always one that fits"
+        assert len(end) == 4 and abs(int(end, 16) - drawn) < min(spread, partitions)
+        assert partition_of_run(route, f"01a1ec0a-fc3c-7000-a79f-3d9d2e7f{end}", partitions) == where
+
+
+def test_drawn_ids_are_dealt_evenly_and_those_of_one_moment_stay_together():
+    route, ids = Route("default", 3, 3), Uuids()
+    dealt = Counter(partition_of_run(route, str(uuid7(number)), 8) for number in range(3_000))
+    of_a_moment = [ids.new() for _ in range(20)]
+
+    assert sorted(dealt) == [3, 4, 5] and min(dealt.values()) > 900
+    assert len({partition_of_run(route, one, 8) for one in of_a_moment}) <= len({one[:13] for one in of_a_moment})
+
+
+def uuid7(number):
+    return UUID(int=0x01A1EC0AFC3C_7000_A79F_3D9D2E7F0000 + stable_hash("uuid", number) % 2**48)
+
+
+@pytest.mark.parametrize("end", ["zzzz", "12 4", "+1ff", "é123", "ABCD"])
+def test_an_odd_id_that_looks_like_a_drawn_one_has_a_place_too(end):
+    route, odd = Route("default", 3, 4), f"01a1ec0a-fc3c-7000-a79f-3d9d2e7f{end}"
+
+    assert partition_of_run(route, odd, 8) in partitions_of(route, 8)
+    assert partition_of_run(route, odd, 8) in partitions_of_run(route, odd, 8)
 
 
 def test_homes_and_runs_are_known_for_good():
     """Fixed values: a change of the hash would look for everything in the wrong place."""
     assert [home_of(name, 8) for name in ("default", "acme", "beta")] == [3, 1, 6]
     assert [partition_of_run(Route("default", 3, 4), f"run-{number}", 8) for number in range(6)] == [4, 6, 4, 6, 3, 5]
+    drawn = [f"01a1ec0a-fc3c-7000-a79f-3d9d2e7fbdc{digit}" for digit in "012345"]
+    assert [partition_of_run(Route("default", 3, 3), one, 8) for one in drawn] == [3, 4, 5] * 2
 
 
 lists = st.lists(st.tuples(st.integers(0, 50), st.integers(0, 50)), min_size=1, max_size=8)

@@ -13,6 +13,7 @@ import msgspec
 
 from tickwork.cluster.ownership import RETRY_MS, TTL_MS, Duties, Ownership
 from tickwork.cluster.placement import (
+    END,
     drawn_ms,
     fitted_to,
     home_of,
@@ -361,13 +362,17 @@ class Node:
         return best if best is not None and self.engines[best].backlog < BACKLOG_FAR else None
 
     def new_id_in(self, tenant: str, partition: int) -> Callable[[], str]:
-        """Ids of runs that live in this partition."""
+        """Ids of runs that live in this partition. Those of one millisecond have the same end, which is fitted once."""
         new, fitted = self.desk.new_id, fitted_to(self.route(tenant), partition, self.partitions)
+        drawn = end = ""
 
         def draw() -> str:
-            while not (one := fitted(new())):
-                pass
-            return one
+            nonlocal drawn, end
+            one = new()
+            if one[-END:] != drawn:
+                drawn = one[-END:]
+                end = fitted(drawn)
+            return one[:-END] + end
 
         return draw
 

@@ -15,7 +15,7 @@ from tickwork.ports.store import Route
 
 Node = tuple[str, str]
 """Its lasting name, by which it ranks, and its session: two that claim one name are still two."""
-_ENDS = tuple((end, end.encode()) for end in (f"{number:02x}" for number in range(256)))
+END = 4  # digits at the end of a UUID that say where its run lives
 
 
 def place(
@@ -50,20 +50,33 @@ def partitions_of(route: Route, partitions: int) -> tuple[int, ...]:
 
 def partition_of_run(route: Route, run_id: str, partitions: int) -> int:
     """For life. Runs with a key, and those of schedules, live at home instead."""
-    step = crc32(f"{route.tenant}\0{run_id}".encode("utf-8", "surrogatepass")) % min(max(route.spread, 1), partitions)
-    return (route.home + step) % partitions
+    return (route.home + _lot(route, run_id) % min(max(route.spread, 1), partitions)) % partitions
 
 
 def partitions_of_run(route: Route, run_id: str, partitions: int) -> tuple[int, ...]:
     """Wherever a run of this id may live: at home, and where it was placed when the tenant was spread less widely."""
-    hashed = crc32(f"{route.tenant}\0{run_id}".encode("utf-8", "surrogatepass"))
-    widest = min(max(route.spread, 1), partitions)
-    return tuple(dict.fromkeys((route.home + hashed % count) % partitions for count in range(1, widest + 1)))
+    lot, widest = _lot(route, run_id), min(max(route.spread, 1), partitions)
+    return tuple(dict.fromkeys((route.home + lot % count) % partitions for count in range(1, widest + 1)))
+
+
+def _lot(route: Route, run_id: str) -> int:
+    """The last digits of a UUID of version 7 are chance, so whoever draws one can choose its place, and those that are
+    drawn together stay together. Of any other id it is a checksum."""
+    if _is_drawn(run_id):
+        try:
+            return int(run_id[-END:], 16)
+        except ValueError:
+            pass
+    return crc32(f"{route.tenant}\0{run_id}".encode("utf-8", "surrogatepass"))
+
+
+def _is_drawn(run_id: str) -> bool:
+    return len(run_id) == 36 and run_id[14] == "7" and run_id[8] == "-" and run_id[13] == "-"
 
 
 def drawn_ms(run_id: str) -> int:
     """When an id was drawn that has it in it, as those of clients have; 0 of any other."""
-    if len(run_id) != 36 or run_id[14] != "7" or run_id[8] != "-" or run_id[13] != "-":
+    if not _is_drawn(run_id):
         return 0
     try:
         return int(run_id[:8] + run_id[9:13], 16)
@@ -72,19 +85,13 @@ def drawn_ms(run_id: str) -> int:
 
 
 def fitted_to(route: Route, partition: int, partitions: int) -> Callable[[str], str]:
-    """The same, the other way round and for many: an id made of a UUID, whose last digits are changed where its run
-    would live elsewhere; "" where none fit. Two that differ before those digits still differ."""
-    begun = crc32(f"{route.tenant}\0".encode("utf-8", "surrogatepass"))
+    """The other way round: of the last digits of a UUID, those nearest to them that say this partition. As much of
+    their chance is left as can be."""
     count, step = min(max(route.spread, 1), partitions), (partition - route.home) % partitions
 
-    def fitted(drawn: str) -> str:
-        if crc32(drawn.encode(), begun) % count == step:
-            return drawn
-        head = drawn[:-2]
-        known = crc32(head.encode(), begun)
-        for end, data in _ENDS:
-            if crc32(data, known) % count == step:
-                return head + end
-        return ""
+    def fitted(end: str) -> str:
+        found = int(end, 16)
+        found += (step - found) % count
+        return f"{found if found < 16**END else found - count:0{END}x}"
 
     return fitted

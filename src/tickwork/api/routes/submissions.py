@@ -120,13 +120,13 @@ async def spread_batch(ways: "Ways", place: "Place", asked: Asked) -> Answer | S
     """Runs without a name stay here, where that is possible; each other part goes to its owner. What becomes of each
     is told in the order of the request."""
     runs = await _runs_of(asked)
-    free = [number for number, run in enumerate(runs) if _may_wait(run)]
-    told_here = await _here(ways.node, [runs[number] for number in free], by=asked.by) if free else None
+    free = [run for run in runs if not (run.id or run.key or run.debounce)]  # nearly always all: no call for each
+    told_here = await _here(ways.node, free, by=asked.by) if free else None
     if told_here is not None and len(free) == len(runs):
         return _all_told(asked, told_here)
     found: dict[int, wire.Submitted | wire.Rejected] = {}
     if told_here is not None:
-        found.update(zip(free, told_here, strict=True))
+        found.update(zip((number for number, run in enumerate(runs) if _may_wait(run)), told_here, strict=True))
     named = [run if number in found else _named(run, ways.node) for number, run in enumerate(runs)]
     parts: dict[int, list[int]] = {}
     left = [number for number in range(len(named)) if number not in found]
