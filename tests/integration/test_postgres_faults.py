@@ -2,6 +2,7 @@
 
 import asyncio
 import inspect
+import re
 import signal
 import statistics
 import sys
@@ -172,6 +173,22 @@ async def test_commits_stay_as_fast_beside_a_session_that_holds_an_old_snapshot(
     assert pages == 1  # a lock leaves nothing behind; 1,500 dead rows would fill twenty pages
     assert statistics.median(took[-300:]) < 3 * statistics.median(took[:300]) + 0.002
     assert claim_s < 1
+
+
+@pytest.mark.parametrize("count", [1, 3, 7, 20, 100, 200])
+@pytest.mark.parametrize("generic", [False, True])
+async def test_whoever_looks_for_a_few_ids_reads_a_few_blocks_however_many_there_are(store, raw, count, generic):
+    """The planner cannot know how many blocks are between two numbers that it does not know. Of 840,000 it took them
+    for a ninth, and read the whole table for seven ids."""
+    await raw.execute("insert into run_blocks select n * 128, '', '', '' from generate_series(1, 60000) n; analyze")
+    await raw.execute(f"set plan_cache_mode = force_{'generic' if generic else 'custom'}_plan")
+    wanted = [number * 7 for number in range(count)]
+    for name, given in (("find_blocks", (wanted, wanted[:1])), ("open_stretches", (wanted,))):
+        asked = await raw.prepare(f"explain {FILES.queries[name]}")
+        plan = [line for (line,) in await asked.fetch(*given)]
+
+        assert any("Index Scan using run_blocks_pkey" in line for line in plan), plan
+        assert int(re.search(r"rows=(\d+)", plan[0])[1]) <= 256 * (count + 1), plan  # what it expects, and plans for
 
 
 @pytest.mark.proves("P4")

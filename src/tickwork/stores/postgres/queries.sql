@@ -145,22 +145,27 @@ insert into payloads (digest, data) values ($1, $2) on conflict do nothing;
 select digest, data from payloads where digest = any($1::text[]);
 
 -- name: find_blocks
--- Those of stretches to which ids may lead, and of others that are named, unopened.
+-- Those of stretches to which ids may lead, and of others that are named, unopened. The limit is no limit, since a stretch
+-- has 256 numbers: without it the planner takes a stretch for a ninth of the table, and reads all of a large one.
 select b.first, b.held, b.marks, octet_length(b.data)
   from (select stretch from run_clues where clue = any($1::bigint[])
         union
         select unnest($2::bigint[])) as near
-  join run_blocks b on b.first >= near.stretch << 8 and b.first < (near.stretch + 1) << 8;
+  cross join lateral (select first, held, marks, data from run_blocks
+                       where first >= near.stretch << 8 and first < (near.stretch + 1) << 8
+                       order by first limit 256) as b;
 
 -- name: open_blocks
 -- In order.
 select first, data from run_blocks where first = any($1::bigint[]) order by first;
 
 -- name: open_stretches
--- All their blocks, in order.
+-- All their blocks, in order; the limit is as in find_blocks.
 select b.first, b.data
   from unnest($1::bigint[]) as wanted (stretch)
-  join run_blocks b on b.first >= wanted.stretch << 8 and b.first < (wanted.stretch + 1) << 8
+  cross join lateral (select first, data from run_blocks
+                       where first >= wanted.stretch << 8 and first < (wanted.stretch + 1) << 8
+                       order by first limit 256) as b
  order by b.first;
 
 -- name: blocks_after
