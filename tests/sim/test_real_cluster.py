@@ -32,6 +32,12 @@ def test_nothing_is_violated(seed):
     check(seed)
 
 
+@pytest.mark.proves("I1", "I2", "I4", "I6")
+@pytest.mark.parametrize("seed", seeds(910_060, few=10, many=200))  # 910,064 was cut off while it started
+def test_nothing_is_violated_where_more_nodes_share_more_partitions(seed):
+    check(seed, nodes="3", partitions="4", workers="4")
+
+
 @pytest.mark.parametrize("seed", FOUND, ids=FOUND.get)
 def test_what_a_seed_found_stays_found(seed):
     check(seed, faults=str(Options.of(seed, {}).faults.without("store_cuts")))

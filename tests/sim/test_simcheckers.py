@@ -242,7 +242,22 @@ def test_i29_a_second_result_is_found(rows):
     lied = resealed(rows, places[0], events=[*row.events, event])
     found = list(checkers.one_result(lied, ledger_of(rows)))
 
-    assert any("another one" in v.text and v.invariant == "I29" for v in found)
+    assert any("another result" in v.text and v.invariant == "I29" for v in found)
+
+
+@pytest.mark.proves("I29")
+@pytest.mark.parametrize("reset", [False, True])
+def test_i29_a_result_of_what_had_failed_is_found_unless_somebody_resolved_it(rows, reset):
+    place, row = next(
+        (n, row) for n, row in enumerate(_open(rows)) if any(isinstance(e, ev.TaskSucceeded) for e in row.events)
+    )
+    [event] = [e for e in row.events if isinstance(e, ev.TaskSucceeded)]
+    before = [ev.TaskFailed(event.task, "worker_lost"), *([ev.StepReset(event.task, 0)] if reset else [])]
+    lied = resealed(rows, place, events=[*before, *row.events])
+
+    assert [v.text for v in checkers.one_result(lied, ledger_of(rows))] == (
+        [] if reset else [f"task {event.task} failed at seq {row.seq}, and has another result at seq {row.seq}"]
+    )
 
 
 @pytest.mark.proves("I29")

@@ -13,6 +13,7 @@ from tickwork.sim.faults import BadOption
 from tickwork.sim.report import Report
 
 DEFAULT = "tickwork.sim.scenario:run"
+TOLD_SEEDS = 50  # after so many it says where it stands
 Scenario = Callable[[int, dict[str, str]], Report]
 
 
@@ -33,6 +34,10 @@ def main(words: Sequence[str]) -> int:
             sys.stdout.write(f"{report}\n")
         if not report.ok:
             return 1
+        if (done := seed + 1 - known.seed) % TOLD_SEEDS == 0 and done < known.seeds:
+            sys.stderr.write(f"{done} of {known.seeds} seeds\n")
+    if known.seeds > 1:
+        sys.stdout.write(f"{known.seeds} seeds, from {known.seed} on: nothing violated\n")
     return 0
 
 

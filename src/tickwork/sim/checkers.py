@@ -144,7 +144,10 @@ class Lives:
     runs: dict[int, tuple[str, str]] = field(default_factory=dict)  # number -> tenant, id
     states: dict[tuple[str, str], int] = field(default_factory=dict)
     results: list[tuple[int, int, bool]] = field(default_factory=list)  # seq, task, whether a worker reported it
-    failed: dict[int, int] = field(default_factory=dict)  # task -> seq
+    ended: dict[int, tuple[str, int]] = field(default_factory=dict)  # task -> how and at which seq, until it is reset
+    again: list[tuple[int, int, str, int]] = field(
+        default_factory=list
+    )  # seq of a result, task, its end before and that seq
     given: dict[int, int] = field(default_factory=dict)  # task -> attempts so far; the last is the current one
     stale: list[tuple[int, int, int, int]] = field(default_factory=list)  # seq, task, attempt that counted, current one
 
@@ -184,8 +187,13 @@ def _live(lives: Lives, schedules: dict[int, tuple[str, str]], row: Row, event: 
             lives.given[event.task] = lives.given.get(event.task, 0) + 1
         case ev.TaskSucceeded():
             lives.results.append((row.seq, event.task, isinstance(asked, inp.Succeeded)))
+            if event.task in lives.ended:
+                lives.again.append((row.seq, event.task, *lives.ended[event.task]))
+            lives.ended[event.task] = ("succeeded", row.seq)
         case ev.TaskFailed():
-            lives.failed[event.task] = row.seq
+            lives.ended[event.task] = ("failed", row.seq)
+        case ev.StepReset():  # somebody resolved the run, and the step begins anew
+            lives.ended.pop(event.run + event.step, None)
     if isinstance(asked, inp.Succeeded | inp.Failed | inp.Checkpointed) and not isinstance(event, ev.StaleReport):
         current = lives.given.get(asked.task, 0)
         if asked.attempt != current:
@@ -248,13 +256,9 @@ def one_result(rows: Sequence[Sealed], ledger: EffectLedger) -> Found:
     writes: dict[int, list[Write]] = {}
     for write in ledger.writes:
         writes.setdefault(write.task, []).append(write)
-    seen: dict[int, int] = {}
-    for seq, task, reported in lives.results:
-        if task in seen:
-            yield Violation("I29", f"task {task} has a result at seq {seen[task]} and another one at seq {seq}")
-        if lives.failed.get(task, seq + 1) < seq:
-            yield Violation("I29", f"task {task} failed at seq {lives.failed[task]} and succeeded at seq {seq}")
-        seen[task] = seq
+    for seq, task, ended, at in lives.again:
+        yield Violation("I29", f"task {task} {ended} at seq {at}, and has another result at seq {seq}")
+    for _, task, reported in lives.results:
         if reported:
             yield from _one_effect(task, writes.get(task, []))
     yield from _one_per_key(ledger)
