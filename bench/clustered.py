@@ -16,7 +16,7 @@ import asyncpg
 import httpx2
 
 import peer_servers
-from throughput import JSON, Bench, benching, latency, rate, say, singles
+from throughput import JSON, Bench, benching, family, latency, rate, say, singles
 
 GATES: dict[str, tuple[str, float]] = {
     "tasks_per_s": (">=", 25_000),
@@ -32,7 +32,7 @@ GATES: dict[str, tuple[str, float]] = {
 }
 WORDS = {
     "tasks_per_s": "no-op tasks a second, calls of 100 by 4 callers, 1 partition in 1 process",
-    "two_tasks_per_s": "the same, 2 partitions in 2 processes",
+    "two_tasks_per_s": "the same by 8 callers, 2 partitions in 2 processes",
     "graph_tasks_per_s": "tasks a second in 1 -> 10 -> 1 graphs",
     "ten_runs_per_s": "single submissions a second of graphs of 10 tasks, all done",
     "single_p95_ms": "2,000 single submits a second, acknowledged, p95 ms",
@@ -42,11 +42,12 @@ WORDS = {
     "across_p50_ms": "submit to start, idle, client and worker at another node, median ms",
     "across_p95_ms": "submit to start, idle, client and worker at another node, p95 ms",
     "late_5000_p95_ms": "5,000 due at one instant, lateness, p95 ms",
-    "two_ratio": "their servers' CPU a task, against one partition in one process, in turns",
+    "two_ratio": "their servers' CPU a task, against one partition in one process, in turns, 8 callers",
     "wal_bytes": "bytes of WAL a task",
     "stored_bytes": "bytes stored a task",
 }
 SINGLES_PER_S = 2_000
+CALLERS_OF_TWO = 8
 BILLION_A_DAY = 1e9 / 86_400
 TICKS = os.sysconf("SC_CLK_TCK")
 # What a backend did last says what it is for; each of our connections always does the same.
@@ -171,27 +172,68 @@ async def across(owner: Bench, database: Database, figures: dict[str, float], *,
 async def two_processes(
     alone: Bench, of_alone: httpx2.AsyncClient, database: Database, figures: dict[str, float], *, quick: bool
 ) -> None:
-    """In turns with one partition in one process: the machine's speed changes from minute to minute."""
+    """In turns with one partition in one process: the machine's speed changes from minute to minute. What a tick costs
+    whatever is in it is shared by what has gathered, so both have enough to do for two: eight callers, and two workers,
+    because one alone gets the share of one process of the machine, and work would pile up before it."""
     words = ("--store", database.dsn, "--partitions", "2", "--processes", "2", "--node", "pair")
     async with benching(*words) as (bench, client):
-        bench.add_worker()
-        await bench.ready(client)
+        alone.add_worker("--name", "beside")
+        for name in ("left", "right"):
+            bench.add_worker("--name", name)
+        await alone.ready(of_alone, workers=2)
+        await bench.ready(client, workers=2)
         await both_own(client)
-        answer = await client.put("/v1/cluster/spread", content=b'{"spread":2}', headers=JSON)
-        assert answer.status_code < 300, answer.text
-        await asyncio.sleep(1.2)  # every node has read the route
-        await rate(bench, client, "one", 2_000, 100)
+        await spread_over_two(client)
+        await rate(alone, of_alone, "one", 4_000, 100, callers=CALLERS_OF_TWO)
+        await until_both_take_part(bench, client)
         runs, turns = (40_000, 3) if quick else (100_000, 5)
         ones, twos = [], []
+        before = each_cpu_s(bench)
         for _ in range(turns):
-            ones.append(await rate(alone, of_alone, "one", runs, 100))
+            ones.append(await rate(alone, of_alone, "one", runs, 100, callers=CALLERS_OF_TWO))
             await rows_written(of_alone)
-            twos.append(await rate(bench, client, "one", runs, 100))
+            twos.append(await rate(bench, client, "one", runs, 100, callers=CALLERS_OF_TWO))
             await rows_written(client)
+        after = each_cpu_s(bench)
         figures["two_tasks_per_s"] = max(one["runs_per_s"] for one in twos)
         figures["two_server_us"] = sum(one["server_us"] for one in twos) / turns
-        figures["two_ratio"] = figures["two_server_us"] * turns / sum(one["server_us"] for one in ones)
+        figures["one_server_us"] = sum(one["server_us"] for one in ones) / turns
+        figures["two_ratio"] = figures["two_server_us"] / figures["one_server_us"]
+        spent = sorted((after[pid] - before[pid]) / runs / turns * 1e6 for pid in before)
+        figures["two_less_us"], figures["two_more_us"] = spent[-2:]
         say("two processes")
+
+
+async def spread_over_two(client: httpx2.AsyncClient) -> None:
+    async with asyncio.timeout(30):
+        while (
+            answer := await client.put("/v1/cluster/spread", content=b'{"spread":2}', headers=JSON)
+        ).status_code == 503:
+            await asyncio.sleep(0.2)  # a partition is just moving
+    assert answer.status_code < 300, answer.text
+    await asyncio.sleep(1.2)  # every node has read the route
+
+
+def each_cpu_s(bench: Bench) -> dict[int, float]:
+    """Of a server of several processes: of each of them."""
+    return {pid: _cpu_s(pid) for pid in family(bench.server.popen.pid)}
+
+
+async def until_both_take_part(bench: Bench, client: httpx2.AsyncClient) -> None:
+    """Which process a connection ends at is the kernel's choice, and where it gives all of them to one, one has all the
+    work. Then they are made anew."""
+    for _ in range(20):
+        before = await seqs(client)
+        await rate(bench, client, "one", 4_000, 100, callers=CALLERS_OF_TWO)
+        grown = [later - earlier for earlier, later in zip(before, await seqs(client), strict=True)]
+        if min(grown) * 4 >= sum(grown):
+            return
+        bench.connect_anew()
+    raise SystemExit("one of the two processes gets all the work")
+
+
+async def seqs(client: httpx2.AsyncClient) -> list[int]:
+    return [one["seq"] for one in (await client.get("/v1/cluster")).json()["partitions"]]
 
 
 async def both_own(client: httpx2.AsyncClient) -> None:
@@ -218,7 +260,9 @@ def show_cost(figures: dict[str, float]) -> None:
     parts = {name: figures[f"pg_{name}_us"] for name in ("commits", "rows", "reads", "background")}
     told = ", ".join(f"{name} {value:.1f}" for name, value in parts.items())
     print(f"CPU µs a task, postgres: {sum(parts.values()):.1f} ({told}); in graphs {figures['graph_pg_us']:.1f}")
-    print(f"CPU µs a task, servers of two processes: {figures['two_server_us']:.1f}")
+    both, alone = figures["two_server_us"], figures["one_server_us"]
+    each = f"{figures['two_more_us']:.1f} and {figures['two_less_us']:.1f} with the rows that follow"
+    print(f"CPU µs a task, servers of two processes: {both:.1f} ({each}); of one, in turns with them: {alone:.1f}")
     cores = {name: figures[f"cores_{name}"] for name in ("server", "postgres", "worker")}
     told = ", ".join(f"{name} {value:.2f}" for name, value in cores.items())
     print(f"cores for 1,000,000,000 tasks a day: {sum(cores.values()):.2f} ({told})")

@@ -20,7 +20,7 @@ import httpx2
 import msgspec
 
 import peer_servers
-from throughput import JSON, Process, _family, free_port, say
+from throughput import JSON, Process, family, free_port, say
 from tickwork.core import events as ev
 from tickwork.journal.record import GENESIS, Sealed, unseal
 from tickwork.stores.blocks import rows_of
@@ -262,12 +262,12 @@ def slope(samples: list[tuple[float, float]]) -> float:
 
 def memory_mib(process: Process) -> float:
     """Resident, of it and everything it started, and what the machine has swapped out of it."""
-    return sum(_status(pid, name) for pid in _family(process.popen.pid) for name in ("VmRSS", "VmSwap")) / 1024
+    return sum(_status(pid, name) for pid in family(process.popen.pid) for name in ("VmRSS", "VmSwap")) / 1024
 
 
 def descriptors(process: Process) -> int:
     found = 0
-    for pid in _family(process.popen.pid):
+    for pid in family(process.popen.pid):
         with contextlib.suppress(OSError):
             found += len(list(Path(f"/proc/{pid}/fd").iterdir()))
     return found

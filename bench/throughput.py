@@ -77,7 +77,7 @@ class Process:
         )
 
     def cpu_s(self) -> float:
-        return sum(_cpu_s(pid) for pid in _family(self.popen.pid))
+        return sum(_cpu_s(pid) for pid in family(self.popen.pid))
 
     def end(self, number: int = signal.SIGTERM) -> None:
         if self.popen.poll() is None:
@@ -97,11 +97,11 @@ def free_port() -> int:
         return port
 
 
-def _family(pid: int) -> list[int]:
+def family(pid: int) -> list[int]:
     found = [pid]
     with contextlib.suppress(OSError):
         for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
-            found += _family(int(child))
+            found += family(int(child))
     return found
 
 
@@ -124,6 +124,10 @@ class Bench:
         self.server = Process("server", *place, *words, log=folder / "server")
         self.workers: list[Process] = []
         self.poster = Poster(self.url, headers=JSON)  # the client of the workers: lean, so that the server is measured
+
+    def connect_anew(self) -> None:
+        self.poster.close()
+        self.poster = Poster(self.url, headers=JSON)
 
     def add_worker(self, *words: str) -> Process:
         log = self.folder / f"worker{len(self.workers)}"
@@ -284,9 +288,9 @@ async def killed_worker(bench: Bench, client: httpx2.AsyncClient) -> float:
         attempts = (await client.get(f"/v1/runs/{run}")).json()["tasks"][0].get("attempts", [])
         holder = attempts[0]["worker"] if attempts else ""
     victim = bench.workers[1] if holder == "second" else bench.workers[0]
-    family = _family(victim.popen.pid)
+    doomed = family(victim.popen.pid)
     begin = time.perf_counter()
-    for pid in family:
+    for pid in doomed:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
     while True:
