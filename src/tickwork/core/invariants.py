@@ -8,7 +8,8 @@ The names are those of the reliability catalogue.
 from collections.abc import Callable, Iterator
 
 from tickwork.core.evolve.schedules import is_held, may_unbuffer, must_pause
-from tickwork.core.evolve.upkeep import DUE_KIND, has_credit
+from tickwork.core.evolve.stations import has_credit
+from tickwork.core.evolve.upkeep import DUE_KIND
 from tickwork.core.lanes import Gauge, Lane
 from tickwork.core.lifecycle import BUSY, ENDED, Phase, RunState
 from tickwork.core.model import Run, Schedule, State, Task, Timer

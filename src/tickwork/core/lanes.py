@@ -25,12 +25,14 @@ OWED_MS_MAX = 10_000  # of the whole capacity: the most that a tenant which was 
 # runs and nothing is given back, so this must stay small beside the shortest tasks.
 START_CHARGE_MS = 1
 
-LaneKey = tuple[str, str, str, int, tuple[tuple[str, str], ...], tuple[int, int, int, int], str]
+Labels = tuple[tuple[str, str], ...]
+LaneKey = tuple[str, str, str, int, Labels, tuple[int, int, int, int], str]
 """Tenant, workflow, queue, priority, labels, resources, dependency."""
 
 PLAIN_RESOURCES = (1, 0, 0, 0)
 CARRIER = "lane:"  # how the name of a worker begins that only carries attempts to others, by a broker
 PIN_LABEL = "tickwork.version"  # of workers: what a run asks for that is pinned to a version
+HANDLER_LABEL = ":handler"  # what a lane asks for whose handler some workers lack; no name of a user's has a colon
 
 
 OrderKey = tuple[int, str, int, int]
@@ -132,7 +134,7 @@ class Station(Blocker):
     """
 
     queue: str
-    labels: tuple[tuple[str, str], ...]
+    labels: Labels
     free: int = 0
     cursor: int = 0
     workers: int = 0  # how many may serve it, busy or not
@@ -140,8 +142,10 @@ class Station(Blocker):
     def serves(self, worker: "Worker") -> bool:
         if is_carrier(worker.id):  # whoever takes it from there has the labels
             return self.queue in worker.queues
-        have = worker.labels
-        return self.queue in worker.queues and all(have.get(name) == value for name, value in self.labels)
+        have, lacks = worker.labels, worker.lacks
+        return self.queue in worker.queues and all(
+            value not in lacks if name == HANDLER_LABEL else have.get(name) == value for name, value in self.labels
+        )
 
     def next_free(self) -> int:
         """The next worker in turn with credit left. Ask only while `free` is not 0."""
@@ -149,6 +153,11 @@ class Station(Blocker):
         if ahead:
             return self.cursor + (ahead & -ahead).bit_length() - 1
         return (self.free & -self.free).bit_length() - 1
+
+
+def announced(labels: Labels) -> Labels:
+    """Those of them that workers announce."""
+    return tuple(label for label in labels if label[0] != HANDLER_LABEL)
 
 
 def is_carrier(worker: str) -> bool:

@@ -23,6 +23,7 @@ from tickwork.core.lanes import (
     SHARE_SCALE,
     Blocker,
     Gauge,
+    Labels,
     Lane,
     LaneKey,
     Shed,
@@ -365,6 +366,14 @@ class Worker:
     slots: int = 0  # in use
     more: tuple[int, int, int] = NOTHING  # cpu, memory, gpu in use
     stations: tuple[Station, ...] = ()
+    lacks: tuple[str, ...] = ()  # handlers that its code is known not to have
+
+
+class Lacking(msgspec.Struct):
+    """What some code is known not to have, and how many workers have that code."""
+
+    handlers: tuple[str, ...]
+    workers: int
 
 
 class Queue(msgspec.Struct, eq=False):
@@ -538,7 +547,9 @@ class State:
     wheel: Wheel = field(default_factory=Wheel)
     worker_bits: int = 0  # worker numbers in use; they are given again
     worker_numbers: dict[str, int] = field(default_factory=dict)
-    stations: dict[tuple[str, tuple[tuple[str, str], ...]], Station] = field(default_factory=dict)
+    stations: dict[tuple[str, Labels], Station] = field(default_factory=dict)
+    lacking: dict[str, Lacking] = field(default_factory=dict)  # by code, where some of its workers are here
+    divided: dict[tuple[str, Labels, str], bool] = field(default_factory=dict)  # whether only some lack a handler
     lane_numbers: dict[int, Lane] = field(default_factory=dict)
     line: deque[Run] = field(default_factory=deque)  # runs to visit, those of earlier ticks first
     fresh: list[Run] = field(default_factory=list)  # wanted since the last visit

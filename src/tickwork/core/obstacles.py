@@ -10,7 +10,7 @@ from enum import StrEnum
 import msgspec
 
 from tickwork.core.admission import fits
-from tickwork.core.evolve.upkeep import has_credit
+from tickwork.core.evolve.stations import has_credit
 from tickwork.core.lanes import Gauge, Lane
 from tickwork.core.lifecycle import Phase
 from tickwork.core.model import State, Task, Worker
@@ -146,7 +146,7 @@ def _load(state: State, task: Task, lane: Lane) -> Obstacle:
 
 def _of_workers(state: State, task: Task, lane: Lane) -> list[Obstacle]:
     station = lane.station
-    where = " ".join([f"queue:{station.queue}", *(f"{name}={value}" for name, value in station.labels)])
+    where = " ".join([f"queue:{station.queue}", *(f"{name.lstrip(':')}={value}" for name, value in station.labels)])
     serving = [worker for _, worker in sorted(state.workers.items()) if station.serves(worker)]
     by = f"queue:{station.queue}"
     if not serving:

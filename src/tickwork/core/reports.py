@@ -25,7 +25,7 @@ from tickwork.core.events import (
 )
 from tickwork.core.evolve.runs import moved
 from tickwork.core.evolve.tasks import succeeded
-from tickwork.core.lanes import CARRIER, Lane, is_carrier
+from tickwork.core.lanes import CARRIER, Lane, announced, is_carrier
 from tickwork.core.lifecycle import Phase, RunTrigger
 from tickwork.core.model import BLOCK_BITS, Task, Worker
 from tickwork.core.names import check_name
@@ -125,7 +125,9 @@ def _taken(turn: Turn, place: int, asked: inputs.Taken) -> None:
 
 
 def _may_take(worker: Worker, lane: Lane) -> bool:
-    return not is_carrier(worker.id) and all(worker.labels.get(name) == value for name, value in lane.station.labels)
+    """A message has come to it already, so it may have it whatever functions it has."""
+    wanted = announced(lane.station.labels)
+    return not is_carrier(worker.id) and all(worker.labels.get(name) == value for name, value in wanted)
 
 
 def _cache_answered(turn: Turn, place: int, asked: inputs.CacheAnswered) -> None:

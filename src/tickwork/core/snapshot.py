@@ -15,14 +15,15 @@ from typing import Any, NamedTuple
 import msgspec
 
 from tickwork.core.errors import Corrupt
-from tickwork.core.evolve.setup import join_stations
-from tickwork.core.evolve.upkeep import held_at, label_gauge, make_lane, set_timer, station_of, workflow_gauge
+from tickwork.core.evolve.stations import code_of, join_stations, station_of
+from tickwork.core.evolve.upkeep import held_at, label_gauge, make_lane, set_timer, workflow_gauge
 from tickwork.core.lanes import Gauge, Shed
 from tickwork.core.model import (
     AppVersion,
     Budget,
     Gate,
     Group,
+    Lacking,
     Policy,
     Queue,
     Settings,
@@ -123,7 +124,7 @@ def encode_header(state: State) -> bytes:
             queues=[_row(queue.gauge, _GAUGE) for _, queue in _sorted(state.queues)],
             labels=[{"label": label, **_row(gauge, _GAUGE)} for label, gauge in _sorted(state.label_gauges)],
             policies=[policy for _, policy in _sorted(state.policies)],
-            workers=[_row(worker, _WORKER) for _, worker in _sorted(state.workers)],
+            workers=[_worker_row(worker) for _, worker in _sorted(state.workers)],
             backfills=[backfill_row(backfill) for _, backfill in _sorted(state.backfills)],
             lanes=[_row(lane, _LANE) for _, lane in _sorted(state.lane_numbers)],
             stations=[(*place, station.cursor, station.stirred) for place, station in _sorted(state.stations)],
@@ -154,6 +155,10 @@ def _tenant_row(tenant: Tenant) -> Row:
         "holidays": [(name, sorted(dates)) for name, dates in _sorted(tenant.holidays)],
         "applications": [_application_row(*pair) for pair in _sorted(tenant.applications)],
     }
+
+
+def _worker_row(worker: Worker) -> Row:
+    return _row(worker, _WORKER) | ({"lacks": worker.lacks} if worker.lacks else {})
 
 
 def _application_row(name: str, versions: dict[str, AppVersion]) -> Row:
@@ -323,6 +328,9 @@ def _restore_worker(state: State, row: Row) -> None:
     worker = Worker(row["number"], row["id"], _tuple(row["queues"]), row["labels"], _tuple(row["capacity"]))
     worker.credit, worker.slots = row["credit"], row["slots"]
     worker.more = _tuple(row["more"])
+    worker.lacks = _tuple(row.get("lacks", ()))
+    if worker.lacks:
+        state.lacking.setdefault(code_of(worker), Lacking(worker.lacks, 0)).workers += 1
     state.workers[worker.number] = worker
     state.worker_numbers[worker.id] = worker.number
     state.worker_bits |= 1 << worker.number

@@ -38,6 +38,7 @@ from tickwork.core.events import (
 )
 from tickwork.core.evolve import child_id, has_children_to_give, live_tasks
 from tickwork.core.evolve.runs import moved
+from tickwork.core.evolve.stations import handler_of, others_may_have
 from tickwork.core.evolve.tasks import made_ready
 from tickwork.core.inputfields import require_inputs
 from tickwork.core.lifecycle import Phase, RunState, RunTrigger, may_move
@@ -506,7 +507,7 @@ def fail_or_retry(
     state = turn.state
     seed = (task.run.id, task.number)
     if permanent and error == HANDLER_MISSING:  # only with this worker: counted apart from its own retries
-        delay = backoff_ms(ELSEWHERE, task.returns + 1, seed=seed, error=error)
+        delay = backoff_ms(ELSEWHERE, _returns(state, task), seed=seed, error=error)
     elif permanent:
         delay = None
     else:
@@ -521,3 +522,14 @@ def fail_or_retry(
     budget = task.run.tenant.budgets.get(task.step.requirement[4]) if task.step.requirement[4] else None
     booked = settings.clock.tick_at(budget.next_ms(settings, state.now_ms)) if budget is not None else 0
     turn.emit(TaskRetrying(task.number, max(due, booked), error, place, booked > due))
+
+
+def _returns(state: State, task: Task) -> int:
+    """How often it has come back in vain. While another worker may have its function it does not fail of it."""
+    worker, lane, handler = task.worker, task.lane, handler_of(task.step)
+    assert worker is not None and lane is not None
+    if not others_may_have(state, lane, worker, handler):
+        return task.returns + 1
+    if handler not in worker.lacks:  # that is learned now, and will not happen again
+        return 1
+    return min(task.returns + 1, ELSEWHERE.attempts - 1)  # a broker does not know who lacks it

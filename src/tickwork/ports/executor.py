@@ -13,8 +13,7 @@ from tickwork.ports.exchange import Broke, Catalog, Done, Report, Spec, Work
 
 def lacking(work: Work, message: str) -> Report:
     """A task that this worker cannot run, whatever it does. Another may: the server tries some, then gives up."""
-    advice = "start a worker that has it, and give applications that differ queues of their own"
-    return Broke(work.task, work.attempt, HANDLER_MISSING, f"{message}; {advice}", permanent=True)
+    return Broke(work.task, work.attempt, HANDLER_MISSING, f"{message}; start a worker that has it", permanent=True)
 
 
 class Sink(Protocol):

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from tickwork.core.errors import TickworkError, Unavailable
-from tickwork.core.lanes import CARRIER
+from tickwork.core.lanes import CARRIER, announced
 from tickwork.core.model import tries_of
 from tickwork.core.names import check_name
 from tickwork.core.stablehash import stable_digest, stable_hash
@@ -148,7 +148,7 @@ class LaneKeeper:
         return Envelope(
             work.tenant,
             queue,
-            labels,
+            announced(labels),
             priority,
             work.task,
             work.attempt,

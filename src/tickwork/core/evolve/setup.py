@@ -5,16 +5,14 @@ from typing import Any
 
 from tickwork.core import events as ev
 from tickwork.core.evolve.schedules import pause_group, resume_group
+from tickwork.core.evolve.stations import forget_code, join_stations, leave_stations, note_code, stir
 from tickwork.core.evolve.upkeep import (
     await_token,
     forget_token,
-    free_worker,
-    has_credit,
     held_at,
     label_gauge,
     new_rated_gauge,
     release_lane,
-    stir,
 )
 from tickwork.core.inputs import Offer, Pause, PutLabelLimit, PutPolicy, PutQueue, PutTenant, Resume
 from tickwork.core.lanes import OWED_MS_MAX, SHARE_SCALE, UNLIMITED, Gauge
@@ -138,28 +136,17 @@ def _on_offered(state: State, event: ev.WorkerOffered) -> None:
         state.workers[event.worker] = worker
         state.worker_numbers[asked.worker] = event.worker
         state.worker_bits |= 1 << event.worker
+        note_code(state, worker)
     else:
         _add_capacity(state, worker.capacity, -1)
-        _leave_stations(worker)
-    worker.queues, worker.labels, worker.capacity = asked.queues, dict(asked.labels), capacity
-    worker.credit = asked.credit
+        leave_stations(worker)
+        if (worker.queues, worker.labels) != (asked.queues, asked.labels):
+            forget_code(state, worker)
+            worker.queues, worker.labels = asked.queues, dict(asked.labels)
+            note_code(state, worker)
+    worker.capacity, worker.credit = capacity, asked.credit
     _add_capacity(state, capacity, 1)
     join_stations(state, worker)
-
-
-def join_stations(state: State, worker: Worker) -> None:
-    worker.stations = tuple(station for station in state.stations.values() if station.serves(worker))
-    for station in worker.stations:
-        station.workers += 1
-    if has_credit(worker):
-        free_worker(state, worker)
-
-
-def _leave_stations(worker: Worker) -> None:
-    for station in worker.stations:
-        station.free &= ~(1 << worker.number)
-        station.workers -= 1
-    worker.stations = ()
 
 
 def _add_capacity(state: State, capacity: tuple[int, int, int, int], sign: int) -> None:
@@ -176,7 +163,8 @@ def _add_capacity(state: State, capacity: tuple[int, int, int, int], sign: int) 
 def _on_worker_gone(state: State, event: ev.WorkerGone) -> None:
     worker = state.workers.pop(event.worker)
     assert not worker.tasks, "its attempts were taken from it before"
-    _leave_stations(worker)
+    leave_stations(worker)
+    forget_code(state, worker)
     _add_capacity(state, worker.capacity, -1)
     del state.worker_numbers[worker.id]
     state.worker_bits &= ~(1 << event.worker)

@@ -5,6 +5,7 @@ from itertools import islice
 from typing import Any
 
 from tickwork.core import events as ev
+from tickwork.core.evolve.stations import handler_of, learn_lack
 from tickwork.core.evolve.upkeep import (
     begin_attempt,
     change_worker,
@@ -237,15 +238,19 @@ def _on_retrying(state: State, event: ev.TaskRetrying) -> None:
     task = state.tasks[event.task]
     dependency = task.step.requirement[4]
     report = state.inputs[event.input] if event.input >= 0 else None
-    if event.cause == HANDLER_MISSING and isinstance(report, Failed) and report.permanent:
-        task.returns += 1  # its worker could do nothing with it
-    elif dependency:
+    worker = task.worker
+    missing = event.cause == HANDLER_MISSING and isinstance(report, Failed) and report.permanent
+    if dependency and not missing:
         task.run.tenant.budgets.setdefault(dependency, Budget()).book(state.settings, state.now_ms)
     if task.phase == RUNNING:
         end_attempt(state, task)
     elif task.phase == WAITING:
         stop_waiting(state, task)
         task.run.busy += 1
+    if missing and worker is not None:  # it could do nothing with it; now another lane may be right
+        task.returns += 1
+        task.lane = None
+        learn_lack(state, worker, handler_of(task.step))
     _set_phase(task, Cause.RETRY)
     set_due(state, task, event.due)
 

@@ -6,7 +6,18 @@ together. They decide nothing; whoever calls them has an event in hand that says
 
 from operator import attrgetter
 
-from tickwork.core.lanes import PIN_LABEL, PLAIN_RESOURCES, START_CHARGE_MS, Blocker, Gauge, Lane, Station, is_carrier
+from tickwork.core.evolve.stations import free_worker, handler_label, handler_of, has_credit, station_of, stir
+from tickwork.core.lanes import (
+    PIN_LABEL,
+    PLAIN_RESOURCES,
+    START_CHARGE_MS,
+    Blocker,
+    Gauge,
+    Lane,
+    LaneKey,
+    announced,
+    is_carrier,
+)
 from tickwork.core.lifecycle import Phase
 from tickwork.core.model import NOTHING, Run, State, Task, Tenant, Timer, Worker, dominant_units
 from tickwork.core.plan import Step
@@ -91,13 +102,6 @@ def clear_due(state: State, task: Task) -> None:
 # ---- lanes
 
 
-def stir(state: State, blocker: Blocker) -> None:
-    """The blocker may have room again: admission looks at it in this tick."""
-    if not blocker.stirred:
-        blocker.stirred = True
-        state.stirred.append(blocker)
-
-
 def find_lane(state: State, run: Run, step: Step) -> Lane:
     queue, priority, labels, resources, dependency = step.requirement
     plain = run.priority < 0 and not run.queue and not run.pin
@@ -107,6 +111,7 @@ def find_lane(state: State, run: Run, step: Step) -> Lane:
         priority = run.priority
     if run.pin:
         labels = tuple(sorted((*labels, (PIN_LABEL, run.pin))))
+    labels = handler_label(state, queue, labels, handler_of(step)) + labels
     key = (run.tenant.id, run.plan.name, queue, priority, labels, resources, dependency)
     lane = state.lanes.get(key)
     if lane is None:
@@ -118,14 +123,10 @@ def find_lane(state: State, run: Run, step: Step) -> Lane:
     return lane
 
 
-def make_lane(
-    state: State,
-    key: tuple[str, str, str, int, tuple[tuple[str, str], ...], tuple[int, int, int, int], str],
-    number: int,
-) -> Lane:
+def make_lane(state: State, key: LaneKey, number: int) -> Lane:
     tenant_id, workflow, queue, priority, labels, resources, _ = key
     tenant = state.tenants[tenant_id]
-    counted = (tenant.gauge, state.queues[queue].gauge, *(label_gauge(state, *label) for label in labels))
+    counted = (tenant.gauge, state.queues[queue].gauge, *(label_gauge(state, *label) for label in announced(labels)))
     lane = Lane(
         key=key,
         tenant=tenant,
@@ -156,19 +157,6 @@ def label_gauge(state: State, label: str, value: str) -> Gauge:
     if gauge is None:
         gauge = state.label_gauges[label, value] = Gauge(scope="label", name=f"{label}={value}")
     return gauge
-
-
-def station_of(state: State, queue: str, labels: tuple[tuple[str, str], ...]) -> Station:
-    station = state.stations.get((queue, labels))
-    if station is None:
-        station = state.stations[queue, labels] = Station(queue=queue, labels=labels)
-        for worker in state.workers.values():
-            if station.serves(worker):
-                worker.stations = (*worker.stations, station)
-                station.workers += 1
-                if has_credit(worker):
-                    station.free |= 1 << worker.number
-    return station
 
 
 def enqueue(state: State, task: Task) -> None:
@@ -270,10 +258,6 @@ def held_at(state: State, lane: Lane) -> Blocker:
 
 
 # ---- attempts
-
-
-def has_credit(worker: Worker) -> bool:
-    return len(worker.tasks) < worker.credit and worker.slots < worker.capacity[0]
 
 
 def begin_attempt(state: State, task: Task, worker: Worker, lane: Lane) -> None:
@@ -397,15 +381,6 @@ def end_attempt(state: State, task: Task) -> None:
             if not station.stirred or not station.free >> number & 1:
                 free_worker(state, worker)
                 break
-
-
-def free_worker(state: State, worker: Worker) -> None:
-    number = worker.number
-    for station in worker.stations:
-        if not station.free >> number & 1:
-            station.free |= 1 << number
-        if not station.stirred:
-            stir(state, station)
 
 
 def use(state: State, tenant: Tenant, worker: Worker, resources: tuple[int, int, int, int], sign: int) -> None:
