@@ -1,15 +1,17 @@
 """The machine this runs on: its clocks, its chance, its folder of artifacts. Adapters of the ports."""
 
 import asyncio
+import contextlib
 import errno
 import os
 import secrets
 import time
 import uuid
+from collections.abc import Sequence
 from pathlib import Path
 
 from tickwork.core.errors import Corrupt, Unavailable
-from tickwork.ports.artifacts import digest_of
+from tickwork.ports.artifacts import Named, digest_of
 from tickwork.ports.places import private_file, private_folder
 from tickwork.ports.store import StoreFull
 from tickwork.uuids import Uuids
@@ -50,12 +52,32 @@ class FolderArtifacts:
     async def delete(self, digest: str) -> None:
         await asyncio.to_thread(self._path(digest).unlink, missing_ok=True)
 
+    async def renew(self, digests: Sequence[str]) -> frozenset[str]:
+        return await asyncio.to_thread(lambda: frozenset(one for one in digests if self._touch(self._path(one))))
+
+    async def sweep(self, *, before: int, named: Named) -> int:
+        count = 0
+        for folder in await asyncio.to_thread(_folders, self._folder):
+            old = await asyncio.to_thread(_old_in, folder, before)
+            kept = await named(old) if old else ()
+            gone = [self._path(one) for one in old if one not in kept]
+            count += await asyncio.to_thread(lambda paths: sum(_drop_old(path, before) for path in paths), gone)
+        return count
+
+    def _touch(self, path: Path) -> bool:
+        """Whether it is there."""
+        try:
+            os.utime(path)
+        except FileNotFoundError:
+            return False
+        return True
+
     def _path(self, digest: str) -> Path:
         return self._folder / digest[:2] / digest[2:]
 
     def _write(self, digest: str, data: bytes) -> None:
         path = self._path(digest)
-        if path.exists():
+        if self._touch(path):
             return
         draft = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
         try:
@@ -78,6 +100,37 @@ class FolderArtifacts:
             return None
         except OSError as error:
             raise Unavailable(f"an artifact could not be read: {error.strerror}", retry_after_ms=1_000) from error
+
+
+def _folders(folder: Path) -> list[Path]:
+    return sorted(one for one in folder.iterdir() if one.is_dir()) if folder.is_dir() else []
+
+
+def _old_in(folder: Path, before: int) -> list[str]:
+    found = []
+    for one in sorted(folder.iterdir()):
+        with contextlib.suppress(FileNotFoundError):
+            if not one.name.startswith(".") and _day_of(one) < before:
+                found.append(folder.name + one.name)
+    return found
+
+
+def _drop_old(path: Path, before: int) -> bool:
+    """Out of the way first: whoever needs it before that makes it young, whoever comes later puts it anew."""
+    aside = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
+    try:
+        path.rename(aside)
+    except FileNotFoundError:
+        return False
+    if _day_of(aside) >= before:
+        aside.replace(path)
+        return False
+    aside.unlink()
+    return True
+
+
+def _day_of(path: Path) -> int:
+    return int(path.stat().st_mtime) // 86_400
 
 
 def _sync_folder(folder: Path) -> None:

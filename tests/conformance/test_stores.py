@@ -1,5 +1,10 @@
 """The promises of the store port, on every adapter."""
 
+import contextlib
+import re
+
+import apsw
+import asyncpg
 import pytest
 import pytest_asyncio
 
@@ -9,6 +14,8 @@ from servers import pgbouncer, postgres, postgres_server, schema  # noqa: F401 -
 from tickwork.stores.memory import MemoryDisk, MemoryStore
 from tickwork.stores.postgres.store import PostgresStore
 from tickwork.stores.sqlite.store import SqliteStore
+
+A_DAY_LATER = "update payloads set day = day - 1; update renewals set day = day - 1"
 
 
 class _Reopening:
@@ -36,6 +43,21 @@ class _Reopening:
         return opened
 
 
+async def in_sqlite(store):
+    with contextlib.closing(apsw.Connection(str(store.path))) as raw:
+        raw.set_busy_timeout(5_000)
+        raw.execute(A_DAY_LATER)
+
+
+async def in_postgres(store):
+    raw = await asyncpg.connect(store.address.dsn, statement_cache_size=0)
+    try:
+        for one in A_DAY_LATER.split(";"):
+            await raw.execute(re.sub(r"update ", f"update {store.address.schema}.", one))
+    finally:
+        await raw.close()
+
+
 class TestMemory(_Reopening, StoreSuite, UpkeepSuite):
     @pytest.fixture
     def make(self):
@@ -44,6 +66,9 @@ class TestMemory(_Reopening, StoreSuite, UpkeepSuite):
 
     def elsewhere(self, make):
         return MemoryStore(MemoryDisk())
+
+    async def a_day_later(self, store):
+        store._held.day += 1
 
 
 class TestSqlite(_Reopening, StoreSuite, UpkeepSuite):
@@ -54,6 +79,8 @@ class TestSqlite(_Reopening, StoreSuite, UpkeepSuite):
     def elsewhere(self, make):
         return SqliteStore(make().path.with_name("other.db"))
 
+    a_day_later = staticmethod(in_sqlite)
+
 
 @pytest.mark.slow
 class TestSqliteApart(_Reopening, StoreSuite, UpkeepSuite):
@@ -63,6 +90,8 @@ class TestSqliteApart(_Reopening, StoreSuite, UpkeepSuite):
 
     def elsewhere(self, make):
         return SqliteStore(make().path.with_name("other.db"), apart=True)
+
+    a_day_later = staticmethod(in_sqlite)
 
 
 @pytest.mark.proves("S001-71")
@@ -75,6 +104,8 @@ class TestPostgres(_Reopening, StoreSuite, UpkeepSuite):
         address = make().address
         return PostgresStore(address.dsn, schema=f"{address.schema}_other")
 
+    a_day_later = staticmethod(in_postgres)
+
 
 class TestPostgresBehindPgBouncer(_Reopening, StoreSuite, UpkeepSuite):
     """In transaction mode: nothing outlives a transaction, and the next one may be on another connection."""
@@ -86,3 +117,5 @@ class TestPostgresBehindPgBouncer(_Reopening, StoreSuite, UpkeepSuite):
     def elsewhere(self, make):
         address = make().address
         return PostgresStore(address.dsn, schema=f"{address.schema}_other", pgbouncer=True)
+
+    a_day_later = staticmethod(in_postgres)

@@ -20,7 +20,7 @@ from tickwork.ports.store import (
     Rows,
     RunFilter,
 )
-from tickwork.ports.upkeep import COLUMNS, JOURNAL, RUNS, Archive, ArchivedRun, Batch, NotEmpty
+from tickwork.ports.upkeep import COLUMNS, JOURNAL, LOGS, RUNS, Archive, ArchivedRun, Batch, NotEmpty
 
 FIRST = P << 44  # numbers of this partition begin here
 
@@ -223,14 +223,50 @@ class UpkeepSuite:
 
         assert await again.log_chunks_after(P, place=(0, 0, 0), limit=99) == chunks[2:]
         for task in (first, first + 1, last):
-            assert await again.log_archives(P, task=task) == [archive]
-        assert await again.log_archives(P, task=first - 1) == await again.log_archives(P, task=last + 1) == []
-        assert await again.log_archives(P + 1, task=first) == []
+            assert await again.archives_over(P, kind=LOGS, number=task) == [archive]
+        for number in (first - 1, last + 1):
+            assert await again.archives_over(P, kind=LOGS, number=number) == []
+        assert await again.archives_over(P, kind=RUNS, number=first) == []
+        assert await again.archives_over(P + 1, kind=LOGS, number=first) == []
         assert [one.object for one in await again.old_archives(before_ms=901, limit=9)] == ["logs-1"]
         await again.drop_archive("logs-1")
-        assert await again.log_archives(P, task=first) == []
+        assert await again.archives_over(P, kind=LOGS, number=first) == []
 
     # ---- taking it elsewhere
+
+    async def test_values_that_nobody_needed_since_go(self, store):
+        epoch = await claimed(store)
+        await store.claim(P + 1, owner="n1", settings=b"")
+        names = ["idle", "idle-too", "renewed", "again", "archive", "log"]
+        await store.commit(P, J[0], [Payload(name, name.encode()) for name in names], epoch=epoch)
+        await store.move_runs(P, archive("archive"), [], epoch=epoch)
+        await store.add_log_chunks([LogChunk(FIRST + 1, 1, 0, 0, 3, 30, "log", 100)])
+        await self.a_day_later(store)
+
+        assert await store.renew_payloads(["renewed", "nobody"]) == {"renewed"}
+        await store.commit(P, J[1], [Payload("again", b"again")], epoch=epoch)
+        assert await store.renewals() == {P: 0, P + 1: 0}
+        await store.note_renewal(P, epoch=epoch)
+        today = (await store.renewals())[P]
+        assert today and (await store.renewals())[P + 1] == 0
+        assert await store.named_objects([*names, "obj-9"]) == {"archive", "log"}
+
+        assert await store.drop_payloads(before=today - 1, limit=9) == 0
+        assert [await store.drop_payloads(before=today, limit=1) for _ in range(3)] == [1, 1, 0]
+        assert sorted(await store.read_payloads(names)) == ["again", "archive", "log", "renewed"]
+        with pytest.raises(Fenced):
+            await store.note_renewal(P, epoch=epoch - 1)
+
+    async def test_a_value_that_went_can_come_again(self, store):
+        epoch = await claimed(store)
+        await store.commit(P, J[0], [Payload("d", b"d")], epoch=epoch)
+        await self.a_day_later(store)
+        await store.note_renewal(P, epoch=epoch)
+        assert await store.drop_payloads(before=(await store.renewals())[P], limit=9) == 1
+
+        await store.commit(P, J[1], [Payload("d", b"d")], epoch=epoch)
+
+        assert await store.read_payloads(["d"]) == {"d": b"d"}
 
     async def test_an_empty_store_has_nothing_to_tell(self, store):
         assert await exported(store) == {}

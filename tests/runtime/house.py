@@ -152,7 +152,9 @@ class Hand:
         """For ever: what it holds it does."""
         while True:
             reports = tuple(self.do(work) for work in list(self.held.values()))
-            await self.call(*reports, wait_ms=0 if reports else 50)
+            reply = await self.call(*reports, wait_ms=0 if reports else 50)
+            if reply.resync:  # so much time has passed that it was given up
+                await self.sit_down()
 
 
 def task(id: str, handler: str = "", **fields: Any) -> dict[str, Any]:

@@ -1,12 +1,12 @@
 """What ended long ago leaves for the archive, opens by its id, and goes for good one day."""
 
 import asyncio
-import contextlib
 
 import msgspec
 import pytest
 
-from runtime.house import Hand, House, task
+from runtime.house import House, task
+from runtime.keeping import KEEP, Keeping
 from tickwork.core.errors import Corrupt, Refused, Unavailable
 from tickwork.core.machine import Machine
 from tickwork.core.timetext import instant_text
@@ -21,49 +21,6 @@ from tickwork.runtime.auditor import Auditor, at_the_beginning
 from tickwork.runtime.engine import Engine
 from tickwork.runtime.retention import DAY_MS, Keep, keep_of
 from tickwork.stores.memory import MemoryStore
-
-KEEP = Keep(runs_ms=3 * DAY_MS, journal_ms=3 * DAY_MS, archive_ms=365 * DAY_MS, logs_ms=30 * DAY_MS)
-
-
-class Keeping(House):
-    """A house that keeps things for a while; its passes are made by hand."""
-
-    keep = KEEP
-
-    async def open(self):
-        self.store = self.make_store(self.disk)
-        self.engine = Engine(
-            store=self.store, artifacts=self.artifacts, clock=self.clock, ids=self.ids, owner="n1", keep=self.keep
-        )
-        await self.engine.start()
-        self.engine._beside.pop().cancel()
-        return self.engine
-
-    @contextlib.asynccontextmanager
-    async def serving(self, **functions):
-        hand = Hand(self)
-        hand.functions |= functions
-        await hand.sit_down()
-        job = asyncio.create_task(hand.serve())
-        try:
-            yield hand
-        finally:
-            job.cancel()
-            await asyncio.gather(job, return_exceptions=True)
-
-    async def days(self, days):
-        """They pass; then everything is looked through once."""
-        self.clock.pass_ms(days * DAY_MS)
-        await self.written()
-        await self.engine.retention.look_through()
-
-    async def written(self):
-        """Rows follow the journal, and something small has happened after them."""
-        await self.engine.pause("queue", "default", by="test")
-        await self.engine.resume("queue", "default", by="test")
-        async with asyncio.timeout(5):
-            while self.engine._live.writer.watermark < self.engine._live.durable_seq:
-                await asyncio.sleep(0.01)
 
 
 @pytest.fixture

@@ -32,7 +32,7 @@ def commits_of_any_epoch(patch):
         found.journal.append(row)
         found.epochs.append(epoch)
         for payload in payloads:
-            self._disk.payloads.setdefault(payload.digest, payload.data)
+            self._disk.put_payload(payload.digest, payload.data)
 
     patch.setattr(memory.MemoryStore, "commit", commit)
 

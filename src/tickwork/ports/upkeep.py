@@ -141,8 +141,26 @@ class Upkeep(Protocol):
     async def drop_log_chunks(self, places: Sequence[LogPlace], *, archive: Archive | None = None) -> None:
         """They are no longer here; where there is an archive, it is known, and they are in it."""
 
-    async def log_archives(self, partition: int, *, task: int) -> list[Archive]:
-        """Those that may hold logs of this task, oldest first."""
+    async def archives_over(self, partition: int, *, kind: str, number: int) -> list[Archive]:
+        """Those of a kind that may hold this number, of a run or a task, oldest first."""
+
+    # Days are counted from 1970 on, by the store's own clock.
+
+    async def renew_payloads(self, digests: Sequence[str]) -> frozenset[str]:
+        """These are needed today, as are those that are committed today. Which of them are here."""
+
+    async def drop_payloads(self, *, before: int, limit: int) -> int:
+        """How many are gone, at most so many: those last needed before this day. What an archive or a piece of a log
+        names stays."""
+
+    async def named_objects(self, digests: Sequence[str]) -> frozenset[str]:
+        """Those of the digests that an archive or a piece of a log names."""
+
+    async def note_renewal(self, partition: int, *, epoch: int) -> None:
+        """Everything that the partition names is needed today, and was renewed. Raises `Fenced`."""
+
+    async def renewals(self) -> dict[int, int]:
+        """The day of the last `note_renewal` of each partition that was ever claimed; 0: none."""
 
     # ---- taking it elsewhere
 

@@ -8,7 +8,7 @@ journal, asks here and need not know where they are.
 import asyncio
 import zlib
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 from typing import TypeVar
 
@@ -16,10 +16,13 @@ import msgspec
 
 from tickwork.core.errors import Corrupt
 from tickwork.core.model import NUMBER_BITS
+from tickwork.core.values import Ref, Value
 from tickwork.journal.export import read as read_export
 from tickwork.journal.record import Sealed
 from tickwork.ports.artifacts import Artifacts
 from tickwork.ports.store import ChildRow, Head, LogChunk, RunRow, Store
+from tickwork.ports.upkeep import LOGS, RUNS
+from tickwork.runtime.vault import APART, ARGUMENTS_STEP, decode_value
 
 N = TypeVar("N")
 T = TypeVar("T")
@@ -131,11 +134,36 @@ class Archives:
         return bundle
 
     async def read_children(self, run: int, step: int) -> list[tuple[int, bytes]]:
+        """Wherever they are. A value may be made of what children of another run gave: of one that it has called, and
+        that ended long ago."""
         found = await self._store.read_children(run, step)
         if found:
             return found
-        bundles = (one for one in self._opened.values() if one.row.number <= run)
-        return [(c.child, c.value) for one in bundles for c in one.children if (c.run, c.step) == (run, step)]
+        opened = list(self._opened.values())
+        if found := [(c.child, c.value) for one in opened for c in one.children if (c.run, c.step) == (run, step)]:
+            return found
+        for archive in await self._store.archives_over(run >> NUMBER_BITS, kind=RUNS, number=run):
+            data = await self._artifacts.get(archive.object)
+            children = [c for one in unpacked(data) for c in one.children] if data is not None else []
+            if found := [(c.child, c.value) for c in children if (c.run, c.step) == (run, step)]:
+                return found
+        return []
+
+    async def rows_apart(self, values: Iterable[Value]) -> list[ChildRow]:
+        """All rows in the table of children that these values are made of, and what those are made of."""
+        rows: dict[tuple[int, int, int], ChildRow] = {}
+        todo = [value for value in values if isinstance(value, Ref) and value.place in APART]
+        while todo:
+            ref = todo.pop()
+            run, part = (int(text) for text in ref.digest.split("/"))
+            step, only = (part, None) if ref.place == "gather" else (ARGUMENTS_STEP, part)
+            for child, data in await self.read_children(run, step):
+                if (run, step, child) not in rows and only in (None, child):
+                    rows[run, step, child] = ChildRow(run, step, child, data)
+                    value = decode_value(data)
+                    if isinstance(value, Ref) and value.place in APART:
+                        todo.append(value)
+        return list(rows.values())
 
     # ---- the journal
 
@@ -157,7 +185,7 @@ class Archives:
     async def log_chunks(self, task: int, attempt: int, *, after: int) -> list[OldChunk]:
         """Pieces of a log that left for the archive, in their order."""
         found: dict[int, OldChunk] = {}
-        for archive in await self._store.log_archives(task >> NUMBER_BITS, task=task):
+        for archive in await self._store.archives_over(task >> NUMBER_BITS, kind=LOGS, number=task):
             data = await self._artifacts.get(archive.object)
             for one in unpacked_logs(data) if data is not None else ():
                 if (one.row.task, one.row.attempt) == (task, attempt) and one.row.chunk > after:

@@ -12,7 +12,7 @@ import msgspec
 from tickwork.core import inputs as ask
 from tickwork.core.definition import TaskNode
 from tickwork.core.effects import Answer
-from tickwork.core.errors import Refused
+from tickwork.core.errors import Corrupt, Refused
 from tickwork.core.evolve.versions import by_age
 from tickwork.core.inputfields import SCHEDULED_TIME, check_inputs
 from tickwork.core.model import NUMBER_BITS
@@ -21,7 +21,7 @@ from tickwork.core.plan import Plan, new_plan
 from tickwork.core.stablehash import stable_digest
 from tickwork.core.strictjson import check as check_plain
 from tickwork.core.timetext import duration_ms, instant_ms
-from tickwork.core.values import INLINE_BYTES_MAX, Value, pack
+from tickwork.core.values import INLINE_BYTES_MAX, Ref, Value, pack
 from tickwork.ports import wire
 from tickwork.ports.store import Payload, RunRow
 from tickwork.runtime import reads
@@ -30,8 +30,9 @@ from tickwork.runtime.ended import record_of
 from tickwork.runtime.endpoints import Endpoints
 from tickwork.runtime.endpointwords import PREFIX
 from tickwork.runtime.ground import TENANT, refusal_of
+from tickwork.runtime.renewal import named_in
 from tickwork.runtime.schedules import new_ones
-from tickwork.runtime.vault import decode_value
+from tickwork.runtime.vault import APART, decode_value
 from tickwork.runtime.versions import Versions, registration
 from tickwork.runtime.words import instant
 
@@ -224,17 +225,33 @@ class Commands(Endpoints, Versions):
             raise Refused("illegal_move", f"run {run_id[:128]} goes on: only a failed run is resolved", path="run_id")
         row = await self._ended_row(tenant, run_id)
         if row is not None:
-            self._bring_back_children(row)
+            await self._bring_back(row)
         given: dict[str, Value] = {node: small(value, f"values.{node}") for node, value in (values or {}).items()}
         asked = ask.Resolve(by, tenant, run_id, reason or "retry", decisions or {}, given)
         await self._command(asked, facts=True)
 
-    def _bring_back_children(self, row: RunRow) -> None:
-        """A run that goes on, or whose results another keeps, has what its children gave in the store again."""
+    async def _whole(self, record: ask.RunRecord, payloads: list[Payload]) -> ask.RunRecord:
+        """With values of its own, for another run: what its children gave leaves with it for the archive."""
+        inputs = await self._own_value(record.inputs, payloads)
+        results = tuple([(step, await self._own_value(value, payloads)) for step, value in record.results])
+        return msgspec.structs.replace(record, inputs=inputs, results=results)
+
+    async def _own_value(self, value: Value, payloads: list[Payload]) -> Value:
+        if isinstance(value, Ref) and value.place in APART:
+            return await self.vault.take_any(await self.vault.bytes_of(value), payloads)
+        if not await self.vault.renewed(value):
+            raise Corrupt("a value of this run is not kept any more")
+        return value
+
+    async def _bring_back(self, row: RunRow) -> None:
+        """A run that goes on: the values that it names are needed again, and what its children gave is in the store
+        again."""
         archived = self.archives.opened(row.number)
-        if archived is None or archived.row.ended_ms != row.ended_ms:
-            return
-        for child in archived.children:
+        children = archived.children if archived is not None and archived.row.ended_ms == row.ended_ms else []
+        named = sorted(named_in([row.record, row.output, *(child.value for child in children)]))
+        await self._store.renew_payloads(named)
+        await self.artifacts.renew(named)
+        for child in children:
             self._live.books.keep_child(child.run, child.step, child.child, decode_value(child.value))
 
     async def rerun(self, run_id: str, wanted: wire.RerunRequest, *, by: str, tenant: str = TENANT) -> str:
@@ -245,8 +262,8 @@ class Commands(Endpoints, Versions):
                     "illegal_move", f"run {run_id[:128]} goes on: only an ended run is repeated", path="run_id"
                 )
             raise Refused("unknown_run", f"there is no run {run_id[:128]!r}", path="run_id")
-        self._bring_back_children(row)
         payloads: list[Payload] = []
+        record = await self._whole(record_of(row), payloads)
         inputs: Value = None
         if wanted.inputs is not None:
             check_plain(wanted.inputs)
@@ -256,7 +273,7 @@ class Commands(Endpoints, Versions):
             by,
             tenant,
             new,
-            record_of(row),
+            record,
             wanted.from_node,
             wanted.definition,
             inputs,

@@ -33,6 +33,7 @@ from tickwork.runtime.ground import TENANT
 from tickwork.runtime.partition import Decided, Partition
 from tickwork.runtime.patience import patiently
 from tickwork.runtime.recovery import Follower, Recovered, check_rules, read_ahead, recover
+from tickwork.runtime.renewal import Renewal
 from tickwork.runtime.retention import Keep as HowLong
 from tickwork.runtime.retention import Retention
 from tickwork.runtime.timekeeper import Timekeeper
@@ -129,6 +130,16 @@ class Engine(Commands):
             settings=self.state.settings,
             keep=keep,
             lives=lambda number: number in self.state.runs,
+            renewal=Renewal(
+                store=self._store,
+                artifacts=self.artifacts,
+                archives=self.archives,
+                clock=self._clock,
+                partition=self.number,
+                epoch=self._live.epoch,
+                keep=keep,
+                state=lambda: self.state,
+            ),
             on_alarm=self._alarm,
         )
         self._beside.append(asyncio.get_running_loop().create_task(self.retention.run()))
@@ -293,7 +304,10 @@ class Engine(Commands):
         if row is None:
             row = (await patiently(lambda: self._store.read_cache([effect.key]))).get(effect.key)
         fresh = row is not None and (effect.ttl_ms is None or row.kept_ms + effect.ttl_ms > self._clock.wall_ms())
-        answer = ask.CacheAnswered(effect.task, fresh, decode_value(row.value) if row is not None and fresh else None)
+        value = decode_value(row.value) if row is not None and fresh else None
+        if not await patiently(lambda: self.vault.renewed(value)):
+            fresh, value = False, None  # nobody needed it for so long that it is gone
+        answer = ask.CacheAnswered(effect.task, fresh, value)
         with contextlib.suppress(TickworkError):
             await self._live.ask([answer]).done
 

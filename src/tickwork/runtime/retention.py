@@ -1,6 +1,7 @@
 """Keeping less: a job beside the ticks of an owner, in small steps.
 
-Ended runs and journal rows that are old move to archive objects, old archives and logs go for good. Each step writes
+Ended runs and journal rows that are old move to archive objects, old archives and logs go for good, and so do values
+that nothing names any more (`renewal`). Each step writes
 its object first and takes the rows away afterwards, in one transaction; so whatever ends it in between, nothing is
 lost, and the next step does the same again. Nothing here is ever in a tick's way, and what is still needed stays:
 whatever lives, the journal from the watermark on, and the fates of occurrences.
@@ -22,6 +23,8 @@ from tickwork.ports.store import ChildRow, Fenced, LogChunk, RunRow, Store
 from tickwork.ports.upkeep import JOURNAL, LOGS, RUNS, Archive, ArchivedRun, LogPlace
 from tickwork.runtime.archive import Archives, Bundle, OldChunk, packed, packed_logs
 from tickwork.runtime.ended import rest_of
+from tickwork.runtime.renewal import DAY_MS, Renewal, named_in
+from tickwork.runtime.vault import decode_value
 
 PASS_S = 600.0  # between two looks at everything
 STEP_S = 0.05  # between two steps: at most so many portions a second
@@ -32,7 +35,6 @@ LOGS_PORTION = 500
 LOGS_BYTES = 8 * 1024 * 1024  # of lines in one object, about
 LOGS_YOUNG_MAX = 20  # portions without an old piece after which the rest is taken to be young
 ARCHIVES_PORTION = 20
-DAY_MS = 86_400_000
 
 
 class Keep(msgspec.Struct, frozen=True, kw_only=True):
@@ -80,6 +82,7 @@ class Retention:
         settings: Settings,
         keep: Keep,
         lives: Callable[[int], bool],
+        renewal: Renewal,
         on_alarm: Callable[[str, str], None],
     ) -> None:
         self._store = store
@@ -91,7 +94,9 @@ class Retention:
         self._settings = settings
         self._keep = keep
         self._lives = lives
+        self.renewal = renewal
         self._on_alarm = on_alarm
+        self._kept_numbers: frozenset[int] | None = None
         self.runs = self.rows = self.logs = self.forgotten = 0  # since the start: moved, moved, deleted, deleted
 
     async def run(self) -> None:
@@ -110,10 +115,12 @@ class Retention:
 
     async def look_through(self) -> None:
         """One pass over everything, with a rest between two steps."""
+        self._kept_numbers = None
         await self._move_runs()
         await self._move_journal()
         await self._forget_archives()
         await self._forget_logs()
+        await self.renewal.look_through()
 
     def _before_ms(self, kept_ms: int) -> int:
         return self._clock.wall_ms() - kept_ms if kept_ms else -1
@@ -143,17 +150,41 @@ class Retention:
         bundles = [
             Bundle(row, attempts.get(row.number, []), _within(children, row.number, steps[row.number])) for row in rows
         ]
-        bundles = [await self._with_earlier(bundle) for bundle in bundles]
+        bundles = [await self._whole(await self._with_earlier(bundle)) for bundle in bundles]
+        await self.renewal.renew(named_in(part for bundle in bundles for part in _parts(bundle)))
         data = packed(bundles)
         object_ = await self._artifacts.put(data)
         ends = [row.ended_ms for row in rows]
         archive = Archive(
-            object_, RUNS, self._partition, rows[0].number, rows[-1].number, len(rows), len(data), b"", b"", 0,
+            object_, RUNS, self._partition, first, last, len(rows), len(data), b"", b"", 0,
             min(ends), max(ends), self._clock.wall_ms(),
         )  # fmt: skip
+        for kept in await self._referred() if children else ():  # what its children gave is needed by one that lives
+            for row in rows:
+                if row.number <= kept < row.number + steps[row.number]:
+                    steps[row.number] = 0
         moved = [ArchivedRun(row.tenant, row.id, row.number, object_, row.ended_ms, steps[row.number]) for row in rows]
         await self._store.move_runs(self._partition, archive, moved, epoch=self._epoch)
         self.runs += len(rows)
+
+    async def _referred(self) -> frozenset[int]:
+        """Once in a pass: who is old enough to be needed is needed by one that is older still."""
+        if self._kept_numbers is None:
+            self._kept_numbers = await self.renewal.referred()
+        return self._kept_numbers
+
+    async def _whole(self, bundle: Bundle) -> Bundle:
+        """With what its values are made of, also where that belongs to a run that it called."""
+        row, rest = bundle.row, rest_of(bundle.row)
+        own = [decode_value(child.value) for child in bundle.children]
+        values = [rest.inputs, decode_value(row.output), *(value for _, value in rest.results), *own]
+        known = {(child.run, child.step, child.child) for child in bundle.children}
+        more = [
+            child
+            for child in await self._archives.rows_apart(values)
+            if (child.run, child.step, child.child) not in known
+        ]
+        return Bundle(row, bundle.attempts, [*bundle.children, *more]) if more else bundle
 
     async def _with_earlier(self, bundle: Bundle) -> Bundle:
         """A run that came back from the archive takes along what the archive knew of it."""
@@ -271,6 +302,10 @@ class Retention:
             object_, LOGS, self._partition, min(tasks), max(tasks), len(chunks), len(data), b"", b"", 0, min(times),
             max(times) + self._keep.logs_ms, self._clock.wall_ms(),
         )  # fmt: skip
+
+
+def _parts(bundle: Bundle) -> list[bytes]:
+    return [bundle.row.record, bundle.row.output, *(child.value for child in bundle.children)]
 
 
 def _within(children: list[ChildRow], first: int, steps: int) -> list[ChildRow]:

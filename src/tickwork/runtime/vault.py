@@ -20,6 +20,7 @@ from tickwork.ports.store import Payload, Store
 
 KEPT_BYTES_MAX = 64 * 1024 * 1024
 NIL = b"\xc0"
+APART = ("gather", "arguments")  # places of values that are made of rows in the table of children
 ARGUMENTS_STEP = -1  # in the table of children: not a result, but the inputs of a child run
 
 value_encoder = msgspec.msgpack.Encoder(order="sorted")
@@ -139,6 +140,14 @@ class Vault:
                 raise Corrupt(f"the inputs of child {child} of task {task} are not there")
             kept = decode_value(rows[child])
         return await self.bytes_of(kept)
+
+    async def renewed(self, value: Value) -> bool:
+        """Whether it is still kept. Then it is needed from now on."""
+        if isinstance(value, Ref) and value.place == "payload":
+            return value.digest in await self._store.renew_payloads([value.digest])
+        if isinstance(value, Ref) and value.place == "artifact":
+            return value.digest in await self._artifacts.renew([value.digest])
+        return True
 
     async def as_artifact(self, data: bytes) -> str:
         return await self._artifacts.put(data)

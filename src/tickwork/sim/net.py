@@ -5,14 +5,14 @@ ones are used again, and giving up on a request closes its connection, which the
 """
 
 import asyncio
-from collections.abc import Container
+from collections.abc import Container, Sequence
 from typing import Protocol
 
 import msgspec
 
 from tickwork.cluster.direct import Unreached
 from tickwork.core.errors import Corrupt, Refused, TickworkError, Unavailable
-from tickwork.ports.artifacts import digest_of
+from tickwork.ports.artifacts import Named, digest_of
 from tickwork.ports.exchange import Call, Catalog, Reply, call_decoder, encoder, reply_decoder
 from tickwork.ports.wire import Owners
 from tickwork.sim.network import Connection, Net
@@ -224,10 +224,12 @@ class MemoryArtifacts:
 
     def __init__(self) -> None:
         self.kept: dict[str, bytes] = {}
+        self.day = 0  # today, as whoever made it says
+        self.days: dict[str, int] = {}
 
     async def put(self, data: bytes) -> str:
         digest = digest_of(data)
-        self.kept[digest] = bytes(data)
+        self.kept[digest], self.days[digest] = bytes(data), self.day
         return digest
 
     async def get(self, digest: str) -> bytes | None:
@@ -238,6 +240,17 @@ class MemoryArtifacts:
 
     async def delete(self, digest: str) -> None:
         self.kept.pop(digest, None)
+
+    async def renew(self, digests: Sequence[str]) -> frozenset[str]:
+        self.days.update({one: self.day for one in digests if one in self.kept})
+        return frozenset(digests) & self.kept.keys()
+
+    async def sweep(self, *, before: int, named: Named) -> int:
+        old = [one for one in sorted(self.kept) if self.days.get(one, 0) < before]
+        gone = [one for one in old if one not in await named(old)]
+        for one in gone:
+            await self.delete(one)
+        return len(gone)
 
     def damage(self, digest: str) -> None:
         data = self.kept[digest]

@@ -273,8 +273,25 @@ class SimStore:
         deed = lambda: self.inner.drop_log_chunks(places, archive=archive)  # noqa: E731
         await self._write("drop_log_chunks", deed, lambda _: None)
 
-    async def log_archives(self, partition: int, *, task: int) -> list[Archive]:
-        return await self._read("log_archives", lambda: self.inner.log_archives(partition, task=task))
+    async def archives_over(self, partition: int, *, kind: str, number: int) -> list[Archive]:
+        return await self._read("archives_over", lambda: self.inner.archives_over(partition, kind=kind, number=number))
+
+    async def renew_payloads(self, digests: Sequence[str]) -> frozenset[str]:
+        return await self._write("renew_payloads", lambda: self.inner.renew_payloads(digests), lambda _: None)
+
+    async def drop_payloads(self, *, before: int, limit: int) -> int:
+        deed = lambda: self.inner.drop_payloads(before=before, limit=limit)  # noqa: E731
+        return await self._write("drop_payloads", deed, lambda _: None)
+
+    async def named_objects(self, digests: Sequence[str]) -> frozenset[str]:
+        return await self._read("named_objects", lambda: self.inner.named_objects(digests))
+
+    async def note_renewal(self, partition: int, *, epoch: int) -> None:
+        deed = lambda: self.inner.note_renewal(partition, epoch=epoch)  # noqa: E731
+        await self._write("note_renewal", deed, lambda _: None, late=True)
+
+    async def renewals(self) -> dict[int, int]:
+        return await self._read("renewals", self.inner.renewals)
 
     async def export(self, take: Take) -> None:
         await self.inner.export(take)

@@ -61,7 +61,10 @@ class MemoryDisk:
         self.routes: dict[str, Route] = {}
         self.inbox: dict[int, dict[str, InboxRow]] = defaultdict(dict)
         self.partitions: dict[int, Partition] = {}
+        self.day = 0  # today, as whoever made it says
         self.payloads: dict[str, bytes] = {}
+        self.payload_days: dict[str, int] = {}
+        self.renewals: dict[int, int] = {}
         self.definitions: dict[tuple[str, str], DefinitionRow] = {}
         self.runs: dict[int, RunRow] = {}
         self.ids: dict[tuple[str, str], int] = {}
@@ -75,6 +78,10 @@ class MemoryDisk:
         self.log_chunks: dict[tuple[int, int], dict[int, LogChunk]] = defaultdict(dict)
         self.archives: dict[str, Archive] = {}
         self.archived: dict[tuple[str, str], ArchivedRun] = {}
+
+    def put_payload(self, digest: str, data: bytes) -> None:
+        self.payloads.setdefault(digest, data)
+        self.payload_days[digest] = self.day
 
     def add_run(self, row: RunRow) -> None:
         self.drop_run(row.number)
@@ -165,7 +172,7 @@ class MemoryStore(MemoryUpkeep):
         found.journal.append(row)
         found.epochs.append(epoch)
         for payload in payloads:
-            disk.payloads.setdefault(payload.digest, payload.data)
+            disk.put_payload(payload.digest, payload.data)
 
     async def write_rows(self, partition: int, rows: Rows, *, epoch: int, through: int, head: bytes) -> None:
         disk = self._disk

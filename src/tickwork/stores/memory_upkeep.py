@@ -23,7 +23,7 @@ from tickwork.ports.store import (
     Route,
     RunRow,
 )
-from tickwork.ports.upkeep import JOURNAL, LOGS, Archive, ArchivedRun, Batch, LogPlace, NotEmpty, Take
+from tickwork.ports.upkeep import JOURNAL, Archive, ArchivedRun, Batch, LogPlace, NotEmpty, Take
 
 if TYPE_CHECKING:
     from tickwork.stores.memory import MemoryDisk, Partition
@@ -101,9 +101,10 @@ class MemoryUpkeep:
                 return one
         return None
 
-    async def log_archives(self, partition: int, *, task: int) -> list[Archive]:
-        found = [one for one in self._disk.archives.values() if one.kind == LOGS and one.partition == partition]
-        return sorted((one for one in found if one.first <= task <= one.last), key=lambda one: (one.to_ms, one.object))
+    async def archives_over(self, partition: int, *, kind: str, number: int) -> list[Archive]:
+        found = [one for one in self._disk.archives.values() if (one.kind, one.partition) == (kind, partition)]
+        over = (one for one in found if one.first <= number <= one.last)
+        return sorted(over, key=lambda one: (one.to_ms, one.object))
 
     async def old_archives(self, *, before_ms: int, limit: int) -> list[Archive]:
         old = [one for one in self._disk.archives.values() if one.to_ms < before_ms]
@@ -129,6 +130,32 @@ class MemoryUpkeep:
             self._disk.archives[archive.object] = archive
         for task, attempt, chunk in places:
             self._disk.log_chunks.get((task, attempt), {}).pop(chunk, None)
+
+    async def renew_payloads(self, digests: Sequence[str]) -> frozenset[str]:
+        disk = self._disk
+        here = frozenset(one for one in digests if one in disk.payloads)
+        disk.payload_days.update(dict.fromkeys(here, disk.day))
+        return here
+
+    async def drop_payloads(self, *, before: int, limit: int) -> int:
+        disk = self._disk
+        old = sorted(one for one, day in disk.payload_days.items() if day < before)
+        named = await self.named_objects(old)
+        gone = [one for one in old if one not in named][: max(limit, 0)]
+        for one in gone:
+            del disk.payloads[one], disk.payload_days[one]
+        return len(gone)
+
+    async def named_objects(self, digests: Sequence[str]) -> frozenset[str]:
+        return (frozenset(digests) & self._disk.archives.keys()) | await self.named_logs(digests, since_ms=0)
+
+    async def note_renewal(self, partition: int, *, epoch: int) -> None:
+        self._own(partition, epoch)
+        self._disk.renewals[partition] = self._disk.day
+
+    async def renewals(self) -> dict[int, int]:
+        disk = self._disk
+        return {number: disk.renewals.get(number, 0) for number in sorted(disk.partitions)}
 
     # ---- taking it elsewhere
 
@@ -239,7 +266,7 @@ def _add(disk: "MemoryDisk", table: str, row: Row) -> None:
             disk.partitions[row[0]].journal.append(Sealed(row[1], *row[3:]))
             disk.partitions[row[0]].epochs.append(row[2])
         case "payloads":
-            disk.payloads[row[0]] = row[1]
+            disk.put_payload(row[0], row[1])
         case "live_runs" | "live_tasks" | "schedules":
             getattr(disk.partitions[row[0] >> NUMBER_BITS], table)[row[0]] = row[1]
         case "definitions":

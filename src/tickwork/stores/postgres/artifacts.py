@@ -3,8 +3,10 @@
 Good for values and logs of ordinary size; a cluster with many large ones wants an object store.
 """
 
+from collections.abc import Sequence
+
 from tickwork.core.errors import Corrupt
-from tickwork.ports.artifacts import digest_of
+from tickwork.ports.artifacts import Named, digest_of
 from tickwork.stores.postgres.lines import SCHEMA, Line, Lines, address
 
 MOVE_S = 120.0
@@ -33,6 +35,12 @@ class PostgresArtifacts:
 
     async def delete(self, digest: str) -> None:
         await self._lines.fetch("drop_payload", digest)
+
+    async def renew(self, digests: Sequence[str]) -> frozenset[str]:
+        return frozenset(digest for (digest,) in await self._lines.fetch("renew_payloads", list(digests)))
+
+    async def sweep(self, *, before: int, named: Named) -> int:  # noqa: ARG002 - the store sweeps its payloads itself
+        return 0
 
     async def close(self) -> None:
         await self._lines.close()

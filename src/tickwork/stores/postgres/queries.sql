@@ -80,17 +80,18 @@ select id, $3, $2, $4, $5, $6 from head
 returning seq;
 
 -- name: commit_with_payloads
--- The same, with values that are too large for the journal. A digest names its bytes, so the first writer wins.
+-- The same, with values that are too large for the journal. A digest names its bytes, so only the day may be new.
 with head as (
     select id from partitions p
      where id = $1 and epoch = $2
        and (seq = $3 - 1 or exists (select from journal j where j.partition_id = $1 and j.seq = $3 - 1))
        for no key update
 ), kept as (
-    insert into payloads (digest, data)
-    select given.digest, given.data from head, unnest($7::text[], $8::bytea[]) as given (digest, data)
+    insert into payloads (digest, data, day)
+    select distinct on (given.digest) given.digest, given.data, today()
+      from head, unnest($7::text[], $8::bytea[]) as given (digest, data)
      order by given.digest
-    on conflict do nothing
+    on conflict (digest) do update set day = excluded.day where payloads.day < excluded.day
 )
 insert into journal (partition_id, seq, epoch, tick, hash, data)
 select id, $3, $2, $4, $5, $6 from head
@@ -137,8 +138,9 @@ select data from live_tasks where number between $1 and $2 order by number;
 select data from schedules where number between $1 and $2 order by number;
 
 -- name: put_payload
--- A digest names its bytes, so the first writer wins.
-insert into payloads (digest, data) values ($1, $2) on conflict do nothing;
+-- A digest names its bytes, so only the day may be new.
+insert into payloads (digest, data, day) values ($1, $2, today())
+on conflict (digest) do update set day = excluded.day where payloads.day < excluded.day;
 
 -- name: read_payloads
 -- The bytes of digests.
@@ -375,10 +377,10 @@ select tenant, id, number, object from archived where tenant = $1 and id = any($
 select object, kind, partition_id, first, last, rows, size, before, hash, tick, from_ms, to_ms, written_ms
   from archives where partition_id = $1 and kind = 'journal' and last >= $2 order by last limit 1;
 
--- name: read_log_archives
--- Those that may hold logs of a task, oldest first.
+-- name: read_archives_over
+-- Those of a kind that may hold a number, oldest first.
 select object, kind, partition_id, first, last, rows, size, before, hash, tick, from_ms, to_ms, written_ms
-  from archives where partition_id = $1 and kind = 'logs' and first <= $2 and last >= $2 order by to_ms, object;
+  from archives where partition_id = $1 and kind = $2 and first <= $3 and last >= $3 order by to_ms, object;
 
 -- name: read_old_archives
 -- Oldest first.
@@ -429,4 +431,39 @@ delete from payloads where digest = $1;
 
 -- name: add_payloads
 -- From elsewhere.
-insert into payloads (digest, data) select * from unnest($1::text[], $2::bytea[]) on conflict do nothing;
+insert into payloads (digest, data, day) select *, today() from unnest($1::text[], $2::bytea[]) on conflict do nothing;
+
+-- name: renew_payloads
+-- Those of them that are here, which are needed today. In order, so that two of these do not wait for each other.
+with known as (
+    select digest, day from payloads where digest = any($1::text[]) order by digest for no key update
+), renewed as (
+    update payloads p set day = today() from known where p.digest = known.digest and known.day < today()
+)
+select digest from known;
+
+-- name: drop_payloads
+-- Values of earlier days. What an archive or a log has for its object is looked after by those.
+delete from payloads p
+ where p.day < $1
+   and p.digest in (
+        select digest from payloads v
+         where v.day < $1
+           and not exists (select from archives a where a.object = v.digest)
+           and not exists (select from log_chunks l where l.digest = v.digest)
+         order by v.day limit $2)
+returning 1;
+
+-- name: read_named_objects
+-- Those that an archive or a log has for its object.
+select object from archives where object = any($1::text[])
+union
+select digest from log_chunks where digest = any($1::text[]);
+
+-- name: note_renewal
+-- Everything that the partition names.
+insert into renewals (partition_id, day) values ($1, today()) on conflict (partition_id) do update set day = excluded.day;
+
+-- name: read_renewals
+-- The day of each partition, 0 where there was none.
+select p.id, coalesce(r.day, 0) from partitions p left join renewals r on r.partition_id = p.id order by p.id;

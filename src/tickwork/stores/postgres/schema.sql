@@ -66,11 +66,22 @@ create table journal (  -- rows are added and taken away whole, never changed
 );
 alter table journal alter column data set storage external;
 
+create function today() returns integer language sql stable as $body$
+    select (extract(epoch from now())::bigint / 86400)::integer
+$body$;
+
 create table payloads (
     digest text collate "C" primary key,
-    data bytea not null
+    data bytea not null,
+    day integer not null default 0  -- the last on which somebody said that it is needed
 );
 alter table payloads alter column data set storage external;
+create index payloads_by_day on payloads (day);
+
+create table renewals (  -- when all that a partition names was last said to be needed
+    partition_id integer primary key,
+    day integer not null
+);
 
 create table live_runs (
     number bigint primary key,  -- partition << 44 + n: a load reads the range of its partition

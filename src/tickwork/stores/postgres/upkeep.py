@@ -120,8 +120,29 @@ class PostgresUpkeep:
         if places:
             await self._at.writers.together(work, "drop_log_chunks")
 
-    async def log_archives(self, partition: int, *, task: int) -> list[Archive]:
-        return [Archive(*row) for row in await self._at.readers.fetch("read_log_archives", partition, task)]
+    async def archives_over(self, partition: int, *, kind: str, number: int) -> list[Archive]:
+        return [Archive(*row) for row in await self._at.readers.fetch("read_archives_over", partition, kind, number)]
+
+    async def renew_payloads(self, digests: Sequence[str]) -> frozenset[str]:
+        found = await self._at.writers.fetch("renew_payloads", list(digests))
+        return frozenset(digest for (digest,) in found)
+
+    async def drop_payloads(self, *, before: int, limit: int) -> int:
+        return len(await self._at.writers.fetch("drop_payloads", before, max(limit, 0)))
+
+    async def named_objects(self, digests: Sequence[str]) -> frozenset[str]:
+        found = await self._at.readers.fetch("read_named_objects", list(digests))
+        return frozenset(digest for (digest,) in found)
+
+    async def note_renewal(self, partition: int, *, epoch: int) -> None:
+        async def work(talk: Talk) -> None:
+            await _watermark(talk, partition, epoch)
+            await talk.fetch("note_renewal", partition)
+
+        await self._at.writers.together(work, "note_renewal")
+
+    async def renewals(self) -> dict[int, int]:
+        return dict(await self._at.readers.fetch("read_renewals"))
 
     # ---- taking it elsewhere
 

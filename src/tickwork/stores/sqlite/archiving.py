@@ -82,6 +82,26 @@ class ArchiveWriting:
 
         self._transaction(work)
 
+    def renew_payloads(self, digests: Sequence[str]) -> list[str]:
+        def work() -> list[str]:
+            self._many("renew_payload", [(digest,) for digest in digests])
+            has = self._sql["has_payload"]
+            return [one for one in digests if self.connection.execute(has, (one,)).fetchone()]
+
+        found: list[str] = self._transaction(work)
+        return found
+
+    def drop_payloads(self, before: int, limit: int) -> int:
+        count: int = self._transaction(lambda: self._one("drop_payloads", before, max(limit, 0)))
+        return count
+
+    def note_renewal(self, partition: int, epoch: int) -> None:
+        def work() -> None:
+            self._watermark(partition, epoch)
+            self._one("note_renewal", partition)
+
+        self._transaction(work)
+
 
 class ArchiveReading:
     """The reader's share."""
@@ -116,8 +136,8 @@ class ArchiveReading:
         found = [checked_archive(row) for row in self._rows("read_journal_archive", partition, seq)]
         return found[0] if found and found[0].first <= seq else None
 
-    def log_archives(self, partition: int, task: int) -> list[Archive]:
-        return [checked_archive(row) for row in self._rows("read_log_archives", partition, task, task)]
+    def archives_over(self, partition: int, kind: str, number: int) -> list[Archive]:
+        return [checked_archive(row) for row in self._rows("read_archives_over", partition, kind, number, number)]
 
     def old_archives(self, before_ms: int, limit: int) -> list[Archive]:
         return [checked_archive(row) for row in self._rows("read_old_archives", before_ms, max(limit, 0))]
@@ -129,6 +149,12 @@ class ArchiveReading:
 
     def named_logs(self, digests: Sequence[str], since_ms: int) -> frozenset[str]:
         return frozenset(one for one in digests if self._rows("read_named_log", one, since_ms))
+
+    def named_objects(self, digests: Sequence[str]) -> frozenset[str]:
+        return frozenset(one for one in digests if self._rows("read_named_object", one))
+
+    def renewals(self) -> dict[int, int]:
+        return dict(self._rows("read_renewals"))
 
 
 def _span(partition: int) -> tuple[int, int]:

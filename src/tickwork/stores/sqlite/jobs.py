@@ -107,9 +107,23 @@ class DropLogChunks(_Job):
     archive: Archive | None = None
 
 
+class RenewPayloads(_Job):
+    digests: list[str]
+
+
+class DropPayloads(_Job):
+    before: int
+    limit: int
+
+
+class NoteRenewal(_Job):
+    partition: int
+    epoch: int
+
+
 Job = (
     BringUp | Reopen | PutDown | Found | PutRoute | AddInbox | DropInbox | Claim | Commit | WriteRows | AddLogChunks
-    | MoveRuns | DropJournal | DropArchive | DropLogChunks
+    | MoveRuns | DropJournal | DropArchive | DropLogChunks | RenewPayloads | DropPayloads | NoteRenewal
 )  # fmt: skip
 WRITES: dict[str, type[Any]] = {
     "found": Found,
@@ -124,13 +138,16 @@ WRITES: dict[str, type[Any]] = {
     "drop_journal": DropJournal,
     "drop_archive": DropArchive,
     "drop_log_chunks": DropLogChunks,
+    "renew_payloads": RenewPayloads,
+    "drop_payloads": DropPayloads,
+    "note_renewal": NoteRenewal,
 }
 
 
 class Answered(msgspec.Struct, array_like=True):
     """`error` is the name of its class; what broke otherwise is told as `Unavailable`."""
 
-    result: Head | bool | None = None
+    result: Head | list[str] | bool | int | None = None
     error: str = ""
     message: str = ""
     retry_after_ms: int = 0

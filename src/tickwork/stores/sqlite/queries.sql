@@ -61,8 +61,9 @@ update partitions set seq = ?, tick = ?, hash = ? where id = ? and epoch = ? and
 insert into journal (partition_id, seq, epoch, tick, hash, data) values (?, ?, ?, ?, ?, ?);
 
 -- name: add_payload
--- A digest names its bytes, so the first writer wins.
-insert into payloads (digest, data, checksum) values (?, ?, ?) on conflict do nothing;
+-- A digest names its bytes, so only the day may be new.
+insert into payloads (digest, data, checksum, day) values (?, ?, ?, unixepoch() / 86400)
+on conflict (digest) do update set day = excluded.day where day < excluded.day;
 
 -- name: advance_watermark
 -- First statement of every write of rows. No row changed: fenced, or these rows are not the next.
@@ -308,10 +309,10 @@ select tenant, id, number, object from archived where tenant = ? and id = ?;
 select object, kind, partition_id, first, last, rows, size, before, hash, tick, from_ms, to_ms, written_ms, checksum
   from archives where partition_id = ? and kind = 'journal' and last >= ? order by last limit 1;
 
--- name: read_log_archives
--- Those that may hold logs of a task, oldest first.
+-- name: read_archives_over
+-- Those of a kind that may hold a number, oldest first.
 select object, kind, partition_id, first, last, rows, size, before, hash, tick, from_ms, to_ms, written_ms, checksum
-  from archives where partition_id = ? and kind = 'logs' and first <= ? and last >= ? order by to_ms, object;
+  from archives where partition_id = ? and kind = ? and first <= ? and last >= ? order by to_ms, object;
 
 -- name: read_old_archives
 -- Oldest first.
@@ -346,3 +347,34 @@ select run, data, checksum from attempts where run between ? and ? order by run,
 -- name: read_journal_cut
 -- The seq behind which the journal begins: its first row is never the last that was taken away.
 select coalesce(min(seq), 1) - 1 from journal where partition_id = ?;
+
+-- name: renew_payload
+-- It is needed today.
+update payloads set day = unixepoch() / 86400 where digest = ? and day < unixepoch() / 86400;
+
+-- name: has_payload
+-- Whether it is here.
+select 1 from payloads where digest = ?;
+
+-- name: drop_payloads
+-- Values of earlier days. What an archive or a log has for its object is looked after by those.
+delete from payloads
+ where digest in (
+    select digest from payloads v
+     where v.day < ?
+       and not exists (select 1 from archives a where a.object = v.digest)
+       and not exists (select 1 from log_chunks l where l.digest = v.digest)
+     order by v.day limit ?);
+
+-- name: read_named_object
+-- Whether an archive or a log has it for its object.
+select 1 from archives where object = ?1 union all select 1 from log_chunks where digest = ?1 limit 1;
+
+-- name: note_renewal
+-- Everything that the partition names.
+insert into renewals (partition_id, day) values (?, unixepoch() / 86400)
+on conflict (partition_id) do update set day = excluded.day;
+
+-- name: read_renewals
+-- The day of each partition, 0 where there was none.
+select p.id, coalesce(r.day, 0) from partitions p left join renewals r on r.partition_id = p.id order by p.id;

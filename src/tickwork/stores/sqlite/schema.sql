@@ -56,7 +56,14 @@ create table journal (
 create table payloads (
     digest text primary key,
     data blob not null,
-    checksum integer not null
+    checksum integer not null,
+    day integer not null default 0  -- the last on which somebody said that it is needed
+) strict;
+create index payloads_by_day on payloads (day);
+
+create table renewals (  -- when all that a partition names was last said to be needed
+    partition_id integer primary key,
+    day integer not null
 ) strict;
 
 create table live_runs (

@@ -60,8 +60,23 @@ class SqliteUpkeep:
     async def drop_log_chunks(self, places: Sequence[LogPlace], *, archive: Archive | None = None) -> None:
         await self._connections.write("drop_log_chunks", list(places), archive)
 
-    async def log_archives(self, partition: int, *, task: int) -> list[Archive]:
-        return cast("list[Archive]", await self._connections.read("log_archives", partition, task))
+    async def archives_over(self, partition: int, *, kind: str, number: int) -> list[Archive]:
+        return cast("list[Archive]", await self._connections.read("archives_over", partition, kind, number))
+
+    async def renew_payloads(self, digests: Sequence[str]) -> frozenset[str]:
+        return frozenset(cast("list[str]", await self._connections.write("renew_payloads", list(digests))))
+
+    async def drop_payloads(self, *, before: int, limit: int) -> int:
+        return cast("int", await self._connections.write("drop_payloads", before, limit))
+
+    async def named_objects(self, digests: Sequence[str]) -> frozenset[str]:
+        return cast("frozenset[str]", await self._connections.read("named_objects", digests))
+
+    async def note_renewal(self, partition: int, *, epoch: int) -> None:
+        await self._connections.write("note_renewal", partition, epoch)
+
+    async def renewals(self) -> dict[int, int]:
+        return cast("dict[int, int]", await self._connections.read("renewals"))
 
     # ---- taking it elsewhere
 
