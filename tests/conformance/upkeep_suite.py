@@ -296,6 +296,23 @@ class UpkeepSuite:
         finally:
             await other.close()
 
+    async def test_values_that_came_in_were_needed_today(self, store, make):
+        await filled(store)
+        await self.a_day_later(store)
+        tables, other = await exported(store), self.elsewhere(make)
+        await other.open()
+        try:
+            await other.bring_in(streamed(tables))
+            assert set((await other.renewals()).values()) == {0}, "there nobody has looked through anything"
+            epoch = await claimed(other, owner="n2")
+            await other.note_renewal(P, epoch=epoch)
+            today = (await other.renewals())[P]
+
+            assert await other.drop_payloads(before=today, limit=9) == 0
+            assert await other.drop_payloads(before=today + 1, limit=9) == 1
+        finally:
+            await other.close()
+
     async def test_what_breaks_off_leaves_nothing_behind(self, store, make):
         await filled(store)
         tables = await exported(store)

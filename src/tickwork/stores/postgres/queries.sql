@@ -448,7 +448,7 @@ delete from payloads p
  where p.day < $1
    and p.digest in (
         select digest from payloads v
-         where v.day < $1
+         where v.day between 1 and $1 - 1
            and not exists (select from archives a where a.object = v.digest)
            and not exists (select from log_chunks l where l.digest = v.digest)
          order by v.day limit $2)

@@ -73,7 +73,7 @@ $body$;
 create table payloads (
     digest text collate "C" primary key,
     data bytea not null,
-    day integer not null default 0  -- the last on which somebody said that it is needed
+    day integer not null default today()  -- the last on which somebody said that it is needed
 );
 alter table payloads alter column data set storage external;
 create index payloads_by_day on payloads (day);

@@ -178,6 +178,7 @@ class Arrival:
 
     def finish(self) -> None:
         try:
+            self._connection.execute("update payloads set day = unixepoch() / 86400")  # by its own clock
             self._connection.execute("commit")
         except apsw.Error as error:
             raise explained(error, system_errno=self._connection.system_errno) from error

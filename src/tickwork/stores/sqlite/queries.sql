@@ -361,7 +361,7 @@ select 1 from payloads where digest = ?;
 delete from payloads
  where digest in (
     select digest from payloads v
-     where v.day < ?
+     where v.day between 1 and ? - 1
        and not exists (select 1 from archives a where a.object = v.digest)
        and not exists (select 1 from log_chunks l where l.digest = v.digest)
      order by v.day limit ?);

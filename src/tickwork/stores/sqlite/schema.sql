@@ -57,7 +57,7 @@ create table payloads (
     digest text primary key,
     data blob not null,
     checksum integer not null,
-    day integer not null default 0  -- the last on which somebody said that it is needed
+    day integer not null default 0  -- the last on which somebody said that it is needed; 0: it is not known
 ) strict;
 create index payloads_by_day on payloads (day);
 

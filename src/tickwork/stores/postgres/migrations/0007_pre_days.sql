@@ -5,7 +5,6 @@ create function today() returns integer language sql stable as $body$
 $body$;
 
 alter table payloads add column day integer not null default today();
-alter table payloads alter column day set default 0;
 create index payloads_by_day on payloads (day);
 
 create table renewals (
