@@ -99,6 +99,18 @@ def test_what_one_worker_lacks_all_workers_of_its_code_lack():
     assert shop.missing <= 1, "who comes with that code is known already"
 
 
+def test_a_task_that_met_the_wrong_worker_is_with_the_right_one_at_once():
+    shop = Shop("f")
+    shop.come("lacks", "app@1", [])
+    shop.come("has", "other@1", ["f"])
+    run = shop.submit("do-f")
+    began = shop.tick
+    shop.work()
+
+    assert (shop.state_of(run), shop.missing) == ("COMPLETED", 1)
+    assert shop.tick - began < 10
+
+
 def test_new_code_is_tried_and_what_is_gone_is_forgotten():
     shop = Shop("f")
     shop.come("one", "app@1", [])

@@ -41,6 +41,7 @@ from tickwork.core.evolve.runs import moved
 from tickwork.core.evolve.stations import handler_of, others_may_have
 from tickwork.core.evolve.tasks import made_ready
 from tickwork.core.inputfields import require_inputs
+from tickwork.core.lanes import is_carrier
 from tickwork.core.lifecycle import Phase, RunState, RunTrigger, may_move
 from tickwork.core.model import Run, State, Task, tries_of
 from tickwork.core.plan import Kind, Step
@@ -507,7 +508,8 @@ def fail_or_retry(
     state = turn.state
     seed = (task.run.id, task.number)
     if permanent and error == HANDLER_MISSING:  # only with this worker: counted apart from its own retries
-        delay = backoff_ms(ELSEWHERE, _returns(state, task), seed=seed, error=error)
+        returns = _returns(state, task)
+        delay = backoff_ms(ELSEWHERE, returns, seed=seed, error=error) if returns else 0
     elif permanent:
         delay = None
     else:
@@ -525,11 +527,11 @@ def fail_or_retry(
 
 
 def _returns(state: State, task: Task) -> int:
-    """How often it has come back in vain. While another worker may have its function it does not fail of it."""
+    """How often it has come back without anybody learning from it. It goes on while another may have its function."""
     worker, lane, handler = task.worker, task.lane, handler_of(task.step)
     assert worker is not None and lane is not None
     if not others_may_have(state, lane, worker, handler):
         return task.returns + 1
-    if handler not in worker.lacks:  # that is learned now, and will not happen again
-        return 1
+    if handler not in worker.lacks and not is_carrier(worker.id):  # that is learned now, and will not happen again
+        return 0
     return min(task.returns + 1, ELSEWHERE.attempts - 1)  # a broker does not know who lacks it
