@@ -122,9 +122,9 @@ class Vault:
         run, step = (int(part) for part in ref.digest.split("/"))
         # First what the store does not know yet: what is written while the store is asked would be in neither.
         unwritten = self.unwritten_children(run, step)
-        written = {child: decode_value(data) for child, data in await self._read_children(run, step)}
-        children: dict[int, Value] = written | unwritten
         total = ref.items or 0
+        rows = await self._read_children(run, step) if len(unwritten) < total else []
+        children: dict[int, Value] = {child: decode_value(data) for child, data in rows} | unwritten
         parts = [await self.bytes_of(children.get(child)) for child in range(total)]
         return b"".join((list_head(total), *parts))
 
