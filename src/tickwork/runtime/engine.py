@@ -33,7 +33,6 @@ from tickwork.runtime.ground import TENANT
 from tickwork.runtime.partition import Decided, Partition
 from tickwork.runtime.patience import patiently
 from tickwork.runtime.recovery import Follower, Recovered, check_rules, read_ahead, recover
-from tickwork.runtime.renewal import Renewal
 from tickwork.runtime.retention import Keep as HowLong
 from tickwork.runtime.retention import Retention
 from tickwork.runtime.timekeeper import Timekeeper
@@ -129,17 +128,7 @@ class Engine(Commands):
             epoch=self._live.epoch,
             settings=self.state.settings,
             keep=keep,
-            lives=lambda number: number in self.state.runs,
-            renewal=Renewal(
-                store=self._store,
-                artifacts=self.artifacts,
-                archives=self.archives,
-                clock=self._clock,
-                partition=self.number,
-                epoch=self._live.epoch,
-                keep=keep,
-                state=lambda: self.state,
-            ),
+            state=lambda: self.state,
             on_alarm=self._alarm,
         )
         self._beside.append(asyncio.get_running_loop().create_task(self.retention.run()))

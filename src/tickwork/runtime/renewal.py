@@ -14,7 +14,7 @@ partition came by everything; a partition that does not get to it stops the swee
 import asyncio
 import re
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from tickwork.core.model import Run, State, Table
 from tickwork.core.rows import encode_run, encode_task
@@ -26,9 +26,6 @@ from tickwork.ports.clock import Clock
 from tickwork.ports.store import ChildRow, Store
 from tickwork.runtime.archive import Archives
 from tickwork.runtime.vault import APART
-
-if TYPE_CHECKING:
-    from tickwork.runtime.retention import Keep
 
 T = TypeVar("T")
 DAY_MS = 86_400_000
@@ -66,7 +63,8 @@ class Renewal:
         clock: Clock,
         partition: int,
         epoch: int,
-        keep: "Keep",
+        runs_ms: int,
+        archive_ms: int,
         state: Callable[[], State],
     ) -> None:
         self._store = store
@@ -75,7 +73,7 @@ class Renewal:
         self._clock = clock
         self._partition = partition
         self._epoch = epoch
-        self._keep = keep
+        self._runs_ms, self._archive_ms = runs_ms, archive_ms
         self._state = state
         self.swept = 0  # since the start
 
@@ -87,7 +85,7 @@ class Renewal:
         await self._renew_live()
         await self._store.note_renewal(self._partition, epoch=self._epoch)
         # By the days before this one: what was copied while this pass went on is come by in the next.
-        before = swept_before(known, runs_ms=self._keep.runs_ms, archive_ms=self._keep.archive_ms)
+        before = swept_before(known, runs_ms=self._runs_ms, archive_ms=self._archive_ms)
         if before and self._partition == min(known):  # one of them is enough
             await self._sweep(before)
 
@@ -111,7 +109,7 @@ class Renewal:
 
     async def _apart(self) -> AsyncIterator[list[ChildRow]]:
         """Of runs that are old: whatever younger ones are made of is young itself."""
-        before_ms = self._clock.wall_ms() - self._keep.runs_ms
+        before_ms = self._clock.wall_ms() - self._runs_ms
         for values in _old_values(self._state(), before_ms=before_ms):
             yield await self._archives.rows_apart(values)
             await asyncio.sleep(STEP_S)

@@ -13,7 +13,7 @@ from collections.abc import Callable
 import msgspec
 
 from tickwork.core.errors import Corrupt, Refused, TickworkError, Unavailable
-from tickwork.core.model import Settings
+from tickwork.core.model import Settings, State
 from tickwork.core.timetext import duration_ms
 from tickwork.journal import export, stream
 from tickwork.journal.record import GENESIS, Sealed
@@ -81,8 +81,7 @@ class Retention:
         epoch: int,
         settings: Settings,
         keep: Keep,
-        lives: Callable[[int], bool],
-        renewal: Renewal,
+        state: Callable[[], State],
         on_alarm: Callable[[str, str], None],
     ) -> None:
         self._store = store
@@ -93,8 +92,11 @@ class Retention:
         self._epoch = epoch
         self._settings = settings
         self._keep = keep
-        self._lives = lives
-        self.renewal = renewal
+        self._state = state
+        self.renewal = Renewal(
+            store=store, artifacts=artifacts, archives=archives, clock=clock, partition=partition, epoch=epoch,
+            runs_ms=keep.runs_ms, archive_ms=keep.archive_ms, state=state,
+        )  # fmt: skip
         self._on_alarm = on_alarm
         self._kept_numbers: frozenset[int] | None = None
         self.runs = self.rows = self.logs = self.forgotten = 0  # since the start: moved, moved, deleted, deleted
@@ -132,7 +134,8 @@ class Retention:
         before_ms, number = self._before_ms(self._keep.runs_ms), 0
         while before_ms >= 0:
             page = await self._store.runs_after(self._partition, number=number, limit=RUNS_PORTION)
-            old = [row for row in page if row.ended_ms < before_ms and not self._lives(row.number)]
+            lives = self._state().runs
+            old = [row for row in page if row.ended_ms < before_ms and row.number not in lives]
             if old:
                 await self._move(old)
             if len(page) < RUNS_PORTION or page[-1].submitted_ms >= before_ms:
