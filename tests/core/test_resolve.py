@@ -65,6 +65,33 @@ def test_a_failed_node_may_be_accepted_with_a_value_or_skipped_and_what_was_bloc
     driver.assert_empty()
 
 
+def failed_branch():
+    branch = {"kind": "branch", "id": "b", "cases": [{"when": "inputs.x.y", "to": ["yes"]}], "default": ["no"]}
+    sides = [task("yes", needs=["b", "base"]), task("no", needs=["b", "base"])]
+    driver = Driver()
+    driver.define("flow", task("base"), branch, *sides, inputs={"x": {"type": "any"}})
+    driver.submit("flow", "r", inputs={"x": 1})
+    driver.finish_all()
+    assert driver.state_of("r") == "FAILED"
+    return driver
+
+
+def test_a_failed_branch_cannot_be_accepted_since_nobody_knows_its_side():
+    driver = failed_branch()
+
+    assert resolve(driver, decisions={"b": "accept"}) == "bad_decision"
+    assert driver.state_of("r") == "FAILED"
+
+
+def test_a_failed_branch_that_is_skipped_leaves_both_of_its_sides_out():
+    driver = failed_branch()
+
+    assert resolve(driver, decisions={"b": "skip"}) == ""
+    assert driver.phases("r") == {"base": "SUCCEEDED", "b": "SKIPPED", "yes": "NOT_TAKEN", "no": "NOT_TAKEN"}
+    assert driver.state_of("r") == "COMPLETED"
+    driver.assert_empty()
+
+
 def test_a_run_whose_only_failure_is_accepted_completes_at_once():
     driver = failed(task("a"))
     resolve(driver, decisions={"a": "accept"})

@@ -205,6 +205,70 @@ def test_what_lies_behind_the_untaken_side_is_not_taken_either():
     }
 
 
+SIDE = [
+    {"kind": "task", "handler": "x"},
+    {"kind": "wait", "duration": "1h"},
+    {"kind": "event", "event": "paid"},
+    {"kind": "approval"},
+    {"kind": "workflow", "workflow": "leaf"},
+    {"kind": "map", "over": "inputs.x", "body": {"kind": "task", "handler": "x"}},
+    {"kind": "repeat", "until": "true", "max_iterations": 2, "body": {"kind": "task", "handler": "x"}},
+    {"kind": "branch", "cases": [{"when": "true", "to": ["in"]}], "default": []},
+]
+
+
+@pytest.mark.parametrize("node", SIDE, ids=lambda node: node["kind"])
+@pytest.mark.parametrize("trigger", [trigger.value for trigger in Trigger])
+@pytest.mark.parametrize("outcome", ["NOT_TAKEN", "SKIPPED", "FAILED", "BLOCKED"])
+def test_a_branch_that_took_no_side_starts_nothing_in_its_sides_whatever_their_rules_say(outcome, trigger, node):
+    branch = {"kind": "branch", "id": "b", "cases": [{"when": "true", "to": ["yes"]}], "default": ["no"]}
+    before = []
+    match outcome:
+        case "NOT_TAKEN":
+            branch |= {"when": "false"}
+        case "SKIPPED":
+            branch |= {"policy": ["never"]}
+        case "FAILED":
+            branch |= {"cases": [{"when": "inputs.x.y", "to": ["yes"]}]}
+        case "BLOCKED":
+            before, branch = [task("first")], branch | {"needs": ["first"]}
+    inside = [task("in", needs=["yes"], trigger=trigger)] if node["kind"] == "branch" else []
+    driver = Driver()
+    driver.expect(inp.PutPolicy(BY, "never", "false", "never", "skip_with_log"))
+    driver.define("leaf", task("l"))
+    driver.define(
+        "flow",
+        task("base"),
+        *before,
+        branch,
+        {**node, "id": "yes", "needs": ["b", "base"], "trigger": trigger},
+        *inside,
+        task("no", needs=["b", "base"], trigger=trigger),
+        inputs=X,
+    )
+    run = driver.submit("flow", inputs={"x": [1, 2]})
+    if before:
+        driver.fail(run, "first")
+    driver.finish_all()
+
+    phases = driver.phases(run)
+    expected = "NOT_TAKEN" if outcome in ("NOT_TAKEN", "SKIPPED") else "BLOCKED"
+    assert (phases["b"], phases["yes"], phases["no"]) == (outcome, expected, expected)
+    assert phases.get("in", expected) == expected
+    driver.assert_empty()
+
+
+def test_of_two_branches_that_name_a_node_the_one_that_leaves_it_out_decides():
+    driver = flow(
+        {"kind": "branch", "id": "b", "when": "false", "cases": [{"when": "true", "to": ["a"]}], "default": []},
+        {"kind": "branch", "id": "c", "cases": [{"when": "inputs.x.y", "to": ["a"]}], "default": []},
+        task("a", needs=["b", "c"], trigger="all_done"),
+    )
+    run = driver.submit("flow", inputs={"x": 1})
+
+    assert driver.phases(run) == {"b": "NOT_TAKEN", "c": "FAILED", "a": "NOT_TAKEN"}
+
+
 @pytest.mark.parametrize(("when", "phase"), [("true", "RUNNING"), ("false", "NOT_TAKEN")])
 def test_a_node_whose_condition_is_false_is_not_taken(when, phase):
     driver = flow(task("a", when=when), task("b"))

@@ -298,6 +298,9 @@ def _decisions(state: State, tenant: Tenant, record: inputs.RunRecord, asked: in
             raise Refused("not_failed", f"node {node[:128]!r} has not failed", path=f"decisions.{node}")
         if deed not in ("retry", "accept", "skip"):
             raise Refused("bad_decision", "a decision is retry, accept or skip", path=f"decisions.{node}")
+        if deed == "accept" and plan.steps[index].kind is Kind.BRANCH:
+            message = f"the branch {node} took no side, so it cannot be accepted: retry it, or skip it with its sides"
+            raise Refused("bad_decision", message, path=f"decisions.{node}")
         if deed != "retry":  # a way around an approval is an approval
             _check_entitled(plan.steps[index].node, by=asked.by, requester=record.by)
         chosen[index] = deed

@@ -56,6 +56,7 @@ class Step(msgspec.Struct, eq=False):
     node: Node
     parents: tuple[int, ...]
     children: tuple[int, ...]
+    branches: tuple[int, ...]  # those of its parents that are branches: it is part of one side of each
     requirement: Requirement
     retry: Retry
     timeout: Timeout
@@ -171,6 +172,7 @@ def _compile_step(
     definition: Definition, node: Node, position: int, index: dict[str, int], children: tuple[int, ...]
 ) -> Step:
     kind = next(kind for cls, kind in _KINDS if isinstance(node, cls))
+    nodes = definition.nodes
     policies = definition.policy + node.policy
     cached = isinstance(node, WorkNode) and node.cache is not None
     body = _compile_step(definition, node.body, position, index, ()) if isinstance(node, MapNode | RepeatNode) else None
@@ -186,6 +188,9 @@ def _compile_step(
         node=node,
         parents=tuple(index[parent] for parent in dict.fromkeys(node.needs)),
         children=children,
+        branches=tuple(
+            index[parent] for parent in dict.fromkeys(node.needs) if isinstance(nodes[index[parent]], BranchNode)
+        ),
         requirement=_requirement(definition, body.node if body else node),
         retry=_retry(definition, node),
         timeout=(timeout := _timeout(definition, node)),

@@ -238,7 +238,8 @@ def _take_steps(turn: Turn, run: Run) -> None:
 def _begin(turn: Turn, run: Run, step: Step) -> None:
     if step.parents:
         phases = run.phases
-        outcome = verdict(step.node.trigger, [phases[parent] for parent in step.parents])
+        branches = [phases[parent] for parent in step.branches] if step.branches else ()
+        outcome = verdict(step.node.trigger, [phases[parent] for parent in step.parents], branches)
         if outcome is not Phase.READY:
             reason = "something it needs failed" if outcome is Phase.BLOCKED else "nothing led here"
             turn.emit(StepEnded(run.number, step.index, outcome, reason))

@@ -1,8 +1,16 @@
 """Which nodes of a graph may start, from the outcomes of their parents.
 
-An untaken parent is neutral: the untaken side of a branch is taken out of the graph, so a join
-behind it runs once for the side that was taken. Nothing downstream of a failure starts unless its
-own trigger rule asks for failures.
+The rule for parents that were not taken:
+
+1. A side of a branch consists of the nodes that the branch names. They need the branch, and it decides first,
+   whatever their trigger rule says and whatever else they need: where the branch was not taken or was skipped, or took
+   another side, they are not taken; where it failed, was blocked or cancelled, nobody knows the side, and they are
+   blocked. A branch that took this side counts as a parent that succeeded. Of several branches that name a node,
+   one that leaves it out is enough.
+2. Any other parent that was not taken is neutral: it neither starts a node nor keeps it from starting. So a join behind
+   a branch runs once, for the side that was taken. A node all of whose parents were not taken is not taken either,
+   unless its trigger rule is `all_done` or `none_failed`.
+3. Nothing downstream of a failure starts unless its own trigger rule asks for failures.
 """
 
 from collections.abc import Iterable
@@ -13,8 +21,20 @@ from tickwork.core.lifecycle import Phase
 _BAD = (Phase.FAILED, Phase.BLOCKED, Phase.CANCELLED)
 
 
-def verdict(trigger: Trigger, parents: Iterable[int]) -> Phase:
-    """READY, NOT_TAKEN or BLOCKED, for a node whose parents have all ended."""
+def verdict(trigger: Trigger, parents: Iterable[int], branches: Iterable[int] = ()) -> Phase:
+    """READY, NOT_TAKEN or BLOCKED, for a node whose parents have all ended.
+
+    `branches` are those of the parents that are branches. One that succeeded took the side of this node: a node of the
+    other sides has ended together with its branch.
+    """
+    chosen = Phase.READY
+    for phase in branches:
+        if phase in (Phase.NOT_TAKEN, Phase.SKIPPED):
+            return Phase.NOT_TAKEN
+        if phase in _BAD:
+            chosen = Phase.BLOCKED
+    if chosen is Phase.BLOCKED:
+        return chosen
     taken = failed = False
     count = 0
     for phase in parents:
