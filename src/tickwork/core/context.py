@@ -14,7 +14,7 @@ from tickwork.core.conditions import Condition
 from tickwork.core.definition import Argument, TaskNode, WorkNode
 from tickwork.core.errors import Refused
 from tickwork.core.inputfields import with_defaults
-from tickwork.core.lifecycle import Phase
+from tickwork.core.lifecycle import ENDED, Phase
 from tickwork.core.model import Run, State
 from tickwork.core.references import Reference
 from tickwork.core.stablehash import stable_digest
@@ -63,11 +63,13 @@ def _part(state: State, run: Run, name: str, condition: Condition) -> Any:
 
 
 def _results(run: Run, condition: Condition) -> list[tuple[int, Value]]:
-    results = run.results or {}
+    """A node that ended without a result has the result None; one that has not ended has none at all."""
+    results, phases = run.results or {}, run.phases
     if condition.nodes is None:
-        return sorted(results.items(), key=lambda pair: pair[0])
-    wanted = (run.plan.index.get(node) for node in condition.nodes)
-    return [(index, results[index]) for index in wanted if index is not None and index in results]
+        named = list(range(len(phases)))
+    else:
+        named = [index for node in condition.nodes if (index := run.plan.index.get(node)) is not None]
+    return [(index, results.get(index)) for index in named if index in results or phases[index] in ENDED]
 
 
 def inputs_of(run: Run) -> dict[str, Any]:
