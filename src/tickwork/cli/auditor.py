@@ -150,7 +150,7 @@ async def _of_folder(folder: Path, into: Path, to: To) -> int:
     async def hold(partition: int, reason: str) -> None:
         """Nobody dispatches from a folder that no server uses."""
 
-    store = SqliteStore(folder / DATABASE)
+    store = SqliteStore(folder / DATABASE, upgrade=False)
     await store.open()
     try:
         loaded = await store.load(PARTITION)

@@ -98,7 +98,7 @@ async def _of_folder(database: Path, policy: str) -> "list[wire.CatchUp]":
     from tickwork.runtime.ground import PARTITION
     from tickwork.stores.sqlite.store import SqliteStore
 
-    store = SqliteStore(database)
+    store = SqliteStore(database, upgrade=False)
     await store.open()
     try:
         return await _late(store, PARTITION, policy)
@@ -111,7 +111,7 @@ async def _of_store(address: str, policy: str) -> "list[wire.CatchUp]":
     from tickwork.runtime.ground import TENANT
     from tickwork.stores.postgres.store import PostgresStore
 
-    store = PostgresStore(address)
+    store = PostgresStore(address, upgrade=False)
     await store.open()
     try:
         founded = await store.founded()

@@ -132,7 +132,7 @@ def copy(source: str, target: str, /, *, json: Json = False) -> int:
 
 
 async def _upgrade(place: str, *, json: bool) -> int:
-    async with _opened(place, exists=True, make=True):
+    async with _opened(place, exists=True, make=True, upgrade=True):
         known = _migrations(place)
     return _told(Upgraded(store=shown(place), schema=known), f"{shown(place)} has schema {known}", json=json)
 
@@ -270,9 +270,12 @@ def shown(place: str) -> str:
 
 
 @contextlib.asynccontextmanager
-async def _opened(place: str, *, exists: bool, make: bool = False) -> "AsyncIterator[tuple[Store, Artifacts]]":
-    """`make`: a database that has no tables of ours yet gets them."""
-    store, artifacts = _made(place, exists=exists, make=make)
+async def _opened(
+    place: str, *, exists: bool, make: bool = False, upgrade: bool = False
+) -> "AsyncIterator[tuple[Store, Artifacts]]":
+    """`make`: a database that has no tables of ours yet gets them. `upgrade`: an older one is brought up to date; else
+    it is refused."""
+    store, artifacts = _made(place, exists=exists, make=make, upgrade=upgrade)
     await store.open()
     try:
         yield store, artifacts
@@ -288,7 +291,7 @@ async def _must_be_unused(place: str) -> None:
         return
     from tickwork.stores.postgres.leases import PostgresLeases
 
-    leases = PostgresLeases(place)
+    leases = PostgresLeases(place, upgrade=False)
     await leases.open()
     try:
         names = sorted({member.node for member in await leases.members()})
@@ -302,7 +305,7 @@ async def _must_be_unused(place: str) -> None:
         )
 
 
-def _made(place: str, *, exists: bool, make: bool) -> "tuple[Store, Artifacts]":
+def _made(place: str, *, exists: bool, make: bool, upgrade: bool) -> "tuple[Store, Artifacts]":
     from tickwork.compose.server import ARTIFACTS, DATABASE
     from tickwork.stores.sqlite.store import SqliteStore
     from tickwork.system import FolderArtifacts
@@ -310,11 +313,11 @@ def _made(place: str, *, exists: bool, make: bool) -> "tuple[Store, Artifacts]":
     if not is_address(place):
         if exists and not (Path(place) / DATABASE).is_file():
             raise Ended(Exit.NOT_FOUND, f"{place} has no {DATABASE}; name a server's data folder")
-        return SqliteStore(Path(place) / DATABASE), FolderArtifacts(Path(place) / ARTIFACTS)
+        return SqliteStore(Path(place) / DATABASE, upgrade=upgrade), FolderArtifacts(Path(place) / ARTIFACTS)
     from tickwork.stores.postgres.artifacts import PostgresArtifacts
     from tickwork.stores.postgres.store import PostgresStore
 
-    return PostgresStore(place, make=make or not exists), PostgresArtifacts(place)
+    return PostgresStore(place, make=make or not exists, upgrade=upgrade), PostgresArtifacts(place)
 
 
 @contextlib.asynccontextmanager

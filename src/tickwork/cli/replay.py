@@ -252,7 +252,7 @@ async def _of_folder(folder: Path, *, quiet: bool) -> Replayed:
 
     if not (folder / DATABASE).is_file():
         raise Ended(Exit.NOT_FOUND, f"{folder} has no {DATABASE}; name a server's data folder")
-    store = SqliteStore(folder / DATABASE)
+    store = SqliteStore(folder / DATABASE, upgrade=False)
     await store.open()
     try:
         loaded = await store.load(PARTITION)

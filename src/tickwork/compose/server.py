@@ -30,13 +30,18 @@ DATABASE = "tickwork.db"
 ARTIFACTS = "artifacts"
 
 
-def make_engine(settings: Settings, *, own_process: bool, failpoints: Failpoints | None = None) -> Engine:
-    """`failpoints` are for crash tests: what they name is called at each durable step."""
+def make_engine(
+    settings: Settings, *, own_process: bool, failpoints: Failpoints | None = None, upgrade: bool = True
+) -> Engine:
+    """`failpoints` are for crash tests: what they name is called at each durable step. Without `upgrade` an older store
+    is refused: for who only reads."""
     clock = SystemClock()
     check_start(settings, clock)
     folder = settings.folder
     return Engine(
-        store=SqliteStore(folder / DATABASE, failpoints=failpoints, apart=own_process and not failpoints),
+        store=SqliteStore(
+            folder / DATABASE, failpoints=failpoints, apart=own_process and not failpoints, upgrade=upgrade
+        ),
         artifacts=FolderArtifacts(folder / ARTIFACTS),
         clock=clock,
         ids=SystemIds(),
@@ -76,7 +81,7 @@ async def serving(
 @contextlib.asynccontextmanager
 async def looking(settings: Settings) -> AsyncIterator[HttpServer]:
     """What a data folder holds, answered for until the block ends; nothing in it goes on meanwhile."""
-    engine = make_engine(settings, own_process=False)
+    engine = make_engine(settings, own_process=False, upgrade=False)
     server = HttpServer(make_app(engine, token=settings.token or None), engine, host=settings.host, port=settings.port)
     await engine.look()
     try:

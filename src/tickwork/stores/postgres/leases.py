@@ -23,12 +23,13 @@ _decode = msgspec.json.Decoder(Member).decode
 class PostgresLeases:
     """In the schema of the store, which is brought up to date by whichever of the two opens first."""
 
-    def __init__(self, dsn: str, *, schema: str = SCHEMA, pgbouncer: bool | None = None) -> None:
+    def __init__(self, dsn: str, *, schema: str = SCHEMA, pgbouncer: bool | None = None, upgrade: bool = True) -> None:
+        self._upgrade = upgrade
         self.address = address(dsn, schema=schema, pgbouncer=pgbouncer)
         self._opened: Line | None = None
 
     async def open(self) -> None:
-        await bring_up(self.address)
+        await bring_up(self.address, upgrade=self._upgrade)
         self._opened = Line(self.address, changes=False, timeout_s=TIMEOUT_S, settings=UNSYNCED)
 
     async def close(self) -> None:

@@ -19,20 +19,41 @@ if TYPE_CHECKING:
 VERSION_MIN = 140_000
 MIGRATE_S = 600.0  # building an index over what was kept takes as long as it takes
 _LOCK = 0x7469636B
+# Migration 5 made these under other names before its release; migration 8 makes the function again that names them.
+MENDING = """
+do $body$
+begin
+    if to_regclass('run_hints') is not null and to_regclass('run_clues') is null then
+        alter table run_hints rename to run_clues;
+        alter table run_clues rename column hint to clue;
+        alter index run_hints_pkey rename to run_clues_pkey;
+    end if;
+end
+$body$;
+"""
 _SETTINGS = ["server_version_num", "server_encoding", "data_sync_retry", "fsync", "full_page_writes"]
 
 
-async def bring_up(address: Address, *, make: bool = True) -> list[str]:
+async def bring_up(address: Address, *, make: bool = True, upgrade: bool = True) -> list[str]:
     """The schema as this program knows it. The answer: what a person should know about this server. `make` it where
-    there is none; else that is refused: whoever wants to read something named the wrong place."""
+    there is none; else that is refused: whoever wants to read something named the wrong place. `upgrade` an older one;
+    else that is refused, because who only reads changes nothing."""
     connection = await _connect(address)
     try:
         notes = await _check_server(connection)
         version = await _version(connection, address.schema)
         if not version and not make:
             raise Refused("unknown_store", f"{address.where} has no store in the schema {address.schema}")
-        if version < len(FILES.migrations):
+        known = len(FILES.migrations)
+        if 0 < version < known and not upgrade:
+            raise StoreUnusable(
+                f"the schema {address.schema} at {address.where} has version {version}, this program needs {known}. A "
+                "command that only reads does not change it: run `tickwork db upgrade` first, or start a node on it"
+            )
+        if version < known:
             await _migrate(connection, address.schema)
+        else:
+            FILES.unrecorded(await _recorded(connection, address.schema), version, f"the schema {address.schema}")
         return notes
     except TickworkError:
         raise
@@ -135,10 +156,26 @@ async def _migrate(connection: "asyncpg.Connection[Any]", schema: str) -> None:
     await connection.execute(f"create schema if not exists {schema}; set local search_path = {schema}")
     if version == 0:
         await connection.execute(FILES.schema, timeout=MIGRATE_S)
-    for migration in FILES.migrations:
-        if migration.number > version:
-            if version:
-                await connection.execute(migration.sql, timeout=MIGRATE_S)
-            add = "insert into migrations (number, name) values ($1, $2)"
-            await connection.execute(add, migration.number, migration.name, timeout=CONNECT_S)
+    if 0 < version < len(FILES.migrations):
+        await connection.execute(MENDING, timeout=MIGRATE_S)
+        for migration in FILES.migrations[version:]:
+            await connection.execute(migration.sql, timeout=MIGRATE_S)
+    where = f"the schema {schema}"
+    for migration in FILES.unrecorded(await _recorded(connection, schema), version, where):
+        await connection.execute(
+            "insert into migrations (number, name, digest) values ($1, $2, $3) on conflict (number) do update set "
+            "name = excluded.name, digest = excluded.digest",
+            migration.number,
+            migration.name,
+            migration.digest,
+            timeout=CONNECT_S,
+        )
     await connection.execute("commit", timeout=CONNECT_S)
+
+
+async def _recorded(connection: "asyncpg.Connection[Any]", schema: str) -> list[tuple[int, str, str]]:
+    found = await connection.fetch(
+        f"select number, name, digest from {schema}.migrations order by number",  # noqa: S608 - a checked name
+        timeout=CONNECT_S,
+    )
+    return [(row["number"], row["name"], row["digest"]) for row in found]

@@ -5,7 +5,8 @@
 create table migrations (  -- which of them made this schema
     number integer primary key,
     name text collate "C" not null,
-    made_at timestamptz not null default clock_timestamp()
+    made_at timestamptz not null default clock_timestamp(),
+    digest text collate "C" not null default ''
 );
 
 create table founded (  -- one row, for good

@@ -51,7 +51,7 @@ PORTION = 1_024  # rows have a connection of their own; a round trip and a fence
 class PostgresStore(PostgresUpkeep):
     """`pgbouncer`: a PgBouncer in transaction mode is between (`?pgbouncer=1` in the address says the same).
     `schema`: where several share a database (`?schema=NAME` in the address counts before it); `make` it where it is
-    not there.
+    not there; `upgrade` it where it is older, else that is refused.
     `replica_dsn`: where lists for people are read, some moments old. `notes`, once it is open, tells what a person
     should know about the server."""
 
@@ -68,8 +68,10 @@ class PostgresStore(PostgresUpkeep):
         rows_lines: int = 1,
         commit_s: float = COMMIT_S,
         make: bool = True,
+        upgrade: bool = True,
     ) -> None:
         self._make = make
+        self._upgrade = upgrade
         self.address = address(dsn, schema=schema, pgbouncer=pgbouncer)
         of_ours = self.address.schema  # a replica has the same, unless its address says otherwise
         self._replica = address(replica_dsn, schema=of_ours, pgbouncer=pgbouncer) if replica_dsn else None
@@ -84,7 +86,7 @@ class PostgresStore(PostgresUpkeep):
     async def open(self) -> None:
         assert self._opened is None, "a store is opened once"
         client()
-        self.notes = await bring_up(self.address, make=self._make)
+        self.notes = await bring_up(self.address, make=self._make, upgrade=self._upgrade)
         readers, rows_lines = self._counts
         self._opened = _Connections(self.address, self._replica, readers, rows_lines, self._commit_s)
 

@@ -43,10 +43,14 @@ class Writing(Protocol):
 class WritingThread:
     """The hand in this process."""
 
-    def __init__(self, path: Path, answers: Answers, *, synchronous: str, failpoints: Failpoints) -> None:
+    def __init__(
+        self, path: Path, answers: Answers, *, synchronous: str, failpoints: Failpoints, upgrade: bool = True
+    ) -> None:
         self._thread = JobThread("sqlite writer", answers)
         self._copying = JobThread("sqlite checkpointer", answers)
-        self.hand = Hand(path, synchronous, failpoints, beside=self._copying.post, here=self._thread.post)
+        self.hand = Hand(
+            path, synchronous, failpoints, beside=self._copying.post, here=self._thread.post, upgrade=upgrade
+        )
 
     @property
     def sound(self) -> bool:

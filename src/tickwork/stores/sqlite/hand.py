@@ -19,8 +19,11 @@ Post = Callable[[Callable[[], None]], None]
 
 
 class Hand:
-    def __init__(self, path: Path, synchronous: str, failpoints: Failpoints, *, beside: Post, here: Post) -> None:
+    def __init__(
+        self, path: Path, synchronous: str, failpoints: Failpoints, *, beside: Post, here: Post, upgrade: bool = True
+    ) -> None:
         self._path = path
+        self._upgrade = upgrade
         self._synchronous = synchronous
         self._failpoints = failpoints
         self._beside = beside
@@ -34,7 +37,7 @@ class Hand:
 
     def bring_up(self) -> None:
         """The first time: everything is checked."""
-        self._take_up(opening.bring_up(self._path, self._synchronous))
+        self._take_up(opening.bring_up(self._path, self._synchronous, upgrade=self._upgrade))
 
     def reopen(self) -> None:
         """After a commit of unknown outcome. Only a whole checkpoint brings what the log holds to disk for certain."""

@@ -6,7 +6,6 @@ lock is left as it is, for a person to look at.
 
 import contextlib
 import os
-import re
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -17,7 +16,8 @@ import apsw
 from tickwork.ports.places import private_file, private_folder
 from tickwork.ports.store import StoreUnusable
 from tickwork.stores.sqlite.lock import FileLock
-from tickwork.stores.sqlite.statements import migrations, schema
+from tickwork.stores.sqlite.mending import mend, shape
+from tickwork.stores.sqlite.statements import migrations, schema, unrecorded
 
 VERSION_MIN = 3_051_003  # earlier ones can lose committed pages when a checkpoint meets a restart of the WAL
 APPLICATION_ID = 0x7469636B
@@ -29,7 +29,6 @@ CACHE_KIB = 64 * 1024
 READER_CACHE_KIB = 16 * 1024
 LOG_BYTES = 6 * 1024 * 1024  # a little more than the checkpointer lets it grow to
 LOG_SHARE_MIN = 64  # nothing is reserved where more than this part of the free space would go
-_COMMENT = re.compile("--.*")
 NETWORK = frozenset(
     ["9p", "afs", "ceph", "cifs", "fuse.ceph", "fuse.glusterfs", "fuse.gcsfuse", "fuse.rclone", "fuse.s3fs",
      "fuse.sshfs", "gfs2", "glusterfs", "lustre", "ncpfs", "nfs", "nfs4", "ocfs2", "smb2", "smb3", "smbfs"]
@@ -117,8 +116,9 @@ def reserve_log(path: Path) -> None:
             os.fsync(log.fileno())
 
 
-def bring_up(path: Path, synchronous: str) -> apsw.Connection:
-    """The writer's connection: checked, and its schema up to date."""
+def bring_up(path: Path, synchronous: str, *, upgrade: bool = True) -> apsw.Connection:
+    """The writer's connection: checked, and its schema up to date. `upgrade`: an older schema is brought up to date;
+    else it is refused, because who only reads changes nothing."""
     try:
         size, log = _size(path), _size(Path(f"{path}-wal"))  # before SQLite makes one
         connection = connect(path, synchronous)
@@ -127,7 +127,9 @@ def bring_up(path: Path, synchronous: str) -> apsw.Connection:
             _check(connection, path, size, log)
             if connection.pragma("journal_mode", "wal") != "wal":
                 raise StoreUnusable(f"{path}: this place cannot hold a write-ahead log: use a local disk")
-            _migrate(connection)
+            if not upgrade:
+                _require_upgraded(connection, path)
+            _migrate(connection, path)
             _require_shape(connection, path)
         except BaseException:
             connection.close()
@@ -185,7 +187,16 @@ def _is_empty(connection: apsw.Connection) -> bool:
     return not connection.execute("select 1 from sqlite_schema limit 1").fetchall()
 
 
-def _migrate(connection: apsw.Connection) -> None:
+def _require_upgraded(connection: apsw.Connection, path: Path) -> None:
+    version, known = connection.pragma("user_version"), len(migrations())
+    if version < known and not _is_empty(connection):
+        raise StoreUnusable(
+            f"{path} has schema {version}, this program needs {known}. A command that only reads does not change it: "
+            f"run `tickwork db upgrade --store {path.parent}` first, or start a server on it"
+        )
+
+
+def _migrate(connection: apsw.Connection, path: Path) -> None:
     known = migrations()
     connection.execute("begin immediate")
     try:
@@ -194,10 +205,16 @@ def _migrate(connection: apsw.Connection) -> None:
         if empty:
             connection.execute(schema())
             connection.pragma("application_id", APPLICATION_ID)
-        for migration in known[version:] if not empty else ():
-            connection.execute(migration.sql)
+        elif version < len(known):
+            mend(connection, path, version)
+            for migration in known[version:]:
+                connection.execute(migration.sql)
         if version != len(known):
             connection.pragma("user_version", len(known))
+        recorded = connection.execute("select number, name, digest from migrations").fetchall()
+        for migration in unrecorded(recorded, version, str(path)):
+            row = (migration.number, migration.name, migration.digest)
+            connection.execute("insert into migrations (number, name, digest) values (?, ?, ?)", row)
     except BaseException:
         connection.execute("rollback")
         raise
@@ -217,20 +234,6 @@ def _shape_wanted() -> dict[str, list[Any]]:
     wanted = shape(fresh)
     fresh.close()
     return wanted
-
-
-def shape(connection: apsw.Connection) -> dict[str, list[Any]]:
-    """Tables with their columns and keys, indexes with their columns and conditions; not how the SQL is spelled."""
-    found: dict[str, list[Any]] = {}
-    for name, table, sql in connection.execute(
-        "select name, tbl_name, coalesce(sql, '') from sqlite_schema where name not like 'sqlite_stat%'"
-    ).fetchall():
-        pragma = "table_xinfo" if name == table else "index_xinfo"
-        columns = connection.execute(f'pragma {pragma}("{name}")').fetchall()
-        found[str(name)] = [table, columns, _COMMENT.sub("", str(sql)).partition(" where ")[2]]
-    for name, *flags in connection.execute("select name, wr, strict from pragma_table_list where schema = 'main'"):
-        found.setdefault(str(name), []).append(flags)
-    return found
 
 
 def _advice(path: Path, error: apsw.Error) -> str:

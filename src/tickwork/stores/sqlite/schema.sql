@@ -1,6 +1,12 @@
 -- Today's truth; migrations/ is how to get there.
 -- `checksum` is over the row's bytes as they were given: SQLite finds damage to its own structure, not to what it holds.
 
+create table migrations (  -- which of them made this schema
+    number integer primary key,
+    name text not null,
+    digest text not null
+) strict;
+
 create table founded (  -- one row, for good
     one integer primary key check (one = 1),
     cluster text not null,

@@ -3,6 +3,7 @@
 from tickwork.stores.sqlfiles import Migration, SqlFiles
 
 _files = SqlFiles(__package__)
+unrecorded = _files.unrecorded
 
 
 def queries() -> dict[str, str]:

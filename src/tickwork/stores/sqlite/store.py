@@ -41,7 +41,8 @@ class SqliteStore(SqliteUpkeep):
     """`network_allowed` lets the file lie on a network file system. `synchronous` below FULL loses acknowledged
     commits when the power goes: OFF is for tests, NORMAL only where somebody chose it knowing that.
     `failpoints` are called at named steps of what this process does; crash tests end it in them. `apart` writes in a
-    process of its own, which pays where this one is busy."""
+    process of its own, which pays where this one is busy. Without `upgrade` an older schema is refused: for who only
+    reads."""
 
     portion = PORTION
 
@@ -53,12 +54,14 @@ class SqliteStore(SqliteUpkeep):
         synchronous: Literal["FULL", "NORMAL", "OFF"] = "FULL",
         failpoints: Failpoints | None = None,
         apart: bool = False,
+        upgrade: bool = True,
     ) -> None:
         self.path = Path(path).absolute()
         self._network_allowed = network_allowed
         self._synchronous = synchronous
         self._failpoints: Failpoints = {} if failpoints is None else failpoints
         self._apart = apart
+        self._upgrade = upgrade
         self._opened: Connections | None = None
 
     async def open(self) -> None:
@@ -76,8 +79,11 @@ class SqliteStore(SqliteUpkeep):
 
     def _writing(self, answers: Answers) -> Writing:
         if self._apart:
+            assert self._upgrade, "who only reads needs no process of its own for writing"
             return Desk(self.path, synchronous=self._synchronous, failpoints=self._failpoints)
-        return WritingThread(self.path, answers, synchronous=self._synchronous, failpoints=self._failpoints)
+        return WritingThread(
+            self.path, answers, synchronous=self._synchronous, failpoints=self._failpoints, upgrade=self._upgrade
+        )
 
     async def close(self) -> None:
         connections, self._opened = self._opened, None

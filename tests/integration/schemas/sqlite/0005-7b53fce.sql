@@ -1,0 +1,44 @@
+-- Ended runs lie in blocks. What ended before cannot be packed by SQL: a backup, made by the program that wrote it, can be
+-- restored by this one.
+
+create table ended (
+    runs integer,
+    constraint "runs ended under an older program: make a backup with that, and restore it with this one" check (runs = 0)
+) strict;
+insert into ended (runs) select count(*) from runs;
+drop table ended;
+drop table runs;
+
+create table run_blocks (  -- those of a stretch of 256 numbers are neighbours
+    first integer primary key,
+    held blob not null,
+    marks blob not null,
+    outline_checksum integer not null,  -- of the three before
+    data blob not null,
+    checksum integer not null
+) strict;
+
+create table run_hints (  -- in which stretches an id may be; with a rowid, so that a check compares the two trees
+    hint integer not null,
+    stretch integer not null,
+    primary key (hint, stretch)
+) strict;
+
+create table run_keys (  -- with a rowid for the same reason
+    tenant text not null,
+    key text not null,
+    number integer not null,
+    primary key (tenant, key, number)
+) strict;
+
+create table run_groups (  -- what runs there are in a stretch
+    tenant text not null,
+    stretch integer not null,
+    state integer not null,
+    workflow text not null,
+    schedule text not null,
+    primary key (tenant, stretch, state, workflow, schedule)
+) strict, without rowid;
+create index run_groups_by_state on run_groups (tenant, state, stretch);
+create index run_groups_by_workflow on run_groups (tenant, workflow, stretch);
+create index run_groups_by_schedule on run_groups (tenant, schedule, stretch) where schedule <> '';
