@@ -1,0 +1,269 @@
+"""Random workflows of every kind of node, and the world around them: what tasks, people and callers answer.
+
+A case is made from its seed alone. What a task returns depends on the seed, the run, the node, the child and the
+attempt, and on nothing else, so an interpreter and the machine meet the same world in whatever order they go.
+"""
+
+import json
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+from zlib import crc32
+
+TRIGGERS = ("all_succeeded", "all_done", "any_failed", "none_failed")
+LARGE_VALUES = False
+FAR = False  # conditions and arguments read nodes that are not parents
+LARGE = "x" * 2_000 if LARGE_VALUES else ""
+INPUTS = {name: {"type": "any", "required": False} for name in ("n", "items", "value")}
+POLICIES = {"leave_out": ("false", "skip_with_log"), "refuse": ("false", "fail"), "let": ("true", "fail")}
+PAST = "2020-01-01T00:00:00Z"
+NOT_THERE = "nothing"  # what an event or approval answers that nobody answers
+
+
+@dataclass
+class Case:
+    seed: int
+    documents: list[dict[str, Any]] = field(default_factory=list)  # children first, the workflow that is run last
+    inputs: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def workflow(self) -> str:
+        name: str = self.documents[-1]["name"]
+        return name
+
+    def answer(self, *where: object) -> int:
+        """A number that is the same whenever the same is asked."""
+        return crc32(repr((self.seed, where)).encode()) // 7
+
+    def attempt(self, run: str, node: str, child: int, attempt: int) -> tuple[str, Any]:
+        """What an attempt of a task ends with: ("ok", value), ("error", None) or ("permanent", None)."""
+        number = self.answer(run, node, child, attempt)
+        if number % 100 < 17:
+            return ("permanent" if number % 3 == 0 else "error"), None
+        return "ok", _value(number // 100)
+
+    def event(self, run: str, node: str) -> Any:
+        number = self.answer("event", run, node)
+        return NOT_THERE if number % 4 == 0 else _value(number // 10, none=False)
+
+    def approval(self, run: str, node: str) -> str:
+        return ("approve", "approve", "reject", NOT_THERE)[self.answer("approval", run, node) % 4]
+
+    def __str__(self) -> str:
+        lines = [f"seed {self.seed}, inputs {json.dumps(self.inputs)}"]
+        for document in self.documents:
+            lines.append(json.dumps({name: value for name, value in document.items() if name != "nodes"}))
+            lines += [f"    {json.dumps(node)}" for node in document["nodes"]]
+        return "\n".join(lines)
+
+
+def _value(number: int, *, none: bool = True) -> Any:
+    """A small value, a list, None, or a large one."""
+    kinds = 9 if none else 7
+    small = number // kinds % 7
+    match number % kinds:
+        case 0 | 1:
+            return {"n": small, "ok": small > 3}
+        case 2:
+            return small
+        case 3:
+            return list(range(small))
+        case 4:
+            return {"n": small, "pad": LARGE}
+        case 5:
+            return [LARGE, *range(small)]
+        case 6:
+            return {"n": small, "deep": {"n": small}}
+    return None
+
+
+def make(seed: int) -> Case:
+    rng = Random(seed)
+    case = Case(seed)
+    names = [f"leaf{seed}", f"middle{seed}"][: rng.choice((0, 1, 1, 2))]
+    for level, name in enumerate(names):
+        case.documents.append(_document(rng, name, rng.randint(1, 4), names[:level]))
+    case.documents.append(_document(rng, f"flow{seed}", rng.randint(1, 14), names))
+    case.inputs = {
+        "n": rng.randint(0, 6),
+        "items": list(range(rng.randint(0, 4))),
+        "value": rng.choice((None, 3, {"n": rng.randint(0, 6)})),
+    }
+    return case
+
+
+def _document(rng: Random, name: str, size: int, children: list[str]) -> dict[str, Any]:
+    maker = _Maker(rng, children)
+    while len(maker.nodes) < size:
+        maker.block([], 0)
+    nodes = maker.nodes
+    output = rng.choice(nodes)["id"]
+    if rng.random() < 0.5:
+        rng.shuffle(nodes)
+    made: dict[str, Any] = {"name": name, "inputs": INPUTS, "nodes": nodes, "output": f"nodes.{output}"}
+    if rng.random() < 0.2:
+        made["defaults"] = {"retry": {"attempts": 2, "delay": "1s"}}
+    return made
+
+
+class _Maker:
+    def __init__(self, rng: Random, children: list[str]) -> None:
+        self.rng = rng
+        self.children = children
+        self.nodes: list[dict[str, Any]] = []
+        self.above: dict[str, set[str]] = {}  # all ancestors of each node
+        self.plain: list[str] = []  # what may be needed by anybody: a branch only by those that it names
+
+    def block(self, sides: list[dict[str, Any]], depth: int) -> list[str]:
+        """A stretch of nodes. `sides`: the branches around it, each of which names all or some of them."""
+        rng, made = self.rng, []
+        for _ in range(rng.randint(1, 3)):
+            if depth < 3 and rng.random() < 0.25:
+                made += self.branch(sides, depth)
+                continue
+            made.append(self.node(sides, made))
+        return made
+
+    def node(self, sides: list[dict[str, Any]], block: list[str]) -> str:
+        rng = self.rng
+        found = self.kind()
+        self.place(found, sides, block)
+        if found["kind"] == "map":
+            self.map(found)
+        elif found["kind"] == "workflow":
+            found["args"] = self.arguments(found, ())
+        elif found["kind"] == "wait" and rng.random() < 0.1:
+            found.pop("duration", None)
+            found["until"] = "inputs.value"  # which is no instant
+        self.decorate(found)
+        return found["id"]
+
+    def place(self, found: dict[str, Any], sides: list[dict[str, Any]], block: list[str]) -> None:
+        rng = self.rng
+        found["id"] = f"v{len(self.nodes)}"
+        needs = [side["id"] for side in sides[:-1] if rng.random() < 0.7]
+        named = bool(sides) and (not block or rng.random() < 0.7)
+        if named:
+            needs.append(sides[-1]["id"])
+        elif block:
+            needs.append(rng.choice(block))
+        count = rng.choice((0, 1, 1, 2, 3)) if self.plain else 0
+        needs += rng.sample(self.plain, min(count, len(self.plain)))
+        found["needs"] = list(dict.fromkeys(needs))
+        for side in sides:
+            if side["id"] in found["needs"]:
+                lists = [*(one["to"] for one in side["cases"]), side["default"]]
+                at = side["at"] if rng.random() < 0.9 else rng.randrange(len(lists))
+                lists[at].append(found["id"])
+        above = set(found["needs"]).union(*(self.above[need] for need in found["needs"]))
+        self.above[found["id"]] = above
+        self.nodes.append(found)
+        if found["kind"] != "branch":
+            self.plain.append(found["id"])
+
+    def branch(self, sides: list[dict[str, Any]], depth: int) -> list[str]:
+        rng = self.rng
+        found: dict[str, Any] = {"kind": "branch", "cases": [], "default": []}
+        self.place(found, sides, [])
+        found["cases"] = [{"when": self.condition(found), "to": []} for _ in range(rng.choice((1, 1, 1, 2)))]
+        self.decorate(found)
+        made: list[str] = []
+        for at in range(len(found["cases"]) + 1):
+            if rng.random() < 0.85:
+                found["at"] = at
+                made += self.block([*sides, found], depth + 1)
+        found.pop("at", None)
+        return made
+
+    def decorate(self, found: dict[str, Any]) -> None:
+        rng = self.rng
+        if rng.random() < 0.35:
+            found["trigger"] = rng.choice(TRIGGERS)
+        if rng.random() < 0.3:
+            found["when"] = self.condition(found)
+        if rng.random() < 0.07:
+            found["policy"] = [rng.choice(list(POLICIES))]
+
+    def kind(self) -> dict[str, Any]:
+        rng = self.rng
+        roll = rng.random()
+        if roll < 0.5:
+            return self.work()
+        if roll < 0.57:
+            return {"kind": "wait", **({"duration": "1h"} if rng.random() < 0.7 else {"until": PAST})}
+        if roll < 0.65:
+            ends = {"timeout": "30m", "on_timeout": rng.choice(("fail", "continue"))}
+            return {"kind": "event", "event": f"e{len(self.nodes)}", **ends}
+        if roll < 0.73:
+            return {"kind": "approval", "timeout": "45m", "on_timeout": rng.choice(("fail", "continue"))}
+        if roll < 0.85:
+            return {"kind": "map", "over": "", "body": self.body(), **rng.choice(({}, {"max_parallel": 1}))}
+        if roll < 0.93 or not self.children:
+            until = rng.choice(("last.n > 3", "iteration >= 2", "true", "false", "inputs.n > 2", "last == null"))
+            extra = {"delay": "10s"} if rng.random() < 0.3 else {}
+            ends = {"max_iterations": rng.randint(1, 3), "on_max": rng.choice(("fail", "continue"))}
+            return {"kind": "repeat", "until": until, "body": self.body(), **ends, **extra}
+        return {"kind": "workflow", "workflow": rng.choice(self.children), **self.retry()}
+
+    def work(self) -> dict[str, Any]:
+        return {
+            **self.rng.choice(
+                (
+                    {"kind": "task", "handler": "work"},
+                    {"kind": "task", "handler": "work"},
+                    {"kind": "http", "url": "https://example.org/x"},
+                    {"kind": "shell", "argv": ["true"]},
+                    {"kind": "send", "channel": "mail", "action": {}},
+                )
+            ),
+            **self.retry(),
+        }
+
+    def body(self) -> dict[str, Any]:
+        rng = self.rng
+        if self.children and rng.random() < 0.3:
+            args = {"n": rng.choice(({"value": 2}, {"from": "inputs.n"})), "value": {"from": "inputs.value"}}
+            return {"kind": "workflow", "workflow": rng.choice(self.children), "args": args}
+        return self.work()
+
+    def retry(self) -> dict[str, Any]:
+        return {"retry": {"attempts": self.rng.randint(1, 3), "delay": "1s"}} if self.rng.random() < 0.4 else {}
+
+    def map(self, found: dict[str, Any]) -> None:
+        found["tolerate"] = self.rng.choice((0, 0, 1, 2))
+        whole = found["body"]["kind"] == "workflow"
+        values = self.small(found) if whole else self.values(found)
+        sources = ["inputs.items", "inputs.items", "inputs.value", *(f"nodes.{name}" for name in values)]
+        found["over"] = self.rng.choice(sources)
+        if found["body"]["kind"] == "workflow":
+            found["body"]["args"]["n"] = {"from": self.rng.choice(("item", "index"))}
+
+    def arguments(self, found: dict[str, Any], words: tuple[str, ...]) -> dict[str, Any]:
+        sources = ["inputs.n", "inputs.value", *words, *(f"nodes.{name}" for name in self.small(found))]
+        named = {name: {"from": self.rng.choice(sources)} for name in ("n", "value")}
+        return {**named, "items": {"value": [1, 2]}}
+
+    def values(self, found: dict[str, Any]) -> list[str]:
+        above = self.above[found["id"]] if FAR else found["needs"]
+        return sorted(name for name in above if name in self.plain)
+
+    def small(self, found: dict[str, Any]) -> list[str]:
+        """Those whose results lie with the run: of a map they never do."""
+        kinds = {node["id"]: node["kind"] for node in self.nodes}
+        return [name for name in self.values(found) if LARGE_VALUES or kinds[name] != "map"]
+
+    def condition(self, found: dict[str, Any]) -> str:
+        rng = self.rng
+        above = self.values(found)
+        roll = rng.random()
+        if roll < 0.35 or not above:
+            return rng.choice(("true", "false", f"inputs.n > {rng.randint(0, 6)}", "inputs.value == null"))
+        name = rng.choice(above)
+        if roll < 0.6:
+            outcome = rng.choice(("succeeded", "not_taken", "failed", "blocked", "skipped"))
+            return f'outcome.{name} {rng.choice(("==", "!="))} "{outcome}"'
+        if name not in self.small(found):
+            return "true"
+        if roll < 0.75:
+            return f"results.{name} == null"
+        return f"results.{name}.n > {rng.randint(0, 6)}"
