@@ -155,6 +155,32 @@ class House:
         await node._peers.close()
 
 
+class Mute:
+    """A listening socket of a stopped process."""
+
+    def __init__(self) -> None:
+        self.writers: list[asyncio.StreamWriter] = []
+        self.heard = b""
+        self.first = b""  # what it answers, once
+
+    async def start(self, port: int = 0) -> str:
+        self.server = await asyncio.start_server(self._serve, "127.0.0.1", port)
+        return f"http://127.0.0.1:{self.server.sockets[0].getsockname()[1]}"
+
+    async def _serve(self, reader, writer):
+        self.writers.append(writer)
+        while data := await reader.read(65_536):
+            self.heard += data
+            if self.first and b"\r\n\r\n" in self.heard:
+                writer.write(self.first)
+                self.first = b""
+
+    async def close(self) -> None:
+        self.server.close()
+        for writer in self.writers:
+            writer.close()
+
+
 class Direct(DirectLink):
     def __init__(self, given: HttpLink, reach: Reach) -> None:
         super().__init__(given, reach, clock=SystemClock())

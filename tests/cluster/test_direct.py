@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 import pytest_asyncio
 
-from cluster.clusterhouse import Doing, TestCluster
+from cluster.clusterhouse import Doing, Mute, TestCluster
 from tickwork.cluster import direct
 from tickwork.cluster.direct import HttpReach, Unreached
 from tickwork.cluster.trunk import NotSpoken
@@ -223,3 +223,48 @@ async def test_a_node_that_does_not_know_the_way_is_not_asked_twice(cluster, hou
 
     assert not link_of(cluster).direct
     assert set(seats(houses, "w1").values()) == {houses[0].node.member.session}
+
+
+async def test_a_worker_finds_back_to_every_partition_when_two_of_three_owners_hang(cluster, monkeypatch):
+    """The connection to one of them is still being opened when the worker learns who owns its partitions now."""
+    monkeypatch.setattr("tickwork.cluster.trunk.CONNECT_S", 4.0)
+    houses = [await cluster.add(partitions=6) for _ in range(3)]
+    await cluster.until(lambda: Counter(cluster.owners().values()) == dict.fromkeys(("n1", "n2", "n3"), 2))
+    await cluster.spread(houses[0], 6)
+    await cluster.work(houses[0], "w1", Doing(slots=SLOTS), reach=HttpReach())
+    await cluster.until(lambda: seats(houses, "w1") == dict.fromkeys(range(6), ""))
+    hung = []
+    for house in houses[1:]:
+        port = house.inner.getsockname()[1]
+        await house.crash()
+        hung.append(Mute())
+        await hung[-1].start(port)
+        await asyncio.sleep(0.5)
+    await cluster.until(lambda: len(houses[0].node.engines) == 6)
+    floors = [engine.floor for engine in houses[0].node.engines.values()]
+    await cluster.until(lambda: all(floor.seats["w1"].session for floor in floors))
+    runs = await cluster.ended(houses[0], await cluster.submit(houses[0], 60))
+    for server in hung:
+        await server.close()
+
+    assert link_of(cluster).direct, "it was not rescued by falling back to the given server"
+    assert {run["state"] for run in runs} == {"completed"}
+
+
+async def test_a_call_that_something_else_cancels_does_not_end_the_way_to_its_partition(cluster, houses):
+    """Whatever the cause: reports that were under way are sent again, and the next call waits for work."""
+    doing = Doing(seconds=0.3, slots=SLOTS)
+    await cluster.work(houses[0], "w1", doing, reach=HttpReach())
+    ids = await cluster.submit(houses[0], 10) + await cluster.submit(houses[1], 10)
+    (guest,) = link_of(cluster)._board.guests.values()
+    for _ in range(30):
+        for line in guest.lines:
+            for call in (line._poll, line._post):
+                if call is not None:
+                    call.cancel()
+        await asyncio.sleep(0.02)
+    runs = await cluster.ended(houses[0], ids)
+
+    assert {run["state"] for run in runs} == {"completed"}
+    assert set(doing.begun.values()) == {1}
+    assert all(line._poll is not None for line in guest.lines)

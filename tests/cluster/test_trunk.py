@@ -6,9 +6,9 @@ import time
 import pytest
 import pytest_asyncio
 
-from cluster.clusterhouse import TestCluster
+from cluster.clusterhouse import Mute, TestCluster
 from tickwork.cluster.peers import HttpPeers
-from tickwork.cluster.trunk import NotSpoken, Trunk, TrunkEnd
+from tickwork.cluster.trunk import NotSpoken, Trunk, TrunkEnd, frame
 from tickwork.core.errors import Refused, Unavailable
 from tickwork.ports.exchange import Call, Profile
 
@@ -147,3 +147,62 @@ async def test_one_that_comes_back_while_it_is_said_to_be_lost_keeps_its_seat(ho
 
     assert floor.seats["w1"].session == "s@2.n1"
     assert "w1" in house.node.engines[0].state.worker_numbers
+
+
+# ---- a node that hangs: it accepts connections, and answers nothing
+
+
+@pytest_asyncio.fixture
+async def mute():
+    made = Mute()
+    yield made
+    await made.close()
+
+
+async def test_closing_a_connection_that_is_being_opened_is_a_connection_error_to_its_waiters(mute):
+    trunk = Trunk(await mute.start(), headers={})
+    waiting = [asyncio.create_task(trunk.ask(0, first_call(number), timeout_s=5)) for number in range(3)]
+    await until(lambda: mute.heard)
+    trunk.close()
+    ended = await asyncio.gather(*waiting, return_exceptions=True)
+
+    assert {type(one) for one in ended} == {ConnectionError}
+    with pytest.raises(ConnectionError):
+        await trunk.ask(0, first_call(1), timeout_s=5)
+
+
+async def test_a_connection_whose_peer_hangs_ends_before_its_calls_would(mute, monkeypatch):
+    monkeypatch.setattr("tickwork.cluster.trunk.PING_S", 0.05)
+    mute.first = b"HTTP/1.1 101 Switching Protocols\r\n\r\n" + frame(())  # it answers the first ping, then hangs
+    trunk = Trunk(await mute.start(), headers={})
+    begin = time.monotonic()
+    with pytest.raises(ConnectionError, match="answers nothing"):
+        await trunk.ask(0, waiting_call(1), timeout_s=60)
+
+    assert time.monotonic() - begin < 5
+    trunk.close()
+
+
+async def test_a_connection_on_which_nothing_happens_is_kept_while_its_peer_lives(house, peers, monkeypatch):
+    monkeypatch.setattr("tickwork.cluster.trunk.PING_S", 0.02)
+    address = await introduced(house, peers)
+    waiting = asyncio.create_task(peers.exchange(address, 0, waiting_call(1)))
+    (trunk,) = house.node._trunks
+    await asyncio.sleep(0.5)
+
+    assert not waiting.done() and house.node._trunks == {trunk}
+    waiting.cancel()
+
+
+async def test_a_repeated_call_outlives_the_first_whose_caller_gave_up(house, peers):
+    address = await introduced(house, peers)
+    floor = house.node.engines[0].floor
+    first = asyncio.create_task(floor.exchange(waiting_call(1)))
+    await until(lambda: floor.seats["w1"].woken is not None)
+    again = asyncio.create_task(floor.exchange(waiting_call(1)))
+    await asyncio.sleep(0.05)
+    first.cancel()
+
+    with pytest.raises(Unavailable):
+        await asyncio.wait_for(again, 5)
+    assert address

@@ -130,7 +130,7 @@ class Line(Caller[None]):
     def _announce(self) -> None:
         """Say so now: the call that waits says what was."""
         if self._post is None and self._over is not None and not self._over.done() and self.reached.is_set():
-            self._post = asyncio.get_running_loop().create_task(self._deliver(self._call()))
+            self._post = self._begin_call(self._deliver, self._call())
 
     async def end(self, *, lost: bool) -> None:
         """The worker is gone, with or without a word. Its owner learns it, unless it cannot be reached."""

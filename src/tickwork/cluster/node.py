@@ -35,6 +35,7 @@ from tickwork.runtime.auditor import Auditor
 from tickwork.runtime.engine import Engine
 from tickwork.runtime.floor import LOST_AFTER_MS
 from tickwork.runtime.ground import Alarm
+from tickwork.runtime.supervision import is_cancelled, supervised
 from tickwork.version import VERSION
 
 PARTITIONS = 8
@@ -165,7 +166,8 @@ class Node:
             await self.store.close()
             raise
         loop = asyncio.get_running_loop()
-        self._jobs = [loop.create_task(self._watch()), loop.create_task(self._read_inboxes())]
+        jobs = {"failed partitions": self._watch, "inboxes": self._read_inboxes}
+        self._jobs = [loop.create_task(supervised(job, name=name, on_alarm=self.alarm)) for name, job in jobs.items()]
 
     def _check_company(self, members: Sequence[Member]) -> None:
         """A node that the others cannot talk to would only take partitions out of their reach."""
@@ -438,8 +440,7 @@ class Node:
             await self.look_again()
             raise
         except asyncio.CancelledError:
-            task = asyncio.current_task()
-            if task is not None and task.cancelling():
+            if is_cancelled():
                 raise
             raise Unavailable(f"partition {partition} moved; ask again", retry_after_ms=50) from None
 

@@ -17,6 +17,7 @@ from tickwork.cluster.placement import Node, place
 from tickwork.core.errors import Newer, TickworkError, Unavailable
 from tickwork.ports.clock import Clock
 from tickwork.ports.leases import Holding, Leases, Member
+from tickwork.runtime.supervision import supervised
 
 TTL_MS = 10_000
 RETRY_MS = 1_000
@@ -76,16 +77,19 @@ class Ownership:
     async def start(self) -> None:
         """Returns when it has looked once, and taken what is free and its own by placement."""
         loop = asyncio.get_running_loop()
-        self._guard = loop.create_task(self._drop_in_time())  # from the first lease on
+        self._guard = loop.create_task(self._kept_up(self._drop_in_time, "guard"))  # from the first lease on
         try:
             await self._look()
-            self._task = loop.create_task(self._run())  # taking up may last longer than a lease
+            self._task = loop.create_task(self._kept_up(self._run, "looks"))  # taking up may last longer than a lease
             await asyncio.gather(*self._moving.values(), return_exceptions=True)
         except BaseException:
             for job in (self._guard, self._task):
                 if job is not None:
                     job.cancel()
             raise
+
+    async def _kept_up(self, job: Callable[[], Awaitable[None]], name: str) -> None:
+        await supervised(job, name=f"ownership, {name}", on_alarm=self._duties.alarm)
 
     async def stop(self) -> None:
         """Hand everything over, then leave."""
@@ -125,7 +129,10 @@ class Ownership:
         that is broken off may break it."""
         if self._asking is None or self._asking.done():
             self._asking = asyncio.get_running_loop().create_task(self._ask())
-        await asyncio.shield(self._asking)
+        asking = self._asking
+        await asyncio.wait([asking])  # where `stop` cancels it, those who wait for it are not cancelled
+        if not asking.cancelled():
+            asking.result()
 
     async def _ask(self) -> None:
         with contextlib.suppress(Unavailable):

@@ -16,8 +16,9 @@ from tickwork.core.errors import Refused, Unavailable
 from tickwork.core.model import NUMBER_BITS
 from tickwork.ports.clock import Clock
 from tickwork.ports.exchange import Call, Profile, Reply, Report, Spec, Work, unspoken
-from tickwork.runtime.floor import CLOSED_AFTER_MS, LOST_AFTER_MS, MOVED, SILENT_MS, WAIT_MS_MAX
+from tickwork.runtime.floor import CLOSED_AFTER_MS, GIVEN_UP, LOST_AFTER_MS, MOVED, RETRY_MS, SILENT_MS, WAIT_MS_MAX
 from tickwork.runtime.seat import Freshness
+from tickwork.runtime.supervision import supervised
 from tickwork.worker.caller import Key
 
 DELIVER_S = 2.0  # after which a report that is not durable yet is asked for again
@@ -148,8 +149,8 @@ class Switchboard:
         return Freshness([(now_ms - guest.heard_ms) / 1000 for guest in guests], orphaned)
 
     def start(self) -> None:
-        self._spawn(self._watch())
-        self._spawn(self._beat_for_all())
+        self._spawn(supervised(self._watch, name="losses of workers", on_alarm=self._on_alarm))
+        self._spawn(supervised(self._beat_for_all, name="beats to owners", on_alarm=self._on_alarm))
 
     def owner_moved(self, partition: int) -> None:
         """Who could not reach its owner asks again at once."""
@@ -230,7 +231,8 @@ class Switchboard:
         except BaseException as error:
             guest.wake()
             if not told.done():
-                told.cancel() if isinstance(error, asyncio.CancelledError) else told.set_exception(error)
+                given_up = isinstance(error, asyncio.CancelledError)  # whoever repeated the call has not given up
+                told.set_exception(Unavailable(GIVEN_UP, retry_after_ms=RETRY_MS) if given_up else error)
                 _broken(told)
             raise
         if not told.done():

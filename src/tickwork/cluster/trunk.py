@@ -4,7 +4,8 @@ A node stands for its workers at every owner, and a worker that can reach the ow
 request for each call the beats alone would cost more than the work, so calls that come in one turn of the loop leave
 in one frame, and so do the replies that are ready. A frame is
 its length and MessagePack; the connection begins as HTTP and is upgraded. When it ends, every call on it ends with
-it, as if each had lost a connection of its own: whoever called asks again.
+it, as if each had lost a connection of its own: whoever called asks again. A peer that hangs closes nothing, so a
+connection on which nothing comes in is pinged, and ends where the pings are not answered.
 """
 
 import asyncio
@@ -17,12 +18,15 @@ import msgspec
 
 from tickwork.core.errors import Refused, TickworkError, Unavailable
 from tickwork.ports.exchange import Call, Reply
+from tickwork.runtime.supervision import is_cancelled
 from tickwork.worker.http1 import CONNECT_S, Poster
 
 PATH, PROTOCOL = "/v1/cluster/trunk", "tickwork-trunk"
 WORKER_PATH = "/v1/workers/trunk"  # of a worker: when the connection ends, it may be gone
 FRAME_BYTES_MAX = 256 * 1024 * 1024
 RETRY_MS = 50
+PING_S = 2.5  # a connection that is silent for so long is pinged, as long as calls wait on it
+PINGS_MAX = 4  # so many without an answer, and the peer hangs
 log = logging.getLogger("tickwork.cluster")
 
 
@@ -130,6 +134,8 @@ class TrunkEnd(_End):
     def _heard(self, whole: bytes) -> None:
         up = _up.decode(whole)
         loop = asyncio.get_running_loop()
+        if not up.asked and not up.dropped:  # a ping
+            self._flush_soon()
         for asked in up.asked:
             self._calls[asked.id] = loop.create_task(self._answer(asked))
         for number in up.dropped:
@@ -141,8 +147,7 @@ class TrunkEnd(_End):
         try:
             told = Told(asked.id, await self._exchange(asked.partition, asked.call))
         except asyncio.CancelledError:
-            task = asyncio.current_task()
-            if task is not None and task.cancelling():
+            if is_cancelled():
                 raise
             told = Told(asked.id, detail="the partition ended here")  # the engine did, not this call
         except Refused as error:
@@ -174,6 +179,10 @@ class _Line(_End):
         self._asked: list[Asked] = []
         self._dropped: list[int] = []
         self._numbers = itertools.count(1)
+        self._answers_pings = False  # one of an older version does not
+        self._pings = 0  # sent since something was heard
+        self._silent = False  # nothing was heard since the last look
+        self._looking: asyncio.TimerHandle | None = None
         self.ended = False
 
     def begin(self, request: bytes) -> None:
@@ -182,17 +191,35 @@ class _Line(_End):
 
     def data_received(self, data: bytes) -> None:
         if self.upgraded.done():
+            self._pings, self._silent = 0, False
             super().data_received(data)
             return
         self._head += data
         head, end, rest = self._head.partition(b"\r\n\r\n")
         if end:
             self.upgraded.set_result(head.startswith(b"HTTP/1.1 101 "))
+            if self.upgraded.result():
+                self._write(Up())
+                self._look()
             if rest:
                 super().data_received(rest)
 
+    def _look(self) -> None:
+        """Pings are counted, not the time: a process that stood still itself has not heard what came meanwhile."""
+        if self._waiting and self._silent:
+            if self._pings >= PINGS_MAX and self._answers_pings:
+                self.connection_lost(TimeoutError("the peer answers nothing"))
+                self.close()
+                return
+            self._pings += 1
+            self._write(Up())
+        self._silent = True
+        self._looking = asyncio.get_running_loop().call_later(PING_S, self._look)
+
     def connection_lost(self, error: Exception | None) -> None:
         self.ended = True
+        if self._looking is not None:
+            self._looking.cancel()
         lost = ConnectionError(f"the connection closed before the answer: {error or 'end of stream'}")
         if not self.upgraded.done():
             self.upgraded.set_exception(lost)
@@ -222,7 +249,9 @@ class _Line(_End):
             alarm.cancel()
 
     def _heard(self, whole: bytes) -> None:
-        for told in _down.decode(whole):
+        replies = _down.decode(whole)
+        self._answers_pings = self._answers_pings or not replies
+        for told in replies:
             reply = self._waiting.pop(told.id, None)
             if reply is None or reply.done():
                 continue
@@ -248,7 +277,8 @@ class Trunk(Poster):
         super().__init__(server, headers=headers)
         self._path = path
         self._line: _Line | None = None
-        self._opening: asyncio.Future[_Line] | None = None
+        self._opening: asyncio.Task[_Line] | None = None
+        self._closed = False
 
     async def ask(self, partition: int, call: Call, *, timeout_s: float) -> Reply:
         line = self._line
@@ -262,13 +292,20 @@ class Trunk(Poster):
             await self._open_once()
 
     async def _open_once(self) -> _Line:
-        """However many want it."""
-        if self._opening is None:
-            self._opening = asyncio.ensure_future(self._open())
-            self._opening.add_done_callback(self._opened)
-        return await asyncio.shield(self._opening)
+        """However many want it. Waiters look at what became of the task and do not await it: where `close` cancels
+        it, a waiter has lost a connection, and is not cancelled itself."""
+        if self._closed:
+            raise ConnectionError("the connection was closed")
+        opening = self._opening
+        if opening is None:
+            opening = self._opening = asyncio.get_running_loop().create_task(self._open())
+            opening.add_done_callback(self._opened)
+        await asyncio.wait([opening])
+        if opening.cancelled():
+            raise ConnectionError("the connection was closed while it was opened")
+        return opening.result()
 
-    def _opened(self, opening: "asyncio.Future[_Line]") -> None:
+    def _opened(self, opening: "asyncio.Task[_Line]") -> None:
         self._opening = None
         if not opening.cancelled() and opening.exception() is None:
             self._line = opening.result()
@@ -290,6 +327,8 @@ class Trunk(Poster):
         raise NotSpoken
 
     def close(self) -> None:
+        """For good: what is asked afterwards is a lost connection."""
+        self._closed = True
         if self._opening is not None:
             self._opening.cancel()
         if self._line is not None:

@@ -25,6 +25,7 @@ from tickwork.runtime.partition import Partition
 from tickwork.runtime.patience import patiently
 from tickwork.runtime.reporting import Reporting
 from tickwork.runtime.seat import Freshness, Pair, Seat, introduced
+from tickwork.runtime.supervision import supervised
 from tickwork.runtime.vault import Vault
 
 LOST_AFTER_MS = 25_000  # silent: two beats of 10 s may go missing
@@ -33,6 +34,8 @@ SILENT_MS = 12_500  # half of that: a beat is missing
 CHECK_S, CHECK_S_MAX = 0.5, 60.0
 WAIT_MS_MAX = 20_000
 VIA_WAIT_MS_MAX = 60_000  # of a node: it beats for all its workers at once
+RETRY_MS = 50
+GIVEN_UP = "the call that this one repeats was given up; ask again"
 MOVED = "it speaks to another node by now"
 
 
@@ -84,7 +87,7 @@ class Floor:
         now_ms = self._clock.mono_ms()
         for worker in self._state.workers.values():
             self.seats.setdefault(worker.id, Seat(worker.id, "", now_ms))
-        self._spawn(self._watch())
+        self._spawn(supervised(self._watch, name="losses of workers", on_alarm=self._on_alarm))
 
     def release(self) -> None:
         """No call waits for work any longer: the server is about to stop listening."""
@@ -128,7 +131,8 @@ class Floor:
         except BaseException as error:
             seat.wake()  # what it would have brought goes another way
             if not told.done():
-                told.cancel() if isinstance(error, asyncio.CancelledError) else told.set_exception(error)
+                given_up = isinstance(error, asyncio.CancelledError)  # whoever repeated the call has not given up
+                told.set_exception(Unavailable(GIVEN_UP, retry_after_ms=RETRY_MS) if given_up else error)
                 _broken(told)  # nobody else may ever ask what became of it
             raise
         if not told.done():

@@ -9,7 +9,8 @@ once, a call waits for more of it beside them.
 
 import asyncio
 import contextlib
-from typing import Generic, TypeVar
+from collections.abc import Callable, Coroutine
+from typing import Any, Generic, TypeVar
 
 from tickwork.core.errors import Refused, Unavailable
 from tickwork.ports.exchange import Call, Done, Profile, Reply, Report, Saved, Spec, Work
@@ -104,20 +105,38 @@ class Caller(Generic[H]):
             self._poll_handle = None
         if self._post is not None or self._over is None or self._over.done():
             return
-        loop = asyncio.get_running_loop()
         if self._pending:
-            self._post = loop.create_task(self._deliver(self._call(self._batch())))
+            self._post = self._begin_call(self._deliver, self._call(self._batch()))
         elif self._poll is None and not self._draining:
             self._stopped.clear()
             wait_ms = 0 if self._introduce else self._beat_ms
-            self._poll = loop.create_task(self._wait_for_work(self._call(wait_ms=wait_ms)))
+            self._poll = self._begin_call(self._wait_for_work, self._call(wait_ms=wait_ms))
 
     def _poll_beside_reports(self) -> None:
         """More of a burst comes before the server has taken what was reported. It says nothing new, so that it waits
         for nothing but work."""
         if self._poll is None and not (self._draining or self._introduce or self._doubt):
             call = self._call(wait_ms=self._beat_ms, credit=self._credit_told)
-            self._poll = asyncio.get_running_loop().create_task(self._wait_for_work(call))
+            self._poll = self._begin_call(self._wait_for_work, call)
+
+    def _begin_call(self, send: Callable[[Call], Coroutine[Any, Any, None]], call: Call) -> "asyncio.Task[None]":
+        task = asyncio.get_running_loop().create_task(send(call))
+        task.add_done_callback(lambda ended: self._call_ended(ended, call))
+        return task
+
+    def _call_ended(self, task: "asyncio.Task[None]", call: Call) -> None:
+        """Each call that ends begins the next one. Where one ends without, only the end of this side may be the cause:
+        a side on which nothing is under way never hears of work again."""
+        over = self._over is None or self._over.done()
+        if task.cancelled():
+            self._post = None if self._post is task else self._post
+            self._poll = None if self._poll is task else self._poll
+            self._pending[:0] = call.reports  # nothing says that they are durable
+            if not over:
+                self._doubt = True
+                self._pump()
+        elif (error := task.exception()) is not None and not over:
+            self._end(error)
 
     def _batch(self) -> tuple[Report, ...]:
         size = 0
@@ -206,7 +225,10 @@ class Caller(Generic[H]):
         """None: not reached, and some time has passed."""
         try:
             reply = await self._ask(call)
-        except Unavailable:
+        except (Unavailable, asyncio.CancelledError) as error:
+            task = asyncio.current_task()
+            if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
+                raise  # otherwise something that the call waited for was cancelled: it is lost, and sent again
             self._doubt = True
             self._failures += 1
             with contextlib.suppress(TimeoutError):

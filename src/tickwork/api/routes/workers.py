@@ -12,6 +12,7 @@ from tickwork.core.errors import Refused, Unavailable
 from tickwork.ports import wire
 from tickwork.ports.exchange import Call, Reply, call_decoder, encoder
 from tickwork.runtime.ground import TENANT
+from tickwork.runtime.supervision import is_cancelled
 
 if TYPE_CHECKING:
     from tickwork.api.app import Place
@@ -39,8 +40,7 @@ async def _reply(asked: Asked, call: Call) -> Reply:
             return await node.exchange_at(asked.query["partition"], call, asked.peer)
         return await node.exchange(call, asked.peer)
     except asyncio.CancelledError:
-        task = asyncio.current_task()
-        if task is not None and task.cancelling():
+        if is_cancelled():
             raise
         # The engine ended while the call waited; this request itself was not cancelled.
         raise Unavailable("the server is shutting down; ask again in a moment", retry_after_ms=1_000) from None
