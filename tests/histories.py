@@ -283,9 +283,13 @@ class History:
         rng = self.rng
         labels = rng.choice([{}, {"gpu": "true"}, {"gpu": "false"}])
         queues = rng.choice([("default",), ("gpu",), ("default", "gpu")])
-        return [
-            inp.Offer(f"w{rng.randrange(4)}", rng.choice([0, 1, 3, 6]), queues, labels, rng.choice([0, 4]), 1_000, 0, 2)
-        ]
+        name, state = f"w{rng.randrange(4)}", self.driver.state
+        number = state.worker_numbers.get(name)
+        start = state.workers[number].start if number is not None else ""
+        if rng.random() < 0.1:  # another process under the same name
+            start = rng.choice(["first", "second"])
+        credit, slots = rng.choice([0, 1, 3, 6]), rng.choice([0, 4])
+        return [inp.Offer(name, credit, queues, labels, slots, 1_000, 0, 2, start, f"{start}/1")]
 
     def take(self) -> list[inp.Input]:
         """A worker got something from a lane: often what is there to take, sometimes what is long over."""

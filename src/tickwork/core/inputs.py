@@ -364,6 +364,8 @@ class Offer(_Input, frozen=True, tag=20):
     cpu_milli: int = 0
     memory_mb: int = 0
     gpu: int = 0
+    start: str = ""  # which start of this worker it is: another one under the same name holds nothing of the first
+    process: str = ""  # names its operating system process, so that the same host can prove that it has ended
 
 
 class WorkerLost(_Input, frozen=True, tag=21):

@@ -367,6 +367,8 @@ class Worker:
     more: tuple[int, int, int] = NOTHING  # cpu, memory, gpu in use
     stations: tuple[Station, ...] = ()
     lacks: tuple[str, ...] = ()  # handlers that its code is known not to have
+    start: str = ""  # which start of it; a later one under the same name has none of its attempts
+    process: str = ""  # of the operating system
 
 
 class Lacking(msgspec.Struct):

@@ -153,6 +153,11 @@ def _offer(turn: Turn, place: int, asked: inputs.Offer) -> None:
         if not 0 <= getattr(asked, field) <= QUANTITY_MAX:
             raise Refused("bad_capacity", f"a capacity is 0 to {QUANTITY_MAX}", path=field)
     number = state.worker_numbers.get(asked.worker)
+    if number is not None and state.workers[number].start != asked.start and not is_carrier(asked.worker):
+        # A process that was started after the one that held these attempts cannot go on with them. Offered to it under
+        # their old numbers, they would begin a second time, and a task that takes its worker down was never counted.
+        _lose(turn, state.workers[number], clean=False)
+        number = None
     if number is None:
         number = (~state.worker_bits & (state.worker_bits + 1)).bit_length() - 1  # the lowest one free
     turn.emit(WorkerOffered(number, place))
@@ -164,14 +169,19 @@ def _worker_lost(turn: Turn, place: int, asked: inputs.WorkerLost) -> None:
     if number is None:
         turn.emit(StaleReport(place))
         return
-    for _, task in sorted(state.workers[number].tasks.items(), key=lambda pair: pair[0]):
-        if asked.clean or is_carrier(asked.worker):  # nobody ran what a lane carried
+    _lose(turn, state.workers[number], clean=asked.clean)
+
+
+def _lose(turn: Turn, worker: Worker, *, clean: bool) -> None:
+    handed_back = clean or is_carrier(worker.id)  # nobody ran what a lane carried
+    for _, task in sorted(worker.tasks.items(), key=lambda pair: pair[0]):
+        if handed_back:
             turn.emit(TaskRequeued(task.number, "handed_back"))
-        elif task.losses < state.settings.loss_allowance:
+        elif task.losses < turn.state.settings.loss_allowance:
             turn.emit(TaskRequeued(task.number, "lost"))
         else:
             _give_up(turn, task)
-    turn.emit(WorkerGone(number, asked.clean))
+    turn.emit(WorkerGone(worker.number, clean))
 
 
 def _give_up(turn: Turn, task: Task) -> None:

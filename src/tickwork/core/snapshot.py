@@ -158,7 +158,8 @@ def _tenant_row(tenant: Tenant) -> Row:
 
 
 def _worker_row(worker: Worker) -> Row:
-    return _row(worker, _WORKER) | ({"lacks": worker.lacks} if worker.lacks else {})
+    more = {name: getattr(worker, name) for name in ("lacks", "start", "process") if getattr(worker, name)}
+    return _row(worker, _WORKER) | more
 
 
 def _application_row(name: str, versions: dict[str, AppVersion]) -> Row:
@@ -329,6 +330,7 @@ def _restore_worker(state: State, row: Row) -> None:
     worker.credit, worker.slots = row["credit"], row["slots"]
     worker.more = _tuple(row["more"])
     worker.lacks = _tuple(row.get("lacks", ()))
+    worker.start, worker.process = row.get("start", ""), row.get("process", "")
     if worker.lacks:
         state.lacking.setdefault(code_of(worker), Lacking(worker.lacks, 0)).workers += 1
     state.workers[worker.number] = worker

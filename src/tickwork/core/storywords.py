@@ -316,13 +316,20 @@ def _report_of(asked: list[inp.Input], event: ev.Event, task: Task | None) -> in
                 return place
             case inp.WorkerLost() if not words and one.worker == worker:
                 return place
+            case inp.Offer() if not words and one.worker == worker and _is_another_start(one, task):
+                return place
     return -1
+
+
+def _is_another_start(offer: inp.Offer, task: Task) -> bool:
+    """Whether this offer says that the process which held the attempt is gone."""
+    return task.worker is not None and offer.start != task.worker.start
 
 
 def _sender(asked: inp.Input, task: Task | None) -> str:
     by: str = getattr(asked, "by", "")
     if by:
         return by
-    if isinstance(asked, inp.WorkerLost | inp.Taken):
+    if isinstance(asked, inp.WorkerLost | inp.Offer | inp.Taken):
         return f"worker:{asked.worker}"
     return f"worker:{task.worker.id}" if task is not None and task.worker is not None else ""

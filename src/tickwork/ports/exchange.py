@@ -103,6 +103,7 @@ class Profile(msgspec.Struct, frozen=True, array_like=True):
     pid: int = 0
     version: str = ""
     protocol: int = PROTOCOL  # that it speaks
+    process: str = ""  # names its operating system process for whoever is on the same host
 
 
 def unspoken(protocol: int, *, oldest: int = OLDEST, latest: int = PROTOCOL) -> str:

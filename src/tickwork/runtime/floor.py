@@ -147,21 +147,21 @@ class Floor:
             return Reply(call.seq, resync=True)
         if not call.via and (why := unspoken(call.profile.protocol)):  # nodes looked at each other when they joined
             return Reply(call.seq, refused=why)
+        # The node that stands for a worker knows when one start of it is over and another began.
         start, count = introduced(call)
         if seat is not None and seat.start == start:
             if count < seat.introduced:
                 return Reply(call.seq, refused=MOVED)
-        elif seat is not None and seat.session and not seat.closed_ms:
+        elif seat is not None and seat.session and not seat.closed_ms and not (call.via and call.via == seat.via):
             idle_ms = self._clock.mono_ms() - seat.heard_ms
             return Reply(
                 call.seq,
                 refused=f"a worker named {call.worker!r} is here already, heard {idle_ms} ms ago; choose another name",
             )
-        replaces = seat is not None and bool(seat.start) and seat.start != start
         if seat is not None:
             seat.wake()
         seat = self.seats[call.worker] = Seat(call.worker, call.session, self._clock.mono_ms())
-        seat.via, seat.start, seat.introduced, seat.replaces = call.via, start, count, replaces
+        seat.via, seat.start, seat.introduced = call.via, start, count
         seat.deals = call.share or bool(call.via)
         self._forget_told(call.worker)
         self.deals = self.deals or seat.deals
@@ -172,6 +172,8 @@ class Floor:
         if before is not None and not before.done() and before is not seat.waiting and not beside:
             await asyncio.wait([before])  # mail goes out in the order of the calls
         inputs, payloads, places = await self._reporting.inputs_of(seat, call)
+        if self.seats.get(seat.worker) is not seat:
+            return Reply(call.seq, resync=True)  # a late offer of this start would end the one that replaced it
         fenced: tuple[Pair, ...] = ()
         if inputs:
             letter = self._partition().ask(inputs, payloads)
@@ -206,6 +208,8 @@ class Floor:
         inputs, payloads, places = await self._reporting.inputs_of(
             seat, msgspec.structs.replace(call, credit=seat.credit)
         )
+        if self.seats.get(seat.worker) is not seat:
+            return Reply(call.seq, resync=True)
         fenced: tuple[Pair, ...] = ()
         if inputs:
             letter = self._partition().ask(inputs, payloads)

@@ -48,10 +48,6 @@ class Reporting:
         if call.profile is not None:
             seat.profile = call.profile
         opened, offer = self._books().open, offer_of(seat, call.credit)
-        if seat.replaces:
-            seat.replaces = False
-            if seat.worker in self._books().state.worker_numbers:
-                inputs.append(WorkerLost(seat.worker))  # offered again, its attempts would begin twice
         if offer != seat.offer and not (call.goodbye or call.lost):
             seat.offer = offer
             inputs.append(offer)  # before what it takes: the machine must know who asks

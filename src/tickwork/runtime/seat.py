@@ -5,6 +5,7 @@ import asyncio
 import msgspec
 
 from tickwork.core.inputs import Offer
+from tickwork.core.lanes import is_carrier
 from tickwork.ports.exchange import Call, Profile, Reply, Spec, Work
 
 Pair = tuple[int, int]  # task, attempt
@@ -42,7 +43,6 @@ class Seat:
         self.deals = False  # its credit is dealt out to partitions, by that node or by itself
         self.start, self.introduced = "", 0  # which start of the worker it is, and how late that introduced itself
         self.told_wanted = 0
-        self.replaces = False  # another start of this worker, which is over: what that held is lost
 
     @property
     def credit(self) -> int:
@@ -64,6 +64,8 @@ def offer_of(seat: Seat, credit: int) -> Offer:
         profile.cpu_milli,
         profile.memory_mb,
         profile.gpu,
+        "" if is_carrier(seat.worker) else seat.start,  # what is on a lane stays there, whoever keeps the lane
+        profile.process,
     )
 
 

@@ -145,6 +145,7 @@ def _on_offered(state: State, event: ev.WorkerOffered) -> None:
             worker.queues, worker.labels = asked.queues, dict(asked.labels)
             note_code(state, worker)
     worker.capacity, worker.credit = capacity, asked.credit
+    worker.start, worker.process = asked.start, asked.process
     _add_capacity(state, capacity, 1)
     join_stations(state, worker)
 
