@@ -102,6 +102,91 @@ def test_half_an_hour_is_shifted_by_half_an_hour_on_lord_howe():
     assert found == ["2026-10-03T15:45", "2026-10-04T15:15"]  # 02:45 and 02:15 by +11
 
 
+@pytest.mark.proves("B10", "I21")
+@pytest.mark.parametrize(
+    ("fields", "asked", "following", "preceding"),
+    [
+        # 01:30 comes twice on 1 November 2026 in New York, and the next such date is a year away
+        ({"cron": "30 1 1 11 *", "overlap": "both"}, "2026-11-01T05:45", "2026-11-01T06:30", "2026-11-01T05:30"),
+        ({"cron": "30 1 1 11 *", "overlap": "second"}, "2026-11-01T05:45", "2026-11-01T06:30", "2025-11-01T05:30"),
+        ({"cron": "30 1 1 11 *"}, "2026-11-01T06:15", "2027-11-01T05:30", "2026-11-01T05:30"),
+        ({"cron": "30 1 1 11 *"}, "2026-11-01T07:15", "2027-11-01T05:30", "2026-11-01T05:30"),
+        (
+            {"rrule": "DTSTART:20200101T013000\nRRULE:FREQ=YEARLY;BYMONTH=11;BYMONTHDAY=1", "overlap": "both"},
+            "2026-11-01T05:45", "2026-11-01T06:30", "2026-11-01T05:30",
+        ),
+        (
+            {"rrule": "DTSTART:20200101T013000\nRRULE:FREQ=YEARLY;BYMONTH=11;BYMONTHDAY=1"},
+            "2026-11-01T06:15", "2027-11-01T05:30", "2026-11-01T05:30",
+        ),
+        # 23:00 comes twice on 26 October 2019 in Beirut, and no day of the next period is named
+        (
+            {"cron": "0 * 26 6-10 *", "zone": "Asia/Beirut"},
+            "2019-10-26T20:30", "2019-10-26T21:00", "2019-10-26T20:00",
+        ),
+    ],
+)  # fmt: skip
+def test_a_time_that_comes_twice_is_not_lost_where_its_neighbour_is_far_away(fields, asked, following, preceding):
+    compiled = rhythm(**{"zone": "America/New_York"} | fields)
+
+    assert iso(compiled.next_ms(at(asked))) == following
+    assert iso(compiled.prev_ms(at(asked))) == preceding
+
+
+@pytest.mark.proves("B10", "I21")
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"cron": "*/5 1-6 * * *"},
+        {"cron": "0-59/5 1-6 * * *"},
+        {"rrule": "DTSTART:20200101T000000\nRRULE:FREQ=MINUTELY;INTERVAL=5;BYHOUR=1,2,3,4,5,6"},
+    ],
+)
+@pytest.mark.parametrize(("day", "start", "hours"), [("2026-11-01", "05:00", 7), ("2026-03-08", "06:00", 5)])
+def test_what_runs_often_in_some_hours_goes_on_by_elapsed_time(fields, day, start, hours):
+    first = at(f"{day}T{start}")
+    found = list(rhythm(zone="America/New_York", **fields).between(at(day), at(day) + DAY))
+
+    assert found == list(range(first, first + hours * HOUR, 5 * MINUTE))
+
+
+@pytest.mark.proves("I21")
+def test_what_runs_often_in_an_hour_that_does_not_exist_is_moved_and_not_lost():
+    found = dues("2026-03-29", 5, cron="*/15 2 * * *", zone="Europe/Berlin")
+
+    assert [one[8:] for one in found] == ["29T01:00", "29T01:15", "29T01:30", "29T01:45", "30T00:00"]
+
+
+@pytest.mark.proves("I21")
+@pytest.mark.parametrize(
+    ("rule", "expected"),
+    [
+        # 01:30 is 05:30 and 06:30 in UTC
+        ("DTSTART:20261031T013000\nRRULE:FREQ=DAILY;UNTIL=20261101T060000Z", ["10-31T05:30", "11-01T05:30"]),
+        ("DTSTART:20261101T063000Z\nRRULE:FREQ=DAILY;COUNT=2", ["11-01T06:30", "11-02T06:30"]),
+        ("DTSTART:20261101T013000\nRRULE:FREQ=DAILY;COUNT=1", ["11-01T05:30"]),
+        ("DTSTART:20261101T013000\nRRULE:FREQ=DAILY;COUNT=2", ["11-01T05:30", "11-01T06:30"]),
+        (
+            "DTSTART:20261101T014000\nRRULE:FREQ=MINUTELY;INTERVAL=10;COUNT=4",
+            ["11-01T05:40", "11-01T05:50", "11-01T06:00", "11-01T06:10"],
+        ),
+    ],
+)
+def test_start_until_and_count_of_a_rule_are_about_instants(rule, expected):
+    assert [one[5:] for one in dues("2026-10-01", 9, rrule=rule, zone="America/New_York", overlap="both")] == expected
+
+
+@pytest.mark.proves("I21")
+def test_a_date_that_comes_back_for_an_hour_counts_for_an_interval():
+    """In St. John's the clock went from 00:01 on 29 October 2006 back to 23:01 on the 28th."""
+    compiled = rhythm(every_ms=10 * MINUTE, zone="America/St_Johns", exclude=("2006-10-29",))
+    expected = [at("2006-10-29T02:20"), *range(at("2006-10-29T02:40"), at("2006-10-29T03:30"), 10 * MINUTE)]
+    window = at("2006-10-29T02:20"), at("2006-10-29T04:00")
+
+    assert list(compiled.between(*window)) == expected
+    assert list(compiled.back_between(*window)) == expected[::-1]
+
+
 @pytest.mark.proves("S004-81")
 def test_nine_in_the_morning_stays_nine_in_the_morning():
     compiled = rhythm(cron="0 9 * * 1-5", zone="America/New_York")

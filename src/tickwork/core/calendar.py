@@ -24,13 +24,14 @@ from tickwork.core.dates import (
     weekday,
 )
 from tickwork.core.errors import Refused
-from tickwork.core.zones import Zone
+from tickwork.core.zones import FOREVER_S, Zone
 
 EVERY_MS_MIN = 1_000
 EVERY_MS_MAX = 100 * 366 * DAY_S * 1_000
 EVERY_SEVENTH = 1 | 1 << 7 | 1 << 14 | 1 << 21 | 1 << 28 | 1 << 35
 WORKDAYS = 0b0111110  # Monday to Friday; Sunday is bit 0
 ALL_DAYS = (1 << 32) - 2
+FAR_S = 2 * DAY_S  # more than clocks were ever changed at once: Samoa left out a day
 DATES_TRIED_MAX = 5_000  # in a row that do not count: then a rhythm is taken to have ended
 
 
@@ -71,6 +72,11 @@ class Pattern(Rhythm):
     @abstractmethod
     def steady(self) -> bool:
         """Does it go on by elapsed time when clocks are changed, as every hour does and 02:30 does not?"""
+
+    @property
+    @abstractmethod
+    def any_hour(self) -> bool:
+        """Is no hour of the day left out by name? Then nothing is lost with an hour that does not exist."""
 
     @abstractmethod
     def next_s(self, after_s: int) -> int | None:
@@ -231,6 +237,10 @@ class OnDates(Pattern):
     def steady(self) -> bool:
         return self.pattern.steady
 
+    @property
+    def any_hour(self) -> bool:
+        return self.pattern.any_hour
+
     def next_s(self, after_s: int) -> int | None:
         for _ in range(DATES_TRIED_MAX):
             found = self.pattern.next_s(after_s)
@@ -265,9 +275,13 @@ class OnDatesIn(Rhythm):
             found = self.rhythm.next_ms(after_ms)
             if found is None or self.calendar.has(date := self._date(found)):
                 return found
-            if (day := self.calendar.day_from(date + 1)) is None:
-                return None
-            after_ms = max(found, self.zone.first_s(day * DAY_S) * 1000 - 1)
+            day = self.calendar.day_from(date + 1)
+            first_s = FOREVER_S if day is None else self.zone.first_s(day * DAY_S)
+            # The clock may be set back over midnight before that, to a date that counts.
+            period = self.zone.period(found // 1000)
+            if period.after_s < period.offset_s and period.end_s - found // 1000 <= FAR_S:
+                first_s = min(first_s, period.end_s)
+            after_ms = max(found, first_s * 1000 - 1)
         return None
 
     def prev_ms(self, before_ms: int) -> int | None:
@@ -275,9 +289,12 @@ class OnDatesIn(Rhythm):
             found = self.rhythm.prev_ms(before_ms)
             if found is None or self.calendar.has(date := self._date(found)):
                 return found
-            if (day := self.calendar.day_until(date - 1)) is None:
-                return None
-            before_ms = min(found, self.zone.last_s((day + 1) * DAY_S) * 1000)
+            day = self.calendar.day_until(date - 1)
+            last_s = -FOREVER_S if day is None else self.zone.last_s((day + 1) * DAY_S)
+            period = self.zone.period(found // 1000)
+            if period.before_s > period.offset_s and found // 1000 - period.start_s <= FAR_S:
+                last_s = max(last_s, period.start_s)
+            before_ms = min(found, last_s * 1000)
         return None
 
     def _date(self, at_ms: int) -> int:

@@ -28,7 +28,7 @@ from tickwork.core.dates import (
     weekday,
 )
 
-EVERY_HOUR = (1 << 24) - 1
+EVERY_HOUR, EVERY_MINUTE = (1 << 24) - 1, (1 << 60) - 1
 KEPT_MAX = 16
 KINDS_OF_YEAR = range(2001, 2029)  # 28 years in a row have every first weekday, with and without a leap day
 
@@ -163,6 +163,7 @@ class Cron(Pattern):
     hours: int
     days: Days
     by_elapsed_time: bool
+    in_any_hour: bool
 
     @classmethod
     def parse(cls, text: str, *, path: str, seed: str = "") -> Self:
@@ -175,12 +176,19 @@ class Cron(Pattern):
         days = Days.of(day, month.plain, of_week, either=either)
         if not days.possible():
             raise _hopeless(words, days).refusal("no such day in any of these months", path=path)
-        steady = words[-4].unrestricted or hours == EVERY_HOUR
-        return cls(text=text, seconds=seconds, minutes=minutes, hours=hours, days=days, by_elapsed_time=steady)
+        any_hour = words[-4].unrestricted or hours == EVERY_HOUR
+        return cls(
+            text=text, seconds=seconds, minutes=minutes, hours=hours, days=days, in_any_hour=any_hour,
+            by_elapsed_time=any_hour or words[-5].repeated or minutes == EVERY_MINUTE,
+        )  # fmt: skip
 
     @property
     def steady(self) -> bool:
         return self.by_elapsed_time
+
+    @property
+    def any_hour(self) -> bool:
+        return self.in_any_hour
 
     def on(self, calendar: Calendar) -> Self:
         """The same times on those of its days that count, and on included dates."""

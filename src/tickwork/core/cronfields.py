@@ -95,6 +95,11 @@ class Word:
         """Starts with a star, even with a step: so has cron always read it."""
         return self.text.startswith(("*", "?"))
 
+    @property
+    def repeated(self) -> bool:
+        """Every so many, not a list of values: a star, or a step."""
+        return self.unrestricted or "/" in self.text
+
     def refusal(self, message: str, *, path: str, shift: int = 0) -> InvalidCron:
         return InvalidCron(message, path=path, field=self.field.name, position=self.position + shift)
 

@@ -169,8 +169,8 @@ def _never(when: When, rhythm: Rhythm, now_ms: int) -> Iterator[Warning]:
 
 def _in_gap(when: When, pattern: Pattern, zone: Zone, now_ms: int) -> Iterator[Warning]:
     """The first time in two years that clocks jump over, and what becomes of it."""
-    gap, _ = policies(when, steady=pattern.steady)
-    if pattern.steady and when.gap == "auto":
+    gap, _ = policies(when, pattern)
+    if pattern.any_hour and when.gap == "auto":
         return  # nothing is lost: every hour that exists is due
     now_s = max(now_ms, when.start_ms if when.start_ms is not None else now_ms) // 1000
     end_s = min(now_ms + AHEAD_MS, when.end_ms if when.end_ms is not None else now_ms + AHEAD_MS) // 1000

@@ -49,13 +49,14 @@ PERIODS_TRIED_MAX = 120
 TIMES_TRIED_MAX = 3_000
 UNIT_S = {SECONDLY: 1, MINUTELY: MINUTE_S, HOURLY: HOUR_S}
 EVERY_MONTH = (1 << 13) - 2
+EVERY_HOUR = (1 << 24) - 1
 
 
 def parse_rrule(text: str, *, zone: Zone, start_ms: int | None = None, path: str) -> "Rule":
     """A rule with its DTSTART, or with `start_ms` in its place."""
     rule = compiled(read_rule(text, zone=zone, start_ms=start_ms, path=path))
     count = rule.count
-    last_s = rule.start_s - 1
+    last_s = rule.from_s - 1
     for number in range(count or 1):
         found = rule.next_s(last_s)
         if found is None and number == 0:
@@ -77,6 +78,9 @@ class Weekly(NamedTuple):
 class Rule(Pattern):
     frequency: int
     start_s: int
+    from_s: int  # the first reading that counts
+    start_at_s: int  # the instant of the start
+    until_at_s: int  # the instant after which nothing is due
     interval: int
     count: int | None
     until_s: int
@@ -97,15 +101,19 @@ class Rule(Pattern):
     def steady(self) -> bool:
         return self.frequency <= HOURLY
 
+    @property
+    def any_hour(self) -> bool:
+        return self.frequency <= HOURLY and self.hours == EVERY_HOUR
+
     def next_s(self, after_s: int) -> int | None:
-        after_s = max(after_s, self.start_s - 1)
+        after_s = max(after_s, self.from_s - 1)
         found = self._next_position(after_s) if self.positions else self._next_time(after_s)
         return found if found is not None and found <= self.until_s else None
 
     def prev_s(self, before_s: int) -> int | None:
         before_s = min(before_s, self.until_s + 1)
         found = self._prev_position(before_s) if self.positions else self._prev_time(before_s)
-        return found if found is not None and found >= self.start_s else None
+        return found if found is not None and found >= self.from_s else None
 
     # ---- without BYSETPOS: day by day
 
@@ -132,7 +140,7 @@ class Rule(Pattern):
         return None
 
     def _day_from(self, day: int) -> int | None:
-        year, month, day_of_month = civil(max(day, self.start_s // DAY_S))
+        year, month, day_of_month = civil(max(day, self.from_s // DAY_S))
         for _ in range(MONTHS_TRIED_MAX):
             if self.months >> month & 1 and (found := lowest_from(self._kept(year, month), day_of_month)) >= 0:
                 return day_number(year, month, found) if year <= YEAR_MAX else None
@@ -140,7 +148,7 @@ class Rule(Pattern):
         return None
 
     def _day_until(self, day: int) -> int | None:
-        first = self.start_s // DAY_S
+        first = self.from_s // DAY_S
         year, month, day_of_month = civil(min(day, DAY_MAX))
         for _ in range(MONTHS_TRIED_MAX):
             if day_number(year, month, day_of_month) < first:
@@ -303,7 +311,7 @@ class Rule(Pattern):
     # ---- with BYSETPOS: period by period
 
     def _next_position(self, after_s: int) -> int | None:
-        day = self._period_start(max(after_s, self.start_s) // DAY_S)
+        day = self._period_start(max(after_s, self.from_s) // DAY_S)
         for _ in range(PERIODS_TRIED_MAX):
             following = self._day_from(day)
             if following is None:
@@ -402,6 +410,9 @@ def compiled(text: RuleText) -> Rule:
     return Rule(
         frequency=text.frequency,
         start_s=text.start_s,
+        from_s=text.from_s,
+        start_at_s=text.start_at_s,
+        until_at_s=FOREVER_S if text.until_at_s is None else text.until_at_s,
         interval=text.interval,
         count=text.count,
         until_s=FOREVER_S if text.until_s is None else text.until_s,

@@ -6,6 +6,7 @@ Every part is either understood or refused by name; nothing is ignored.
 import re
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import NamedTuple
 
 from tickwork.core.dates import DAY_S, HOUR_S, MINUTE_S, YEAR_MIN, day_number, month_length
 from tickwork.core.errors import Refused
@@ -32,12 +33,23 @@ class InvalidRule(Refused):
         super().__init__("invalid_rrule", message, path=path)
 
 
+class Moment(NamedTuple):
+    """A reading on the zone's clock, and the instant where it is known: where it was written in UTC."""
+
+    local_s: int
+    at_s: int | None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuleText:
-    """A rule's parts as they were written, and its first reading. All readings are on the zone's clock."""
+    """A rule's parts as they were written, and its first reading. All readings are on the zone's clock; the instants
+    are those of DTSTART, and of an UNTIL that is in UTC."""
 
     frequency: int
     start_s: int
+    start_at_s: int
+    from_s: int  # the first reading that counts, which may be shown again, or moved, to behind the start
+    until_at_s: int | None
     interval: int
     count: int | None
     until_s: int | None
@@ -56,35 +68,40 @@ def read_rule(text: str, *, zone: Zone, start_ms: int | None, path: str) -> Rule
 def _read(text: str, zone: Zone, start_ms: int | None) -> RuleText:
     if len(text) > TEXT_MAX:
         raise ValueError(f"longer than {TEXT_MAX} characters")
-    start_s, rule = _lines(text, zone)
-    if start_s is None and start_ms is not None:
-        start_s = start_ms // 1000 + zone.offset_s(start_ms // 1000)
-    if start_s is None:
+    start, rule = _lines(text, zone)
+    if start is None and start_ms is not None:
+        start = Moment(start_ms // 1000 + zone.offset_s(start_ms // 1000), start_ms // 1000)
+    if start is None:
         raise ValueError("the rule has no DTSTART; write one before it, or set anchor_ms")
     parts = _parts(rule)
     frequency = _frequency(parts)
     numbers = {name: _numbers(name, parts[name]) for name in NUMBERS if name in parts}
     weekdays = tuple(_weekday(one) for one in parts["BYDAY"].split(",")) if "BYDAY" in parts else ()
     _check_together(frequency, parts, weekdays)
+    until = _until(parts["UNTIL"], zone) if "UNTIL" in parts else None
+    start_at_s = zone.first_s(start.local_s) if start.at_s is None else start.at_s
     return RuleText(
         frequency=frequency,
-        start_s=start_s,
+        start_s=start.local_s,
+        start_at_s=start_at_s,
+        from_s=_from_s(start.local_s, start_at_s, zone),
+        until_at_s=None if until is None else until.at_s,
         interval=_number("INTERVAL", parts.get("INTERVAL", "1"), INTERVAL_MAX),
         count=_number("COUNT", parts["COUNT"], COUNT_MAX) if "COUNT" in parts else None,
-        until_s=_until_s(parts["UNTIL"], zone) if "UNTIL" in parts else None,
+        until_s=None if until is None else until.local_s,
         week_start=_week_start(parts.get("WKST", "MO")),
         weekdays=weekdays,
         numbers=numbers,
     )
 
 
-def _lines(text: str, zone: Zone) -> tuple[int | None, str]:
-    start_s, rule = None, None
+def _lines(text: str, zone: Zone) -> tuple[Moment | None, str]:
+    start, rule = None, None
     for line in text.upper().replace("\r\n", "\n").strip().split("\n"):
         name, colon, body = line.partition(":")
         name, _, options = name.partition(";") if colon else ("RRULE", "", "")
-        if name == "DTSTART" and start_s is None:
-            start_s = _start_s(body, options, zone)
+        if name == "DTSTART" and start is None:
+            start = _start(body, options, zone)
         elif name == "RRULE" and rule is None:
             rule = body if colon else line
         elif name in ("EXDATE", "RDATE", "EXRULE"):
@@ -93,10 +110,10 @@ def _lines(text: str, zone: Zone) -> tuple[int | None, str]:
             raise ValueError(f"{name[:20]!a} is not supported, or there is more than one")
     if rule is None:
         raise ValueError("there is no RRULE")
-    return start_s, rule
+    return start, rule
 
 
-def _start_s(body: str, options: str, zone: Zone) -> int:
+def _start(body: str, options: str, zone: Zone) -> Moment:
     for option in filter(None, options.split(";")):
         key, _, value = option.partition("=")
         if key == "TZID" and value != zone.name.upper():
@@ -106,13 +123,30 @@ def _start_s(body: str, options: str, zone: Zone) -> int:
     return _moment(body, "DTSTART", zone)[0]
 
 
-def _until_s(body: str, zone: Zone) -> int:
-    moment_s, whole_day = _moment(body, "UNTIL", zone)
-    return moment_s + DAY_S - 1 if whole_day else moment_s
+def _from_s(start_s: int, start_at_s: int, zone: Zone) -> int:
+    period = zone.period(start_at_s)
+    if start_at_s + period.offset_s != start_s:
+        return start_s  # in a gap: no instant shows it, and the reading itself is the bound
+    # Set back soon after the start, the clock shows earlier readings again. Set forward just before it, those of
+    # the gap are moved to behind it.
+    moved_s = start_at_s + period.before_s
+    in_gap = moved_s < period.start_s + period.offset_s
+    return min(start_s, period.end_s + period.after_s, moved_s if in_gap else start_s)
 
 
-def _moment(body: str, name: str, zone: Zone) -> tuple[int, bool]:
-    """A reading on the zone's clock, and whether it is a date only."""
+def _until(body: str, zone: Zone) -> Moment:
+    moment, whole_day = _moment(body, "UNTIL", zone)
+    if whole_day:
+        return Moment(moment.local_s + DAY_S - 1, None)
+    if moment.at_s is None:
+        return moment
+    # Later readings than this one have been shown before, where the clock has just been set back.
+    period = zone.period(moment.at_s)
+    return Moment(max(moment.local_s, period.start_s + period.before_s - 1), moment.at_s)
+
+
+def _moment(body: str, name: str, zone: Zone) -> tuple[Moment, bool]:
+    """Also whether it is a date only."""
     found = _MOMENT.fullmatch(body)
     if found is None:
         raise ValueError(f"{name} is a moment like 20260131T090000, not {body[:30]!a}")
@@ -122,7 +156,9 @@ def _moment(body: str, name: str, zone: Zone) -> tuple[int, bool]:
     if not fits or hour > 23 or minute > 59 or second > 59:
         raise ValueError(f"{name} has a date or time that does not exist")
     moment_s = day_number(year, month, day) * DAY_S + hour * HOUR_S + minute * MINUTE_S + second
-    return moment_s + (zone.offset_s(moment_s) if found[7] else 0), found[4] is None
+    if found[7]:
+        return Moment(moment_s + zone.offset_s(moment_s), moment_s), False
+    return Moment(moment_s, None), found[4] is None
 
 
 def _parts(rule: str) -> dict[str, str]:

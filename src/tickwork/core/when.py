@@ -5,8 +5,8 @@ zone, what to do when clocks are changed, which dates count, and from when to wh
 it a rhythm or refuses it with the field that is wrong; what is equal is shared through `Parts`.
 
 A time of day follows the clock on the wall: in a gap it is shifted, in a fold it counts once. What runs
-every hour or more often follows elapsed time: nothing is shifted, and a fold counts twice. `auto` means
-that rule; any other policy is taken at its word.
+every hour or more often follows elapsed time: a fold counts twice, and only what is tied to hours of the day is
+shifted out of a gap. `auto` means that rule; any other policy is taken at its word.
 """
 
 from collections.abc import Callable, Mapping
@@ -22,7 +22,7 @@ from tickwork.core.dates import MS_END, MS_START, parse_date
 from tickwork.core.errors import Refused
 from tickwork.core.rrule import parse_rrule
 from tickwork.core.zoned import Zoned
-from tickwork.core.zones import UTC, Zone, Zones
+from tickwork.core.zones import FOREVER_S, UTC, Zone, Zones
 
 Gap = Literal["auto", "shift", "skip", "end"]
 Overlap = Literal["auto", "first", "second", "both"]
@@ -124,17 +124,17 @@ def _compile(
     elif when.every_ms is not None:
         rhythm = _interval(when, calendar, zone, at)
     else:
-        rhythm = _zoned(when, _rule(when, calendar, zone, at), zone)
+        rhythm = _rule(when, calendar, zone, at)
     if when.start_ms is None and when.end_ms is None:
         return rhythm
     start_ms = MS_START if when.start_ms is None else when.start_ms
     return Within(rhythm, start_ms, MS_END if when.end_ms is None else when.end_ms)
 
 
-def policies(when: When, *, steady: bool) -> tuple[str, str]:
+def policies(when: When, pattern: Pattern) -> tuple[str, str]:
     """What happens in a gap and in a fold, with `auto` made plain."""
-    gap = when.gap if when.gap != "auto" else "skip" if steady else "shift"
-    overlap = when.overlap if when.overlap != "auto" else "both" if steady else "first"
+    gap = when.gap if when.gap != "auto" else "skip" if pattern.any_hour else "shift"
+    overlap = when.overlap if when.overlap != "auto" else "both" if pattern.steady else "first"
     return gap, overlap
 
 
@@ -221,20 +221,33 @@ def _counted(cron: Cron, calendar: Calendar, at: str) -> Cron:
     return found
 
 
-def _rule(when: When, calendar: Calendar | None, zone: Zone, at: str) -> Pattern:
+def _rule(when: When, calendar: Calendar | None, zone: Zone, at: str) -> Rhythm:
     assert when.rrule is not None
     given_ms = when.anchor_ms if when.anchor_ms is not None else when.start_ms
     rule = parse_rrule(when.rrule, zone=zone, start_ms=given_ms, path=f"{at}rrule")
-    if calendar is None:
-        return rule
-    pattern = OnDates(rule, calendar)
-    if pattern.next_s(rule.start_s - 1) is None:
+    start_ms, end_ms = rule.start_at_s * 1000, (rule.until_at_s + 1) * 1000
+    if (count := rule.count) is not None and zone is not UTC:
+        # What counts are instants, and how many a reading has is known only here.
+        rule = replace(rule, until_s=FOREVER_S)
+        end_ms = _counted_end_ms(_zoned(when, rule, zone), start_ms, count)
+    pattern = rule if calendar is None else OnDates(rule, calendar)
+    if pattern.next_s(rule.from_s - 1) is None:
         raise Refused("never_due", "no time of this rule falls on a date that counts", path=f"{at}rrule")
-    return pattern
+    return pattern if zone is UTC else Within(_zoned(when, pattern, zone), start_ms, end_ms)
+
+
+def _counted_end_ms(rhythm: Rhythm, start_ms: int, count: int) -> int:
+    last_ms = start_ms - 1
+    for _ in range(count):
+        due_ms = rhythm.next_ms(last_ms)
+        if due_ms is None:
+            break
+        last_ms = due_ms
+    return last_ms + 1
 
 
 def _zoned(when: When, pattern: Pattern, zone: Zone) -> Rhythm:
     if zone is UTC:
         return pattern
-    gap, overlap = policies(when, steady=pattern.steady)
+    gap, overlap = policies(when, pattern)
     return Zoned(pattern=pattern, zone=zone, gap=gap, overlap=overlap)

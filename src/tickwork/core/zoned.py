@@ -8,11 +8,9 @@ time, the second time, or both. No instant is due twice, however many readings l
 
 from dataclasses import dataclass
 
-from tickwork.core.calendar import Pattern, Rhythm
-from tickwork.core.dates import DAY_S, MS_END, MS_START, S_END, S_START
+from tickwork.core.calendar import FAR_S, Pattern, Rhythm
+from tickwork.core.dates import MS_END, MS_START, S_END, S_START
 from tickwork.core.zones import FOREVER_S, Period, Zone
-
-FAR_S = 2 * DAY_S  # more than clocks were ever changed at once: Samoa left out a day
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,44 +42,51 @@ class Zoned(Rhythm):
         from_s = after_s
         while from_s < S_END:
             period = self.zone.period(from_s)
-            found, reading = self._first_in(period, after_s)
+            searched_s = max(after_s, self._counted(period)[0] - 1)
+            reading = self.pattern.next_s(searched_s + period.offset_s)
+            found = self._first_in(period, after_s, reading)
             if found is not None:
                 return _counting(found * 1000)
-            if reading is None or period.end_s == FOREVER_S:
-                return None
-            from_s = max(period.end_s, reading - period.offset_s - FAR_S)
+            from_s = period.end_s
+            # Nothing lies between the two readings. The clock may still be set back to before the first of them.
+            if from_s - searched_s >= FAR_S:
+                if reading is None or from_s == FOREVER_S:
+                    return None
+                from_s = max(from_s, reading - period.offset_s - FAR_S)
         return None
 
     def _prev_near_changes(self, before_s: int) -> int | None:
         until_s = before_s - 1
         while until_s >= S_START:
             period = self.zone.period(until_s)
-            found, reading = self._last_in(period, before_s)
+            searched_s = min(before_s, self._counted(period)[1])
+            reading = self.pattern.prev_s(searched_s + period.offset_s)
+            found = self._last_in(period, before_s, reading)
             if found is not None:
                 return _counting(found * 1000)
-            if reading is None or period.start_s == -FOREVER_S:
-                return None
-            until_s = min(period.start_s - 1, reading - period.offset_s + FAR_S)
+            until_s = period.start_s - 1
+            if searched_s - period.start_s >= FAR_S:
+                if reading is None or period.start_s == -FOREVER_S:
+                    return None
+                until_s = min(until_s, reading - period.offset_s + FAR_S)
         return None
 
-    def _first_in(self, period: Period, after_s: int) -> tuple[int | None, int | None]:
-        """The first instant of a period after this one; and the reading that was found on its clock."""
+    def _first_in(self, period: Period, after_s: int, reading: int | None) -> int | None:
+        """The first instant of a period after this one. `reading` is the next one on its clock."""
         offset_s = period.offset_s
-        low_s, high_s = self._counted(period)
-        reading = self.pattern.next_s(max(after_s, low_s - 1) + offset_s)
+        _, high_s = self._counted(period)
         found = [] if reading is None or reading - offset_s >= high_s else [reading - offset_s]
         if offset_s > period.before_s:
             found += self._first_of_gap(period, after_s)
-        return min(found, default=None), reading
+        return min(found, default=None)
 
-    def _last_in(self, period: Period, before_s: int) -> tuple[int | None, int | None]:
+    def _last_in(self, period: Period, before_s: int, reading: int | None) -> int | None:
         offset_s = period.offset_s
-        low_s, high_s = self._counted(period)
-        reading = self.pattern.prev_s(min(before_s, high_s) + offset_s)
+        low_s, _ = self._counted(period)
         found = [] if reading is None or reading - offset_s < low_s else [reading - offset_s]
         if offset_s > period.before_s:
             found += self._last_of_gap(period, before_s)
-        return max(found, default=None), reading
+        return max(found, default=None)
 
     def _counted(self, period: Period) -> tuple[int, int]:
         """From when to when a period's readings count: without the times of folds that do not."""

@@ -148,7 +148,8 @@ def due_times(rule: Rule, after_ms: int, until_ms: int) -> list[int]:
     of_month, in_months = members(days, 1, 31), members(months, 1, 12)
     of_week = frozenset(day % 7 for day in members(weekdays, 0, 7))
     either = not days.startswith("*") and not weekdays.startswith("*")
-    steady = hours.startswith("*") or len(members(hours, 0, 23)) == 24
+    any_hour = hours.startswith("*") or len(members(hours, 0, 23)) == 24
+    steady = any_hour or minutes.startswith("*") or "/" in minutes or len(members(minutes, 0, 59)) == 60
     zone = zone_info(rule.zone)
     day = _date(after_ms) - timedelta(days=2)
     found: set[int] = set()
@@ -156,12 +157,13 @@ def due_times(rule: Rule, after_ms: int, until_ms: int) -> list[int]:
         fits_month, fits_week = day.day in of_month, day.isoweekday() % 7 in of_week
         if day.month in in_months and (fits_month or fits_week if either else fits_month and fits_week):
             for hour, minute in clock:
-                found.update(instants(datetime(day.year, day.month, day.day, hour, minute), zone, steady=steady))
+                shown = datetime(day.year, day.month, day.day, hour, minute)
+                found.update(instants(shown, zone, steady=steady, any_hour=any_hour))
         day += timedelta(days=1)
     return sorted(time_ms for time_ms in found if after_ms < time_ms <= until_ms)
 
 
-def instants(shown: datetime, zone: ZoneInfo, *, steady: bool) -> tuple[int, ...]:
+def instants(shown: datetime, zone: ZoneInfo, *, steady: bool, any_hour: bool) -> tuple[int, ...]:
     """When the clock shows this. PEP 495: before a change `fold` 0 reads the old offset, 1 the new one."""
     old, new = shown.replace(tzinfo=zone).utcoffset(), shown.replace(tzinfo=zone, fold=1).utcoffset()
     assert old is not None and new is not None
@@ -171,7 +173,7 @@ def instants(shown: datetime, zone: ZoneInfo, *, steady: bool) -> tuple[int, ...
     if old > new:  # the clock was set back: it shows this twice
         return (first, second) if steady else (first,)
     # Set forward: it never shows this. By the old offset it is what the clock shows later by the length of the gap.
-    return () if steady else (first,)
+    return () if any_hour else (first,)
 
 
 def _ms(utc: datetime) -> int:
