@@ -446,7 +446,7 @@ class History:
     def schedule_deeds(self, tenant: str, name: str) -> list[inp.Input]:
         rng, now_ms = self.rng, self.driver.now_ms
         return [
-            inp.Trigger(BY, tenant, name, rng.random() < 0.3),
+            inp.Trigger(BY, tenant, name, rng.random() < 0.3, rng.choice(["", "", "t1", "t2"])),
             inp.Backfill(
                 BY, tenant, name, now_ms - rng.choice([5_000, 60_000]), now_ms + rng.choice([-1_000, 9_000]),
                 rng.choice([1, 5]), rng.choice([None, 2]), rng.random() < 0.5, rng.random() < 0.3,

@@ -156,6 +156,28 @@ def test_a_lost_answer_is_asked_for_again_under_the_same_key(ask, server):
     assert len(server.runs) == 1
 
 
+def test_what_no_key_protects_is_not_repeated_where_it_may_have_been_done(ask, server):
+    server.faults.extend([503, "late"])
+    with pytest.raises(
+        tw.OutcomeUnknown, match=r"not known whether this was done.*look before you repeat it"
+    ) as caught:
+        ask.signal("paid", {"amount": 5}, key="A-17")
+
+    assert caught.value.code == "outcome_unknown"
+    assert [path for _, path, _ in server.seen] == ["/v1/events"] * 2  # once for 503, which did nothing
+
+
+@pytest.mark.parametrize("kind", ["sync", "async"])
+def test_a_submission_whose_outcome_stays_unknown_names_the_run_to_look_for(kind, server):
+    asker = Asker(kind, server.url, deadline=0.2)
+    server.faults.extend(["late", *[504] * 100])
+    with pytest.raises(tw.OutcomeUnknown, match=r"look for the run [0-9a-f-]{36}"):
+        asker.submit(daily, n=1)
+    asker.end()
+
+    assert len({headers["idempotency-key"] for _, _, headers in server.seen}) == 1
+
+
 def test_every_call_has_a_key_and_the_token(ask, server):
     ask.submit(daily, n=1)
     ask.submit(daily, n=2)

@@ -20,6 +20,7 @@ from tickwork.core.names import check_line, check_name
 from tickwork.runtime.engine import Engine
 
 BY_CHARACTERS_MAX = 128
+KEY_CHARACTERS_MAX = 250  # of the header; in a batch each run gets it with its place behind it
 RUN_ID_CHARACTERS_MAX = 8_192  # one that is given has at most 255; a child's holds those of all its parents
 BODY_S = 60.0  # a body that takes longer is given up; a large one may take longer
 BYTES_PER_S_MIN = 1024 * 1024
@@ -102,6 +103,15 @@ class Asked:
             return "api"
         said = self.header(b"x-tickwork-by")
         return check_line(said, path="header.x-tickwork-by", kind="name of who asks", characters_max=BY_CHARACTERS_MAX)
+
+    @property
+    def key(self) -> str:
+        """What a client repeats with a request, so that it is done once."""
+        key = self.header(b"idempotency-key")
+        if len(key) > KEY_CHARACTERS_MAX:
+            message = f"the header has at most {KEY_CHARACTERS_MAX} characters"
+            raise Refused("key_too_long", message, path="header.idempotency-key")
+        return key
 
     @property
     def inner(self) -> bool:

@@ -6,12 +6,12 @@ from typing import Any
 
 import msgspec
 
+from tickwork.api.asked import KEY_CHARACTERS_MAX
 from tickwork.api.messages import JSON, MSGPACK, PROBLEM
 from tickwork.api.table import MANY_MAX, Body, Gives, Param, Route
 from tickwork.ports import wire
 from tickwork.version import VERSION
 
-KEY_CHARACTERS_MAX = 250  # of the header; in a batch each run gets it with its place behind it
 _PARTS = re.compile(r"{([a-z]+)}")
 _NAME = {"type": "string", "minLength": 1, "maxLength": 128, "pattern": r"^[A-Za-z0-9_][A-Za-z0-9_.-]*$"}
 _NUMBER = {"type": "string", "pattern": "^[0-9]{1,18}$"}
@@ -51,6 +51,7 @@ REFUSALS = {
     431: "The line and the headers of the request are too large.",
     500: "The server failed; its log has more under `request_id`.",
     503: "Not now; try again after `Retry-After`.",
+    504: "It is not known whether this was done (`outcome_unknown`): look, or repeat it under the same key.",
     507: "The store has no space left; try again after `Retry-After`.",
 }
 HEADERS_OF_REFUSALS = {
@@ -62,6 +63,7 @@ HEADERS_OF_REFUSALS = {
 }
 OF_EVERY_ROUTE = (400, 401, 403, 422, 431, 500, 503)
 WITH_BODY = (408, 413, 415, 507)
+CHANGING = (504,)  # of what changes something
 
 
 def document(table: Iterable[Route]) -> dict[str, Any]:
@@ -174,6 +176,7 @@ def _responses(route: Route, schema_of: dict[str, Any]) -> dict[str, Any]:
     refusals = (
         *OF_EVERY_ROUTE,
         *(WITH_BODY if route.body is not None else ()),
+        *(CHANGING if route.method != "GET" else ()),
         *((404,) if "{" in route.path else ()),  # what does not fit in a path leads nowhere
         *route.refusals,
     )

@@ -10,7 +10,7 @@ from http import HTTPStatus
 import msgspec
 
 from tickwork.api.messages import PROBLEM, Answer, Header
-from tickwork.core.errors import Conflict, InvalidDefinition, Refused, Unavailable
+from tickwork.core.errors import Conflict, InvalidDefinition, OutcomeUnknown, Refused, Unavailable
 from tickwork.ports import wire
 from tickwork.ports.store import StoreFull
 
@@ -42,6 +42,7 @@ NOT_FOUND_BY_BODY = frozenset(
     ("unknown_field", "unknown_input", "unknown_parameter", "unknown_reference", "unknown_zone")
 )
 RETRY_AFTER_S = 1
+OUTCOME_UNKNOWN = 504  # the one status that says: it may have been done
 
 _encoder = msgspec.json.Encoder()
 
@@ -102,6 +103,8 @@ def answer_to(error: Exception, request_id: str) -> Answer:
             return problem(409, error.code, str(error))
         case StoreFull():
             return problem(507, error.code, str(error), retry_after(error.retry_after_ms))
+        case OutcomeUnknown():  # no Retry-After: that would invite clients without a key to do it twice
+            return problem(OUTCOME_UNKNOWN, error.code, str(error))
         case Unavailable():
             return problem(503, error.code, str(error), retry_after(error.retry_after_ms))
         case _:

@@ -15,11 +15,11 @@ from starlette.types import Message, Receive, Scope
 
 from tickwork.api.asked import PARTITION, Asked, Closing, Gone
 from tickwork.api.messages import JSON, Answer, Stream, as_json, json_encoder
-from tickwork.api.problems import problem, retry_after
+from tickwork.api.problems import OUTCOME_UNKNOWN, problem, retry_after
 from tickwork.api.table import Route
 from tickwork.cluster.carrier import Carrier, HttpCarrier
 from tickwork.cluster.node import Node
-from tickwork.core.errors import Refused, Unavailable
+from tickwork.core.errors import OutcomeUnknown, Refused, Unavailable
 from tickwork.ports import wire
 from tickwork.runtime.ground import TENANT
 
@@ -106,6 +106,9 @@ class Ways:
         try:
             address = await self.node.address_of(partition)
             return await self._forward(address, partition, scope, body)
+        except OutcomeUnknown as error:
+            await self.node.look_again()
+            return problem(OUTCOME_UNKNOWN, error.code, str(error))
         except Unavailable as error:
             await self.node.look_again()
             return problem(503, "no_owner", str(error), retry_after(RETRY_MS))
@@ -136,6 +139,8 @@ class Ways:
             return frozenset(await engine.known(ids))
         try:
             body = await self.ask(partition, "POST", f"/v1/partitions/{partition}/known", {"ids": list(ids)})
+        except OutcomeUnknown as error:  # a question: it has changed nothing
+            raise Unavailable(str(error), retry_after_ms=RETRY_MS) from error
         except Refused as refused:
             if refused.code != "unknown_path":
                 raise
@@ -202,7 +207,10 @@ class Ways:
         heard: list[wire.Heard] = []
         for partition in reversed(partitions):
             answer = await self.at(partition, place, route, scope, body)
-            if answer is None or answer.status == 503:
+            if answer is not None and answer.status >= 500 and any(one.waiting for one in heard):
+                message = "some that wait were told, and one partition did not answer; look before you repeat it"
+                return problem(OUTCOME_UNKNOWN, OutcomeUnknown.code, message)
+            if answer is None or answer.status in (503, OUTCOME_UNKNOWN):
                 return answer
             if isinstance(answer, Answer) and answer.status == 200:
                 heard.append(msgspec.json.decode(answer.body, type=wire.Heard))

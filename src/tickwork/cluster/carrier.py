@@ -10,13 +10,14 @@ from typing import Protocol
 
 import msgspec
 
-from tickwork.core.errors import Unavailable
-from tickwork.worker.http1 import Connection, Poster
+from tickwork.core.errors import OutcomeUnknown, Unavailable
+from tickwork.worker.http1 import Connection, NoConnection, Poster
 
 ANSWER_S = 60.0  # between two pieces of an answer
 PIECES_MAX, PIECES_FEW = 64, 16  # that wait to be read: then the other side waits, until there are few
 RETRY_MS = 200
 BODILESS = (204, 304)
+SAFE = ("GET", "HEAD", "OPTIONS")  # change nothing
 Header = tuple[bytes, bytes]
 
 
@@ -28,13 +29,19 @@ class Carried(msgspec.Struct):
 
 
 class Carrier(Protocol):
-    """Raises `Unavailable` where there is no answer; then nobody knows what became of the request."""
+    """Raises `OutcomeUnknown` where there is no answer to a request that changes something, and `Unavailable` where
+    nothing was sent or nothing can have changed."""
 
     async def carry(
         self, method: str, address: str, target: str, headers: Sequence[Header], body: bytes
     ) -> Carried: ...
 
     async def close(self) -> None: ...
+
+
+def no_answer(address: str, why: str) -> OutcomeUnknown:
+    message = f"the owner at {address} gave no answer ({why}): this may have been done or not; look, or repeat it under"
+    return OutcomeUnknown(f"{message} the same key", retry_after_ms=RETRY_MS)
 
 
 class HttpCarrier:
@@ -48,8 +55,11 @@ class HttpCarrier:
         try:
             return await asker.ask(method, target, headers, body)
         except (OSError, TimeoutError) as error:
-            message = f"the owner at {address} cannot be reached: {error or type(error).__name__}"
-            raise Unavailable(message, retry_after_ms=RETRY_MS) from error
+            why = str(error) or type(error).__name__
+            if method in SAFE or isinstance(error, NoConnection):
+                message = f"the owner at {address} cannot be reached: {why}"
+                raise Unavailable(message, retry_after_ms=RETRY_MS) from error
+            raise no_answer(address, why) from error
 
     async def close(self) -> None:
         for asker in self._askers.values():

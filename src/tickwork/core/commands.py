@@ -39,7 +39,7 @@ from tickwork.core.evolve.arrivals import submitted
 from tickwork.core.evolve.setup import scope_gauge
 from tickwork.core.inputfields import require_inputs
 from tickwork.core.lifecycle import Phase, RunState, RunTrigger, may_move
-from tickwork.core.lookup import answer, check_room, tenant_of
+from tickwork.core.lookup import answer, check_room, check_same, earlier_run, tenant_of
 from tickwork.core.model import Run, State, Task, Tenant
 from tickwork.core.names import check_name
 from tickwork.core.plan import Kind, Plan, downstream, plan_of
@@ -136,30 +136,14 @@ def _earlier(state: State, tenant: Tenant, asked: inputs.Submit, terms: inputs.T
     """The run that this submission already made: by id for ever, by key within the window."""
     run = tenant.runs.get(asked.run_id)
     if run is not None:
-        _same_body(run.body, terms.body, f"run {asked.run_id}")
+        check_same(run.body, terms.body, f"run {asked.run_id}")
         return run.id
-    window = state.settings.clock.ticks(state.settings.dedupe_window_ms)
-    holder = tenant.keys.get(terms.key) if terms.key else None
-    if holder is not None and holder.submitted + window > state.tick:
-        _same_body(holder.body, terms.body, f"key {terms.key}")
-        return holder.id
-    known = terms.known
-    if known is not None and (known.run_id == asked.run_id or known.submitted + window > state.tick):
-        _same_body(known.body, terms.body, f"key {terms.key}")
-        return known.run_id
-    if holder is not None:
-        raise Refused("key_in_use", f"key {terms.key} still belongs to the unfinished run {holder.id}", path="key")
-    return None
+    return earlier_run(state, tenant, terms.key, terms.body, terms.known, run_id=asked.run_id)
 
 
 def _check_key(key: str, path: str) -> None:
     if len(key) > KEY_CHARACTERS_MAX:
         raise Refused("key_too_long", f"at most {KEY_CHARACTERS_MAX} characters", path=path)
-
-
-def _same_body(before: str, now: str, what: str) -> None:
-    if before != now:
-        raise Refused("key_reused", f"{what} was used for a different request", path="key")
 
 
 def _check_submission(state: State, tenant: Tenant, plan: Plan, asked: inputs.Submit) -> None:

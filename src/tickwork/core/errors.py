@@ -4,7 +4,8 @@
       Refused            change the request; nothing was stored
         InvalidDefinition  the document has problems, each with a path
       Conflict           read again: the world moved on
-      Unavailable        try again later; says when
+      Unavailable        try again later; says when. Nothing was done
+        OutcomeUnknown   it may have been done: look, or repeat it under the same key
       Corrupt            a stored record does not verify; nobody may go on with it
         ReplayDiffers    deciding again gave another answer than the journal
         Newer            a later version of the program wrote it: that one may go on
@@ -61,6 +62,12 @@ class Unavailable(TickworkError):
     def __init__(self, message: str, *, retry_after_ms: int) -> None:
         super().__init__(message)
         self.retry_after_ms = retry_after_ms
+
+
+class OutcomeUnknown(Unavailable):
+    """What was requested may or may not have happened. Repeating it is safe only under the same key."""
+
+    code = "outcome_unknown"
 
 
 class Corrupt(TickworkError):

@@ -121,6 +121,14 @@ class Advise(_Input, frozen=True, tag=32):
     clear: bool = False
 
 
+class Known(_Input, frozen=True):
+    """A fact beside what begins a run: this id or key belongs to one that has left memory, or may in this tick."""
+
+    run_id: str
+    body: str
+    submitted: int  # tick
+
+
 class Trigger(_Input, frozen=True, tag=33):
     """One run now, beside whatever is due. A test touches nothing of the schedule."""
 
@@ -128,6 +136,8 @@ class Trigger(_Input, frozen=True, tag=33):
     tenant: str
     schedule: str
     test: bool = False
+    key: str = ""  # repeated under it, a trigger begins nothing more
+    known: Known | None = None
 
 
 class SteerSchedule(_Input, frozen=True, tag=34):
@@ -227,14 +237,6 @@ class Resume(_Input, frozen=True, tag=9):
 
 
 # ---- what is asked of runs
-
-
-class Known(_Input, frozen=True):
-    """A fact beside a submission: this id or key belongs to a run that has left memory, or may in this tick."""
-
-    run_id: str
-    body: str
-    submitted: int  # tick
 
 
 class Terms(_Input, frozen=True):

@@ -18,6 +18,7 @@ from tickwork.core.errors import Refused
 from tickwork.core.events import (
     Advised,
     CatchUpChosen,
+    Duplicate,
     HolidaysPut,
     OccurrencesCancelled,
     OccurrencesPassed,
@@ -33,12 +34,13 @@ from tickwork.core.events import (
     ScopeResumed,
     ZonesNoted,
 )
+from tickwork.core.evolve.arrivals import trigger_body
 from tickwork.core.evolve.schedules import anchored, in_its_run, is_held, rhythm_of
 from tickwork.core.governing import course_of, cron_of, first_course
 from tickwork.core.governor import HINTED, Course, arrives, check_course, cleared, decide, sooner
 from tickwork.core.inputfields import require_inputs
 from tickwork.core.lifecycle import RunTrigger
-from tickwork.core.lookup import answer, check_room, tenant_of
+from tickwork.core.lookup import answer, check_room, earlier_run, tenant_of
 from tickwork.core.model import Schedule, State
 from tickwork.core.names import check_name
 from tickwork.core.occurrences import book_pause, govern, start_delay_ms, take_one
@@ -331,7 +333,11 @@ def _advised(course: Course, asked: ask.Advise, now_ms: int) -> Course:
 def _trigger(turn: Turn, place: int, asked: ask.Trigger) -> None:
     state = turn.state
     schedule = schedule_of(state, asked.tenant, asked.schedule)
-    tenant = schedule.tenant
+    tenant, way = schedule.tenant, "test" if asked.test else "trigger"
+    if asked.key and (begun := earlier_run(state, tenant, asked.key, trigger_body(schedule.name, way), asked.known)):
+        turn.emit(Duplicate(place, begun))
+        answer(turn, place, begun)
+        return
     if schedule.workflow not in tenant.plans:
         raise Refused("unknown_workflow", f"there is no workflow {schedule.workflow[:128]!r}", path="schedule")
     check_room(state, tenant, 1)
@@ -343,7 +349,6 @@ def _trigger(turn: Turn, place: int, asked: ask.Trigger) -> None:
             message = "a run of this schedule still goes on, and its terms allow one at a time"
             raise Refused("still_running", message, path="schedule")
     number = state.next_number
-    way = "test" if asked.test else "trigger"
     turn.emit(RunScheduled(number, schedule.number, state.now_ms, way=way, input=place))
     answer(turn, place, state.runs[number].id)
 

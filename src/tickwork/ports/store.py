@@ -11,6 +11,7 @@ from typing import Protocol, runtime_checkable
 import msgspec
 
 from tickwork.core.errors import Conflict, TickworkError, Unavailable
+from tickwork.core.errors import OutcomeUnknown as OutcomeUnknown  # of a commit: the head tells
 from tickwork.core.schedule import Range
 from tickwork.journal.record import GENESIS, Sealed
 from tickwork.ports.upkeep import Upkeep
@@ -22,12 +23,6 @@ class Fenced(Conflict):
     """Another owner has taken the partition. Whoever gets this drops its machine and writes nothing more."""
 
     code = "fenced"
-
-
-class OutcomeUnknown(Unavailable):
-    """The commit may or may not have happened. Read the head: it tells."""
-
-    code = "outcome_unknown"
 
 
 class StoreFull(Unavailable):

@@ -254,7 +254,24 @@ class Commands(Endpoints, Versions):
         for child in children:
             self._live.books.keep_child(child.run, child.step, child.child, decode_value(child.value))
 
-    async def rerun(self, run_id: str, wanted: wire.RerunRequest, *, by: str, tenant: str = TENANT) -> str:
+    async def rerun_once(
+        self, run_id: str, wanted: wire.RerunRequest, *, by: str, key: str, tenant: str = TENANT
+    ) -> wire.Submitted:
+        """Under the same key it is the same run: its id is made of the old one's and the key, so that it stays known as
+        long as the run is, in whichever partition the old run lives."""
+        new = _rerun_id(run_id, key)
+        if await self.known([new], tenant=tenant) or await self._ended_row(tenant, new) is not None:
+            return wire.Submitted(id=new, duplicate=True)
+        try:
+            return wire.Submitted(id=await self.rerun(run_id, wanted, by=by, new_id=new, tenant=tenant))
+        except Refused as refused:
+            if refused.code != "already_submitted":
+                raise
+            return wire.Submitted(id=new, duplicate=True)
+
+    async def rerun(
+        self, run_id: str, wanted: wire.RerunRequest, *, by: str, new_id: str = "", tenant: str = TENANT
+    ) -> str:
         row = await self._ended_row(tenant, run_id)
         if row is None or row.number >> NUMBER_BITS != self.number:
             if self._tenant(tenant).runs.get(run_id) is not None:
@@ -268,7 +285,7 @@ class Commands(Endpoints, Versions):
         if wanted.inputs is not None:
             check_plain(wanted.inputs)
             inputs = await self.vault.take_any(pack(wanted.inputs), payloads)
-        new = self._ids.new()
+        new = new_id or self._ids.new()
         asked = ask.Rerun(
             by,
             tenant,
@@ -310,6 +327,11 @@ def _has_terms(submission: wire.Submission) -> bool:
 def _body(submission: wire.Submission) -> str:
     """What a key stands for: the request without id and key."""
     return stable_digest(pack(msgspec.to_builtins(msgspec.structs.replace(submission, id="", key=""))))
+
+
+def _rerun_id(run_id: str, key: str) -> str:
+    text = stable_digest(pack([run_id, key]))
+    return "-".join((text[:8], text[8:12], text[12:16], text[16:20], text[20:32]))
 
 
 def _queues(plan: Plan) -> set[str]:

@@ -10,13 +10,15 @@ from typing import Protocol
 import msgspec
 
 from tickwork.core.evolve import record_of_run
-from tickwork.core.inputs import Cancel, Decide, Input, Known, Pause, Resolve, Resume, RunRecord, Submit, Terms
+from tickwork.core.inputs import Cancel, Decide, Input, Known, Pause, Resolve, Resume, RunRecord, Submit, Terms, Trigger
 from tickwork.core.model import NUMBER_BITS
 from tickwork.ports.store import RunRow
 from tickwork.runtime.books import Books
 from tickwork.runtime.ended import record_of
 from tickwork.runtime.inbox import Part
 from tickwork.runtime.patience import patiently
+
+KEYED = (Submit, Trigger)  # what begins a run, and may have begun it before
 
 
 class Finder(Protocol):
@@ -51,7 +53,7 @@ class Facts:
         wanted = []
         for place in asked:
             tenant, run_id, key = _wants(inputs[place])
-            live = self._live(tenant, run_id, key) if type(inputs[place]) is Submit else None
+            live = self._live(tenant, run_id, key) if type(inputs[place]) in KEYED else None
             if live is None:
                 wanted.append((place, tenant, run_id, key))
             else:
@@ -60,7 +62,7 @@ class Facts:
         for (place, *_), record in zip(wanted, found, strict=True):
             # A run of another partition is none of ours to change; but its id and key are taken.
             own = record is not None and record.number >> NUMBER_BITS == self._partition
-            if record is not None and (own or type(inputs[place]) is Submit):
+            if record is not None and (own or type(inputs[place]) in KEYED):
                 inputs[place] = _with_fact(inputs[place], record)
 
     async def _find(self, wanted: Sequence[tuple[str, str, str]]) -> list[RunRecord | None]:
@@ -103,6 +105,8 @@ def _wants(asked: Input) -> tuple[str, str, str]:
     match asked:
         case Submit():
             return asked.tenant, asked.run_id, asked.terms.key if asked.terms is not None else ""
+        case Trigger():
+            return asked.tenant, "", asked.key
         case Cancel() | Resolve() | Decide():
             return asked.tenant, asked.run_id, ""
         case Pause() | Resume():
@@ -118,6 +122,8 @@ def _with_fact(asked: Input, record: RunRecord) -> Input:
             return msgspec.structs.replace(
                 asked, terms=msgspec.structs.replace(asked.terms, known=known) if asked.terms else Terms(known=known)
             )
+        case Trigger():
+            return msgspec.structs.replace(asked, known=Known(record.run_id, record.body, record.submitted))
         case Cancel() | Pause() | Resume() | Decide():
             return msgspec.structs.replace(asked, left_as=record.state)
         case Resolve():

@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable
 import msgspec
 
 from tickwork.core.effects import Answer, Dispatch, Effect
-from tickwork.core.errors import TickworkError, Unavailable
+from tickwork.core.errors import OutcomeUnknown, TickworkError, Unavailable
 from tickwork.core.events import Event
 from tickwork.core.inputs import ClockGap, Input, Submit
 from tickwork.core.machine import Machine, Outcome
@@ -494,13 +494,11 @@ class Partition:
         error = cause if isinstance(cause, TickworkError) else Poisoned(f"{type(cause).__name__}: {cause}")
         self.failed = error
         self._on_alarm(error.code, str(error))
-        waiting = [letter for decided in self._undurable for letter in decided.through]
-        waiting += [part.letter for part in self._in_hand] + self._inbox.drain()
-        for letter in waiting:
+        decided_upon = [letter for decided in self._undurable for letter in decided.through]
+        waiting = [part.letter for part in self._in_hand] + self._inbox.drain()
+        for letter in (*decided_upon, *waiting):
             if not letter.done.done():
-                letter.done.set_exception(
-                    Unavailable(f"the outcome is not known: {error}; ask again with the same key", retry_after_ms=1_000)
-                )
+                letter.done.set_exception(_outcome(letter, error))
                 letter.done.exception()  # some only tell, and never ask what became of it
         for decided in self._undurable:
             if decided.committing is not None:
@@ -508,6 +506,14 @@ class Partition:
         self._undurable.clear()
         for event in (self._wake, self._pending, self._room, self._committed, self._rows_ready):
             event.set()
+
+
+def _outcome(letter: Letter, error: TickworkError) -> Unavailable:
+    """Of a request whose partition has failed. What no tick has taken did not happen; the rest may have."""
+    if not letter.taken:
+        return Unavailable(f"nothing was done: {error}; try again", retry_after_ms=1_000)
+    message = f"the outcome is not known: {error}; look, or repeat it under the same key"
+    return OutcomeUnknown(message, retry_after_ms=1_000)
 
 
 def _tell(letters: list[Letter]) -> None:

@@ -126,11 +126,12 @@ class Schedules(Ground):
         await self._command(ask.Advise(by, tenant, name, clear=True))
         return self.schedule(name, tenant=tenant)
 
-    async def trigger(self, name: str, *, by: str, test: bool = False, tenant: str = TENANT) -> str:
-        """Begin one run now; its id. What is in the archive begins nothing, also by hand."""
+    async def trigger(self, name: str, *, by: str, test: bool = False, key: str = "", tenant: str = TENANT) -> str:
+        """Begin one run now; its id. What is in the archive begins nothing, also by hand. Under the same key it is the
+        same run, for 24 hours."""
         if schedule_of(self.state, tenant, name).archived:
             raise Refused("illegal_move", f"{name} is in the archive; bring it back first", path="schedule")
-        return (await self._command(ask.Trigger(by, tenant, name, test))).run_id
+        return (await self._command(ask.Trigger(by, tenant, name, test, key), facts=bool(key))).run_id
 
     async def put_holidays(self, name: str, dates: tuple[str, ...] | None, *, by: str, tenant: str = TENANT) -> None:
         await self._command(ask.PutHolidays(by, tenant, name, dates))

@@ -25,6 +25,7 @@ from tickwork.sdk.connection import (
     NoStream,
     Patience,
     check_stream,
+    may_have_arrived,
     stream_error,
     stream_headers,
     unreachable,
@@ -340,7 +341,7 @@ class AsyncClient(AsyncSchedules, AsyncEndpoints):
         busy_s = BUSY_S if within_s is None else 0.0
         within_s = self._deadline_s if within_s is None else min(within_s, self._deadline_s)
         patience = Patience(now_s=self._now(), within_s=within_s, busy_s=busy_s)
-        headers = ask.headers()
+        headers, doubt = ask.headers(), False
         while True:
             try:
                 answer = await self._http.request(
@@ -348,17 +349,22 @@ class AsyncClient(AsyncSchedules, AsyncEndpoints):
                 )
                 return ask.read(answer.status_code, answer.headers, answer.content)
             except (httpx2.TransportError, Unavailable) as error:
-                await self._rest(patience, error)
+                doubt = doubt or may_have_arrived(error)
+                last = ask.unknown(error) if doubt else error
+                if ask.once and last is not error:
+                    raise last from error
+                await self._rest(patience, error, last)
 
     @staticmethod
     def _now() -> float:
         return asyncio.get_running_loop().time()
 
-    async def _rest(self, patience: Patience, error: Exception) -> None:
+    async def _rest(self, patience: Patience, error: Exception, last: Exception | None = None) -> None:
+        """`last` is what is raised where the time is over."""
         at_least_ms = error.retry_after_ms if isinstance(error, Unavailable) else 0
         pause = patience.pause_s(self._now(), at_least_ms=at_least_ms, answered=isinstance(error, Unavailable))
         if pause is None:
-            raise unreachable(self.address, error) from error
+            raise unreachable(self.address, last or error) from error
         await asyncio.sleep(pause)
 
     async def _events(self, run: RunLike, patience: Patience) -> AsyncGenerator[wire.Run, None]:

@@ -1,7 +1,8 @@
 """What the API can be asked, as plain values: requests are built and answers read without any network.
 
 Both clients send these. A call that changes something carries an `Idempotency-Key`, the same for each try, so
-that trying again after a lost answer is safe.
+that trying again after a lost answer is safe. What the server cannot recognise by its key is tried again only
+where nothing was done.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -14,7 +15,7 @@ from uuid import uuid4
 
 import msgspec
 
-from tickwork.core.errors import Refused, TickworkError, Unavailable
+from tickwork.core.errors import OutcomeUnknown, Refused, TickworkError, Unavailable
 from tickwork.core.timetext import duration_text, instant_ms
 from tickwork.ports import wire
 from tickwork.ports.exchange import Catalog
@@ -92,6 +93,8 @@ class Ask(Generic[T_co]):
     query: dict[str, str] = field(default_factory=dict)
     body: bytes | None = None
     terms: dict[str, str] = field(default_factory=dict)  # further headers
+    once: bool = False  # done twice it does something twice, and no key prevents it
+    look: str = ""  # how to find out whether it was done
 
     def headers(self) -> dict[str, str]:
         found = {"Accept": "application/json", **self.terms}
@@ -100,6 +103,14 @@ class Ask(Generic[T_co]):
         if self.method != "GET":
             found["Idempotency-Key"] = uuid4().hex
         return found
+
+    def unknown(self, error: Exception) -> Exception:
+        """What the last error means where one of the tries may have arrived."""
+        if self.method == "GET":
+            return error
+        look = self.look or ("look before you repeat it" if self.once else "repeating it does no harm")
+        reason = str(error) or type(error).__name__
+        return OutcomeUnknown(f"it is not known whether this was done ({reason}); {look}", retry_after_ms=0)
 
     def read(self, status: int, headers: Mapping[str, str], body: bytes) -> T_co:
         """The answer, or the error that it stands for."""
@@ -156,7 +167,8 @@ def submission(
 
 
 def submit(wanted: wire.Submission) -> Ask[wire.Submitted]:
-    return Ask("POST", "/v1/runs", wire.Submitted, body=_encode(wanted))
+    look = f"repeat it with key={wanted.key!r}" if wanted.key else f"look for the run {wanted.id}, or repeat it as id"
+    return Ask("POST", "/v1/runs", wire.Submitted, body=_encode(wanted), look=f"{look}: it makes no second run")
 
 
 def submit_batch(wanted: list[wire.Submission]) -> Ask[dict[str, list[dict[str, Any]]]]:
@@ -245,7 +257,7 @@ def decide(run: RunLike, node: str, *, approve: bool, comment: str) -> Ask[None]
 def signal(event: str, payload: Any, *, key: str, run: RunLike | None) -> Ask[wire.Heard]:
     sent = plain(payload, what="payload")
     wanted = wire.Signal(event=event, key=key, run="" if run is None else id_of(run), payload=sent)
-    return Ask("POST", "/v1/events", wire.Heard, body=_encode(wanted))
+    return Ask("POST", "/v1/events", wire.Heard, body=_encode(wanted), once=True)
 
 
 def why(run: RunLike) -> Ask[wire.Why]:

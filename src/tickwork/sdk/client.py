@@ -29,6 +29,7 @@ from tickwork.sdk.connection import (
     NoStream,
     Patience,
     check_stream,
+    may_have_arrived,
     stream_error,
     stream_headers,
     unreachable,
@@ -345,19 +346,24 @@ class Client(Schedules, Endpoints):
         busy_s = BUSY_S if within_s is None else 0.0
         within_s = self._deadline_s if within_s is None else min(within_s, self._deadline_s)
         patience = Patience(now_s=time.monotonic(), within_s=within_s, busy_s=busy_s)
-        headers = ask.headers()
+        headers, doubt = ask.headers(), False
         while True:
             try:
                 answer = self._http.request(ask.method, ask.path, params=ask.query, content=ask.body, headers=headers)
                 return ask.read(answer.status_code, answer.headers, answer.content)
             except (httpx2.TransportError, Unavailable) as error:
-                self._rest(patience, error)
+                doubt = doubt or may_have_arrived(error)
+                last = ask.unknown(error) if doubt else error
+                if ask.once and last is not error:
+                    raise last from error
+                self._rest(patience, error, last)
 
-    def _rest(self, patience: Patience, error: Exception) -> None:
+    def _rest(self, patience: Patience, error: Exception, last: Exception | None = None) -> None:
+        """`last` is what is raised where the time is over."""
         at_least_ms = error.retry_after_ms if isinstance(error, Unavailable) else 0
         pause = patience.pause_s(time.monotonic(), at_least_ms=at_least_ms, answered=isinstance(error, Unavailable))
         if pause is None:
-            raise unreachable(self.address, error) from error
+            raise unreachable(self.address, last or error) from error
         time.sleep(pause)
 
     def _events(self, run: RunLike, patience: Patience) -> Generator[wire.Run, None, None]:

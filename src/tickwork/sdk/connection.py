@@ -11,9 +11,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import httpx2
 import msgspec
 
-from tickwork.core.errors import Conflict, InvalidDefinition, Problem, Refused, TickworkError, Unavailable
+from tickwork.core.errors import (
+    Conflict,
+    InvalidDefinition,
+    OutcomeUnknown,
+    Problem,
+    Refused,
+    TickworkError,
+    Unavailable,
+)
 from tickwork.ports import wire
 
 DEFAULT_URL = "http://127.0.0.1:8440"
@@ -149,11 +158,19 @@ def error_of(status: int, headers: Mapping[str, str], body: bytes) -> TickworkEr
         error = Conflict(message)
     elif status == 429 or status >= 500:
         after = headers.get("retry-after", "")
-        error = Unavailable(message, retry_after_ms=int(after) * 1_000 if after.isdecimal() else 0)
+        kind = OutcomeUnknown if status in (502, 504) else Unavailable  # also of a proxy that lost its answer
+        error = kind(message, retry_after_ms=int(after) * 1_000 if after.isdecimal() else 0)
     else:
         error = Refused(problem.code, message, path=problem.path)
     error.code = problem.code
     return error
+
+
+def may_have_arrived(error: Exception) -> bool:
+    """Whether the server may have done what it was sent, although there is no answer."""
+    if isinstance(error, httpx2.TransportError):
+        return not isinstance(error, httpx2.ConnectError | httpx2.ConnectTimeout | httpx2.PoolTimeout)
+    return isinstance(error, OutcomeUnknown)
 
 
 def unreachable(address: Address, error: Exception) -> Unavailable:

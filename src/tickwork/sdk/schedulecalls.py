@@ -154,7 +154,7 @@ def backfill(
         forced=forced,
         preview=preview,
     )
-    return Ask("POST", _path(name, "backfills"), wire.Backfill, body=_encode(wanted))
+    return Ask("POST", _path(name, "backfills"), wire.Backfill, body=_encode(wanted), once=forced and not preview)
 
 
 def backfills() -> Ask[list[wire.Backfill]]:

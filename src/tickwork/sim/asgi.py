@@ -130,7 +130,7 @@ class HttpClient:
             async with asyncio.timeout(PATIENCE_S):
                 server = self._servers[self._server]
                 answer = _answers.decode(await self._net.request(self._host, server, request, port=PORT))
-            if answer.status not in (429, 503, 507):
+            if answer.status not in (429, 503, 504, 507):
                 return answer
         self.unknown += 1
         self._server = (self._server + 1) % len(self._servers)

@@ -166,7 +166,7 @@ class Node:
         if answer.status == 200:
             return reply_decoder.decode(answer.body)
         said = answer.json()
-        if answer.status in (503, 507):
+        if answer.status in (503, 504, 507):
             raise Unavailable(said["detail"], retry_after_ms=100)
         self._violated("ANSWER", f"an exchange is answered with {said}")
         raise Refused(said["code"], said["detail"])

@@ -6,7 +6,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from tickwork.cluster.carrier import Carried, Header
+from tickwork.cluster.carrier import SAFE, Carried, Header, no_answer
 from tickwork.core.errors import Refused, Unavailable
 from tickwork.ports.exchange import Beats, Call, Reply, encoder, reply_decoder
 from tickwork.ports.leases import Holding, Member
@@ -83,7 +83,7 @@ def _must_do(answer: Answer) -> None:
     if answer.status < 300:
         return
     said = answer.json()
-    if answer.status in (429, 503, 507):
+    if answer.status in (429, 503, 504, 507):
         raise Unavailable(said["detail"], retry_after_ms=100)
     raise Refused(said["code"], said["detail"])
 
@@ -101,7 +101,9 @@ class SimCarrier:
                 host = urlsplit(address).hostname or ""
                 data = await self._net.request(self._host, host, msgspec.msgpack.encode(asked), port=PORT)
         except TimeoutError:
-            raise Unavailable(f"{address} does not answer", retry_after_ms=100) from None
+            if method in SAFE:
+                raise Unavailable(f"{address} does not answer", retry_after_ms=100) from None
+            raise no_answer(address, "no answer in time") from None
         answer = _answers.decode(data)
         return Carried(answer.status, list(answer.headers), answer.body)
 

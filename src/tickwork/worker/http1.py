@@ -17,6 +17,10 @@ CONNECT_S = 5.0
 ANSWER_BYTES_MAX = 64 * 1024 * 1024
 
 
+class NoConnection(ConnectionError):
+    """There was no connection, so nothing was sent."""
+
+
 class Connection(asyncio.Protocol):
     """One connection. httptools calls the `on_` methods."""
 
@@ -133,8 +137,11 @@ class Poster:
 
     async def _connected(self) -> Connection:
         loop = asyncio.get_running_loop()
-        async with asyncio.timeout(CONNECT_S):
-            _, connection = await loop.create_connection(self._kind, self._host, self._port, ssl=self._tls)
+        try:
+            async with asyncio.timeout(CONNECT_S):
+                _, connection = await loop.create_connection(self._kind, self._host, self._port, ssl=self._tls)
+        except (OSError, TimeoutError) as error:
+            raise NoConnection(str(error) or f"no connection within {CONNECT_S:g} s") from error
         return connection
 
     def close(self) -> None:

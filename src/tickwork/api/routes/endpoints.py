@@ -9,7 +9,7 @@ import msgspec
 from tickwork.api.asked import Asked
 from tickwork.api.cursors import CURSOR, following, number_of, place_of
 from tickwork.api.messages import Answer, as_json, nothing
-from tickwork.api.routes.runs import DONE, said
+from tickwork.api.routes.runs import DONE, KEY, said
 from tickwork.api.table import Body, Gives, Param, Route
 from tickwork.executors.guard import AddressRefused, closed_by, plain_host
 from tickwork.ports import wire
@@ -61,7 +61,7 @@ async def test(asked: Asked) -> Answer:
 async def _trigger(asked: Asked, *, test: bool) -> Answer:
     await asked.body(wire.Reason)
     name = _known(asked)
-    return as_json(wire.Triggered(run_id=await asked.engine.trigger(name, test=test, by=asked.by)), 202)
+    return as_json(wire.Triggered(run_id=await asked.engine.trigger(name, test=test, by=asked.by, key=asked.key)), 202)
 
 
 async def pause(asked: Asked) -> Answer:
@@ -143,11 +143,12 @@ def _route(
     *,
     body: Body | None = None,
     query: tuple[Param, ...] = (),
+    headers: tuple[tuple[str, str], ...] = (),
     refusals: tuple[int, ...] = (404,),
 ) -> Route:
     return Route(
         method=method, path=path, does=does, says=says, tag="endpoints", gives=gives, body=body, query=query,
-        refusals=refusals,
+        headers=headers, refusals=refusals,
     )  # fmt: skip
 
 
@@ -185,12 +186,12 @@ ROUTES = (
     ),
     _route("DELETE", _PATH, archive, "Archive an endpoint: it is called no more, its runs are kept.", DONE),
     _route(
-        "POST", f"{_PATH}/run", run, "Call it now, beside its times.", _TRIGGERED, body=_REASON,
+        "POST", f"{_PATH}/run", run, "Call it now, beside its times.", _TRIGGERED, body=_REASON, headers=(KEY,),
         refusals=(404, 409, 429),
     ),
     _route(
         "POST", f"{_PATH}/test", test, "Call it now as a test, which changes neither times nor failures.", _TRIGGERED,
-        body=_REASON, refusals=(404, 429),
+        body=_REASON, headers=(KEY,), refusals=(404, 429),
     ),
     _route(
         "POST", f"{_PATH}/pause", pause, "Do not call it, for good or until a time.", DONE,

@@ -130,8 +130,11 @@ async def resolve(asked: Asked) -> Answer:
 
 async def rerun(asked: Asked) -> Answer:
     wanted = await asked.body(wire.RerunRequest)
-    new = await asked.engine.rerun(asked.run_id, wanted, by=asked.by)
-    return as_json(wire.Submitted(id=new), 201, (b"location", f"/v1/runs/{new}".encode()))
+    if asked.key:
+        made = await asked.engine.rerun_once(asked.run_id, wanted, by=asked.by, key=asked.key)
+    else:
+        made = wire.Submitted(id=await asked.engine.rerun(asked.run_id, wanted, by=asked.by))
+    return as_json(made, 200 if made.duplicate else 201, (b"location", f"/v1/runs/{made.id}".encode()))
 
 
 async def decide(asked: Asked) -> Answer:
@@ -153,6 +156,7 @@ def said(text: str, *, path: str = "reason") -> str:
     return text
 
 
+KEY = ("Idempotency-Key", "The same key gives the same run, for at least 24 hours.")
 DONE = {204: Gives(None, (), "Done, and durable.")}
 REASON = Body(wire.Reason, optional=True, bytes_max=64 * 1024)
 
@@ -233,7 +237,11 @@ ROUTES = (
         says="A new run that keeps the results of an ended one, except from one node on.",
         tag="runs",
         body=Body(wire.RerunRequest, optional=True),
-        gives={201: Gives(wire.Submitted, (JSON,), "Accepted.", ("Location",))},
+        headers=(KEY,),
+        gives={
+            201: Gives(wire.Submitted, (JSON,), "Accepted.", ("Location",)),
+            200: Gives(wire.Submitted, (JSON,), "Accepted before, under the same key.", ("Location",)),
+        },
         refusals=(404, 409, 429),
     ),
     Route(

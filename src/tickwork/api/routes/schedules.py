@@ -9,7 +9,7 @@ from tickwork.api.cursors import CURSOR, following, place_of
 from tickwork.api.messages import Answer, as_json, nothing
 from tickwork.api.problems import HttpRefused
 from tickwork.api.routes.pausing import pausing
-from tickwork.api.routes.runs import DONE, REASON, said
+from tickwork.api.routes.runs import DONE, KEY, REASON, said
 from tickwork.api.table import Body, Gives, Param, Route
 from tickwork.core.names import check_name
 from tickwork.ports import wire
@@ -77,13 +77,20 @@ def _steering(deed: str, says: str) -> Route:
 def _beginning(deed: str, says: str, *, test: bool) -> Route:
     async def does(asked: Asked) -> Answer:
         await asked.body(wire.Reason)
-        run_id = await asked.engine.trigger(asked.name("schedule"), by=asked.by, test=test)
+        run_id = await asked.engine.trigger(asked.name("schedule"), by=asked.by, test=test, key=asked.key)
         return as_json(wire.Triggered(run_id=run_id), 202)
 
-    return _deed(deed, does, says, gives=_BEGUN)
+    return _deed(deed, does, says, gives=_BEGUN, headers=(KEY,))
 
 
-def _deed(deed: str, does: Callable[[Asked], Awaitable[Answer]], says: str, *, gives: dict[int, Gives]) -> Route:
+def _deed(
+    deed: str,
+    does: Callable[[Asked], Awaitable[Answer]],
+    says: str,
+    *,
+    gives: dict[int, Gives],
+    headers: tuple[tuple[str, str], ...] = (),
+) -> Route:
     return Route(
         method="POST",
         path=f"{_PATH}/{deed}",
@@ -91,6 +98,7 @@ def _deed(deed: str, does: Callable[[Asked], Awaitable[Answer]], says: str, *, g
         says=says,
         tag="schedules",
         body=REASON,
+        headers=headers,
         gives=gives,
         refusals=(404, 409, 429),
     )

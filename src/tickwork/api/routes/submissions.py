@@ -18,12 +18,11 @@ from tickwork.api.messages import (
     json_encoder,
     msgpack_encoder,
 )
-from tickwork.api.openapi import KEY_CHARACTERS_MAX
-from tickwork.api.problems import refusal
+from tickwork.api.problems import OUTCOME_UNKNOWN, refusal
 from tickwork.api.table import Body, Gives, Route
 from tickwork.cluster.node import Node
 from tickwork.core import strictjson
-from tickwork.core.errors import Refused, Unavailable
+from tickwork.core.errors import OutcomeUnknown, Refused, Unavailable
 from tickwork.ports import wire
 from tickwork.ports.store import StoreFull
 from tickwork.runtime.ground import TENANT
@@ -33,6 +32,7 @@ if TYPE_CHECKING:
     from tickwork.api.ways import Ways
 
 BATCH_MAX = 1_000
+_AWAY = (503, OUTCOME_UNKNOWN)  # where an owner did not take a part: under the same id it is taken once
 
 _decoders: dict[str, Any] = {
     JSON: msgspec.json.Decoder(wire.Batch),
@@ -41,7 +41,7 @@ _decoders: dict[str, Any] = {
 
 
 async def submit(asked: Asked) -> Answer:
-    submission = _under_header(await asked.body(wire.Submission), _key(asked))
+    submission = _under_header(await asked.body(wire.Submission), asked.key)
     return _told(asked, (await asked.engine.submit([submission], by=asked.by))[0])
 
 
@@ -69,7 +69,7 @@ async def _runs_of(asked: Asked) -> tuple[wire.Submission, ...]:
         strictjson.check_keys(data)
     if not 1 <= len(batch.runs) <= BATCH_MAX:
         raise Refused("batch_size", f"a batch has 1 to {BATCH_MAX} runs, this one has {len(batch.runs)}", path="runs")
-    runs, key = batch.runs, _key(asked)
+    runs, key = batch.runs, asked.key
     if key:
         # By its place, so that a batch sent again makes nothing twice.
         runs = tuple(_under_header(run, f"{key}.{place}") for place, run in enumerate(runs))
@@ -80,14 +80,6 @@ def _whole(data: bytes, batch: wire.Batch) -> bool:
     """Whether nothing was given that is not in the batch. A name that is given twice is read once, and each text has
     two quotes: where none is missing, none was given twice."""
     return b"\\" not in data and data.count(b'"') == json_encoder.encode(batch).count(b'"')
-
-
-def _key(asked: Asked) -> str:
-    key = asked.header(b"idempotency-key")
-    if len(key) > KEY_CHARACTERS_MAX:
-        message = f"the header has at most {KEY_CHARACTERS_MAX} characters"
-        raise Refused("key_too_long", message, path="header.idempotency-key")
-    return key
 
 
 def _under_header(submission: wire.Submission, key: str) -> wire.Submission:
@@ -101,7 +93,7 @@ def _under_header(submission: wire.Submission, key: str) -> wire.Submission:
 
 
 async def spread_one(ways: "Ways", place: "Place", asked: Asked) -> Answer | Stream | None:
-    given = _under_header(await asked.body(wire.Submission), _key(asked))
+    given = _under_header(await asked.body(wire.Submission), asked.key)
     kept_here = await _here(ways.node, [given], by=asked.by) if _may_wait(given) else None
     if kept_here is not None:
         return _told(asked, kept_here[0])
@@ -110,7 +102,7 @@ async def spread_one(ways: "Ways", place: "Place", asked: Asked) -> Answer | Str
     sent = json_encoder.encode(one)
     scope = {**asked.scope, "headers": _as(asked.scope["headers"], JSON)}
     answer = await ways.at(partition, place, asked.route, scope, sent)
-    if answer is not None and answer.status == 503 and _may_wait(given):
+    if answer is not None and answer.status in _AWAY and _may_wait(given):
         kept = (await ways.node.to_inbox([one], by=asked.by, tenant=TENANT))[0]
         return as_json(kept, 201, (b"location", f"/v1/runs/{kept.id}".encode()))
     return answer
@@ -134,6 +126,8 @@ async def spread_batch(ways: "Ways", place: "Place", asked: Asked) -> Answer | S
         parts.setdefault(where, []).append(number)
     scope = {**asked.scope, "headers": _as(asked.scope["headers"], MSGPACK, accept=MSGPACK)}
 
+    alone = len(parts) == 1 and not found  # otherwise a part may have been accepted where another one fails
+
     async def send(partition: int, numbers: list[int]) -> None:
         some = [named[number] for number in numbers]
         sent = msgpack_encoder.encode(wire.Batch(runs=tuple(some)))
@@ -141,14 +135,15 @@ async def spread_batch(ways: "Ways", place: "Place", asked: Asked) -> Answer | S
         told: Sequence[wire.Submitted | wire.Rejected]
         if isinstance(answer, Answer) and answer.status == 200:
             told = msgspec.msgpack.decode(answer.body, type=wire.BatchAnswer).runs
-        elif answer is not None and answer.status == 503:
+        elif answer is not None and answer.status in _AWAY:
             if not all(_may_wait(runs[number]) for number in numbers):
-                raise Unavailable("the owner cannot be reached; send it again with the same key", retry_after_ms=500)
+                kind = Unavailable if alone and answer.status == 503 else OutcomeUnknown
+                raise kind("an owner cannot be reached; send the batch again with the same key", retry_after_ms=500)
             told = await ways.node.to_inbox(some, by=asked.by, tenant=TENANT)
         else:
             said = msgspec.json.decode(answer.body, type=wire.Problem) if isinstance(answer, Answer) else None
             if said is not None and said.status >= 500:  # nothing of it is refused: it is to be sent again
-                trouble = StoreFull if said.status == 507 else Unavailable
+                trouble = (StoreFull if said.status == 507 else Unavailable) if alone else OutcomeUnknown
                 raise trouble(f"{said.detail or said.title}; send it again with the same key", retry_after_ms=1_000)
             told = [
                 wire.Rejected(code=said.code if said else "gone", detail=said.detail if said else "") for _ in numbers

@@ -115,18 +115,21 @@ def on_scheduled(state: State, event: ev.RunScheduled) -> None:
         begun_on_time(state, schedule, plan, occurrence_id(schedule.name, due_ms), event)
         return
     backfill = state.backfills[event.backfill] if event.backfill else None
-    inputs, by, source = schedule.inputs, schedule.by, "schedule"
+    inputs, by, source, key = schedule.inputs, schedule.by, "schedule", ""
     if plan.definition.inputs or schedule.context is not None:
         inputs = scheduled_inputs(state, schedule, plan.definition, due_ms)
     if backfill is not None:
         by, source, run_id = backfill.by, "backfill", backfill_run_id(backfill, due_ms)
     elif event.input >= 0:
         asked: Any = state.inputs[event.input]
+        key = asked.key
         by, source, run_id = asked.by, event.way, _free_id(tenant, f"{schedule.name}-{event.way}", due_ms)
     else:
         run_id = occurrence_id(schedule.name, due_ms)
     run = _new_run(state, event.run, run_id, tenant, plan, inputs, by, source)
     run.schedule, run.scheduled_ms, run.queue, run.priority = schedule.name, due_ms, terms.queue, terms.priority
+    if key:
+        run.key, run.body = key, trigger_body(schedule.name, event.way)
     if backfill is not None:
         run.backfill, run.priority = backfill.number, backfill.priority
         backfill_run_begun(state, backfill, run, due_ms)
@@ -150,6 +153,11 @@ def begun_on_time(state: State, schedule: Schedule, plan: Plan, run_id: str, eve
     run.schedule, run.scheduled_ms, run.queue, run.priority = schedule.name, due_ms, terms.queue, terms.priority
     fired_on_time(state, schedule, event)
     _arrive(state, run)
+
+
+def trigger_body(schedule: str, way: str) -> str:
+    """What the key of a trigger stands for."""
+    return f"{way} {schedule}"
 
 
 def scheduled_inputs(state: State, schedule: Schedule, definition: Definition, at_ms: int) -> Value:
