@@ -19,7 +19,8 @@ MODULES = sorted(SOURCE.rglob("*.py"))
 PURE = [path for path in MODULES if path.relative_to(SOURCE).parts[0] in ("core", "journal")]
 
 PURE_IMPORTS = frozenset(
-    ["abc", "bisect", "cel_expr_python", "collections", "collections.abc", "dataclasses", "datetime", "enum",
+    ["abc", "bisect", "cel_expr_python", "cel_expr_python.ext.ext_optional",
+     "cel_expr_python.ext.ext_strings", "collections", "collections.abc", "dataclasses", "datetime", "enum",
      "functools", "hashlib", "heapq", "itertools", "json", "msgspec", "operator", "re",
      "struct", "types", "typing", "zlib"]
 )  # fmt: skip

@@ -113,6 +113,10 @@ def test_a_condition_answers_from_its_snapshot(text, answer):
         ("(" * 1_000 + "1" + ")" * 1_000, "recursion limit"),
         ("inputs" + ".a" * 1_000, "recursion depth"),
         ("'\ud800' == inputs.text", ""),
+        (nested(10), "too much data"),
+        ("'%.100000000f'.format([1.0]) == ''", "not available"),
+        ("['a'].map(x, x + x)" + ".map(x, x + x)" * 24 + " == []", "too much data"),
+        ("['a']" + ".map(x, x.replace('', x))" * 9 + " == []", "too much data"),
     ],
 )
 def test_what_is_outside_the_grammar_is_refused_at_once(text, reason):
@@ -142,7 +146,7 @@ def test_what_is_outside_the_grammar_is_refused_at_once(text, reason):
         ("inputs.none", "not true or false"),
         ("inputs.text.matches(inputs.text + '(')", "regular expression"),
         ("inputs.n.all(x, true)", "No matching overloads"),
-        (nested(10), "budget"),
+        (nested(5), "budget"),
         ("inputs.list.all(x, " + nested(5) + ")", "budget"),
     ],
 )
@@ -207,6 +211,62 @@ def test_a_loop_that_reads_much_in_every_round_is_stopped_before_it_starts(text)
         Condition.compile(text).holds(snapshot)
 
     assert time.process_time() - before < 5
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[inputs.text]" + ".map(x, x + x)" * 15 + ".size() == 1",
+        "inputs.list.map(x, string(x))" + ".map(x, x + x)" * 12 + ".size() == 100",
+        "[inputs.list]" + ".map(x, x + x)" * 15 + ".size() == 1",
+        "[inputs.list]" + ".map(x, [x, x])" * 14 + ".size() == 1",
+        "[inputs.text]" + ".map(x, x.replace('', x))" * 2 + ".size() == 1",
+        "[inputs.text]" + ".map(x, [x, x].join(x))" * 8 + ".size() == 1",
+        "[inputs.map.?t.orValue('')]" + ".map(x, x + x)" * 15 + ".size() == 1",
+    ],
+)
+def test_a_condition_that_would_need_much_memory_is_refused_before_it_is_evaluated(text):
+    condition = Condition.compile(text)
+    snapshot = {"inputs": {"list": list(range(100)), "text": "ab" * 500, "map": {"t": "ab" * 500}}}
+    with pytest.raises(ConditionFailed, match="too much data") as failed:
+        condition.holds(snapshot)
+
+    assert failed.value.code == "condition_too_costly"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[1]" + ".map(x, x + x)" * 20 + "[0] == 1048576",
+        "inputs.list.map(x, x + x).map(x, x + x).filter(x, x > 4).size() == 98",
+        "inputs.list.map(x, string(x) + inputs.text).exists(x, x == '7' + inputs.text)",
+        "inputs.words.split(' ').map(x, x.trim().lowerAscii() + x).size() == 1000",
+    ],
+)
+def test_ordinary_work_with_lists_and_texts_is_within_the_limits(text):
+    snapshot = {"inputs": {"list": list(range(100)), "text": "ab" * 500, "words": " ".join(["Word"] * 1_000)}}
+
+    assert Condition.compile(text).holds(snapshot)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "results.fetch.?rows.orValue(0) == 7",
+        "results.fetch.?other.orValue(0) == 0",
+        "results.?other.?rows.orValue(5) == 5",
+        "inputs.none.?a.?b.orValue(1) == 1",
+        "inputs[?'none'].hasValue()",
+        "!inputs.?absent.hasValue()",
+        "inputs.map.?a.optMap(n, n + 1).orValue(0) == 3",
+        "inputs.list[?7].orValue(-1) == -1",
+        "' A,b '.trim().lowerAscii().split(',') == ['a', 'b']",
+        "inputs.text.replace('b', '-') == 'a-c' && inputs.text.upperAscii() == 'ABC'",
+        "['a', 'b'].join('+') == 'a+b'",
+    ],
+)
+def test_optional_access_and_functions_of_texts_belong_to_the_language(text):
+    assert Condition.compile(text).holds(SNAPSHOT)
 
 
 def test_a_long_list_is_no_trouble_when_each_round_reads_its_own_element():

@@ -10,6 +10,7 @@ from runtime.house import AtOnceStore, Hand, House, task
 from tickwork.core.errors import Refused, Unavailable
 from tickwork.core.inputs import Succeeded
 from tickwork.core.machine import Machine
+from tickwork.core.values import pack
 from tickwork.ports import wire
 from tickwork.ports.exchange import Begun, Broke, Done, Saved
 from tickwork.ports.store import OutcomeUnknown, StoreFull
@@ -720,6 +721,29 @@ async def test_an_input_that_cannot_be_decided_is_set_aside_and_the_partition_go
     assert house.engine.state.live_runs == 6
     assert "quarantined" in house.engine.alarm_counts
     await house.submit("w")
+
+
+async def test_a_report_that_cannot_be_decided_ends_its_task_with_an_error_and_an_alarm(house, monkeypatch):
+    await house.define("w", task("a"), task("b", needs=["a"]))
+    apply = Machine.apply
+
+    def poisoned(self, tick, asked):
+        if any(isinstance(one, Succeeded) and one.value == pack("poison") for one in asked):
+            raise RuntimeError("a defect")
+        return apply(self, tick, asked)
+
+    monkeypatch.setattr(Machine, "apply", poisoned)
+    values = iter(["poison", "good", "good"])
+    async with serving(Hand(house), a=lambda: next(values), b=lambda: None):
+        run, other = await house.submit("w"), await house.submit("w")
+        failed = await house.until(run, "failed")
+        await house.until(other, "completed")
+
+    assert failed.error == "a: undecidable: RuntimeError: a defect"
+    assert {"quarantined", "dead_letter"} <= set(house.engine.alarm_counts)
+    await house.crash()
+    await house.open()
+    assert (await house.engine.run(run)).state == "failed"
 
 
 @pytest.mark.proves("F17", "I15")

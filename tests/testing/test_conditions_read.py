@@ -67,3 +67,27 @@ def test_a_condition_reads_the_none_of_a_time_out(world, workflow):
     world.advance(hours=2)
 
     assert run.output == "none"
+
+
+DOUBLED = "[x]" + ".map(s, s + s)" * 16 + ".size() == 1"
+
+
+@tw.workflow
+def asks_too_much(value: str) -> str:
+    return tw.branch(tw.cel(DOUBLED, x=give(value)), lambda: note("yes"), lambda: note("no"))
+
+
+def test_a_condition_that_asks_for_much_memory_fails_its_node_and_the_next_run_goes_on(world):
+    run = world.run(asks_too_much, value="x" * 500)
+
+    assert run.state == "failed" and "condition_too_costly" in run.error
+    assert world.run(asks_too_much, value="").output == "yes"
+
+
+def test_a_condition_that_asks_for_much_memory_whatever_it_is_given_is_refused_when_it_is_published(world):
+    @tw.workflow
+    def never() -> str:
+        return tw.branch(tw.cel(f"['x']{'.map(s, s + s)' * 25}.size() == 1"), lambda: note("yes"), lambda: note("no"))
+
+    with pytest.raises(tw.TickworkError, match="makes too much data"):
+        world.run(never)

@@ -2,8 +2,8 @@
 
 A condition sees the snapshot it is given and nothing else: no clock, no files, no time zones
 of the machine. The same snapshot gives the same answer everywhere, or the same error; there
-is no third outcome, and an error never counts as false. The work is bounded by rounds of
-loops, by data read in loops, and by the length and depth of text and snapshot.
+is no third outcome, and an error never counts as false. Work and memory are bounded before an evaluation
+begins (`conditioncost`), and by the length and depth of text and snapshot.
 
 Numbers are 64-bit integers, where overflow is an error, or IEEE 754 doubles, which every
 machine computes alike; an integer and a double compare by value, NaN equals nothing.
@@ -15,29 +15,31 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import Any
 
-import msgspec
 from cel_expr_python import cel
+from cel_expr_python.ext.ext_optional import ExtOptional
+from cel_expr_python.ext.ext_strings import ExtStrings
 
+from tickwork.core.conditioncost import KNOWN_FUNCTIONS, TooCostly, check_cost
 from tickwork.core.errors import Refused
 from tickwork.core.expression import (
     ORDERED,
     ORDERED_OVERLOADS,
+    SOME,
+    SOME_OVERLOADS,
     Message,
     Tree,
     free_names,
-    loop_depth,
     read_keys,
-    rescans,
     walk,
 )
 
 RULES = "cel-expr-python 0.1"  # named in the journal: under other rules a replay may not decide again
 TEXT_LENGTH_MAX = 4_096
 SNAPSHOT_DEPTH_MAX = 64  # the library recurses: some thousand levels end the process
-ROUNDS_MAX = 10_000  # the library's own budget for all loops of one evaluation
-LOOP_WORK_MAX = 50_000_000  # rounds x bytes of snapshot; the worst operation then takes about two seconds
 
 _CONTAINERS = (dict, list)
+_GROWING = ("_+_", "join", "matches", "replace", "split", "indexOf", "lastIndexOf")
+_STRINGS_VERSION = 2  # with `join`
 _TEXT_MAP = cel.Type.Map(cel.Type.STRING, cel.Type.DYN)
 _VARIABLES: Mapping[str, Any] = MappingProxyType(
     {
@@ -65,8 +67,8 @@ KEY_VARIABLES = ("inputs",)
 class ConditionFailed(Refused):
     """A condition that could not be answered for this snapshot."""
 
-    def __init__(self, message: str, *, path: str = "") -> None:
-        super().__init__("condition_failed", message, path=path)
+    def __init__(self, message: str, *, path: str = "", code: str = "condition_failed") -> None:
+        super().__init__(code, message, path=path)
 
 
 class Condition:
@@ -76,7 +78,7 @@ class Condition:
     `nodes` are the ids of the nodes whose result or outcome it reads; None where only an evaluation can tell.
     """
 
-    __slots__ = ("_evaluate", "_path", "_reads", "_rounds_depth", "gives", "names", "nodes", "text")
+    __slots__ = ("_evaluate", "_overloads", "_path", "_reads", "_root", "gives", "names", "nodes", "text")
 
     def __init__(self, text: str, tree: Tree, *, path: str, gives: str) -> None:
         self.text = text
@@ -85,8 +87,9 @@ class Condition:
         self._reads = _reads(tree.root)
         self.names: tuple[str, ...] = tuple(sorted(self._reads))
         self.nodes: tuple[str, ...] | None = _nodes(self._reads)
-        self._rounds_depth = loop_depth(tree.root) if rescans(tree.root) else 0
-        self._evaluate: Callable[..., Any] = _ENV.deserialize(tree.order_loops()).eval
+        self._overloads = tree.overloads() if _may_grow(tree.root) else None  # None: its cost needs no look
+        self._root = tree.root
+        self._evaluate: Callable[..., Any] = _ENV.deserialize(tree.prepared()).eval
 
     @staticmethod
     def compile(text: str, *, path: str = "", allowed: tuple[str, ...] = VARIABLES) -> "Condition":
@@ -110,26 +113,29 @@ class Condition:
         data = {name: _part(snapshot[name], keys) for name, keys in self._reads.items() if name in snapshot}
         if not _depth_within(data, SNAPSHOT_DEPTH_MAX):
             raise ConditionFailed(f"the values are nested deeper than {SNAPSHOT_DEPTH_MAX}", path=self._path)
-        if self._rounds_depth:
-            self._check_loop_work(data)
+        if self._overloads is not None:
+            self._check_cost(data, self._overloads)
         try:
             answer = self._evaluate(data=data)
-        except RuntimeError as error:
+            value = answer.value()
+        except TypeError as error:  # of an answer that has no form in Python
+            raise ConditionFailed("gives an optional or a type, not true or false", path=self._path) from error
+        except (RuntimeError, ValueError, OverflowError) as error:
             raise ConditionFailed(_reason(str(error)), path=self._path) from error
-        value = answer.value()
         if value is not True and value is not False and answer.type() == cel.Type.ERROR:
             raise ConditionFailed(_reason(value), path=self._path)
         return value
 
-    def _check_loop_work(self, data: dict[str, Any]) -> None:
+    def _check_cost(self, data: dict[str, Any] | None, overloads: dict[int, tuple[str, ...]]) -> None:
         try:
-            size = len(msgspec.msgpack.encode(data))
-        except (TypeError, ValueError, OverflowError) as error:
-            raise ConditionFailed(f"a value is not plain data: {error}", path=self._path) from error
-        # A literal list is part of the text, so it is never longer than the text.
-        rounds = min(ROUNDS_MAX, max(_longest(data), len(self.text)) ** self._rounds_depth)
-        if rounds * size > LOOP_WORK_MAX:
-            raise ConditionFailed(f"loops over too much data: {size} bytes, read {rounds} times", path=self._path)
+            check_cost(self._root, overloads, data)
+        except TooCostly as reason:
+            raise ConditionFailed(str(reason), path=self._path, code="condition_too_costly") from None
+
+    def check_least_cost(self) -> None:
+        """Refuse what is too costly with the smallest values already. Raises `ConditionFailed`."""
+        if self._overloads is not None:
+            self._check_cost(None, self._overloads)
 
 
 @lru_cache(maxsize=4_096)
@@ -147,6 +153,10 @@ def _compile(text: str, path: str, allowed: tuple[str, ...]) -> Condition:
     for problem in (_unknown_here(condition.names, allowed), *map(_problem, walk(tree.root))):
         if problem:
             raise Refused("bad_condition", problem, path=path)
+    try:
+        condition.check_least_cost()
+    except ConditionFailed as failed:
+        raise Refused("bad_condition", f"{failed.message}, whatever it is given", path=path) from None
     return condition
 
 
@@ -164,6 +174,8 @@ def _problem(message: Message) -> str:
     name, arguments = message.text(2), message.messages(3)
     if name.startswith("get") and arguments:
         return f"`{name}` takes no time zone: the zones of one machine are not those of the next"
+    if name not in KNOWN_FUNCTIONS and not name.startswith("get"):
+        return f"`{name}` is not available in conditions"
     if name == "matches":
         constant = arguments[-1].message(3)
         return _pattern_problem(constant.text(6)) if constant else ""
@@ -207,16 +219,14 @@ def _depth_within(value: Any, depth: int) -> bool:
     return True
 
 
-def _longest(value: Any) -> int:
-    if not isinstance(value, _CONTAINERS):
-        return 0
-    inner = value.values() if isinstance(value, dict) else value
-    return max(len(value), max(map(_longest, inner), default=0))
+def _may_grow(root: Message) -> bool:
+    """Whether more than its values and its text together is made or read on the way."""
+    return any(inner.shape == "loop" or (inner.shape == "call" and inner.text(2) in _GROWING) for inner in walk(root))
 
 
 def _reason(text: str) -> str:
     """The library's first complaint, without its decoration and without addresses, which differ by process."""
-    text = re.sub(r" at 0x[0-9a-f]+", "", text)
+    text = re.sub(r" at 0x[0-9a-f]+", "", text).replace(f"{SOME}(", "optional access(")
     first = text.removesuffix("]").rpartition(" [")[0] if text.endswith("]") else text
     found = re.search(r"ERROR: <input>:(-?\d+):(-?\d+): ([^\n]*)", first)
     if found:
@@ -233,13 +243,24 @@ def _ordered(value: Any) -> list[Any]:
     return sorted(value, key=lambda key: (type(key).__name__, key))
 
 
+def _some(value: Any) -> Any:
+    return {} if value is None else value
+
+
 def _new_env() -> Any:
     kinds = (cel.Type.LIST, cel.Type.MAP)
     overloads = [
         cel.Overload(overload, return_type=cel.Type.LIST, parameters=[kind], impl=_ordered)
         for overload, kind in zip(ORDERED_OVERLOADS, kinds, strict=True)
     ]
-    return cel.NewEnv(variables=dict(_VARIABLES), functions=[cel.FunctionDecl(ORDERED, overloads)])
+    some = [
+        cel.Overload(overload, return_type=cel.Type.DYN, parameters=[kind], impl=_some)
+        for overload, kind in zip(SOME_OVERLOADS, (*kinds, cel.Type.NULL), strict=True)
+    ]
+    functions = [cel.FunctionDecl(ORDERED, overloads), cel.FunctionDecl(SOME, some)]
+    return cel.NewEnv(
+        variables=dict(_VARIABLES), functions=functions, extensions=[ExtOptional(), ExtStrings(_STRINGS_VERSION)]
+    )
 
 
 _ENV = _new_env()

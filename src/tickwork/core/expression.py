@@ -1,11 +1,12 @@
-"""The tree of a checked CEL expression: read, questioned and, in one point, changed.
+"""The tree of a checked CEL expression: read, questioned and, in two points, changed.
 
 The library hands out its tree as bytes (the `CheckedExpr` message of the CEL specification).
 We read them ourselves because the answers decide what may run: which values an expression
-reads, whether it loops, and whether it asks for something that differs between machines.
+reads, what it may cost, and whether it asks for something that differs between machines.
 
-One thing is changed. The library walks a map in an order that differs from call to call, so
-every loop over a value that may be a map goes over `ORDERED(value)` instead.
+Two things are changed. The library walks a map in an order that differs from call to call, so
+every loop over a value that may be a map goes over `ORDERED(value)` instead. And optional access
+(`value.?key`) to null is an error of the library, so it goes to `SOME(value)`, which is an empty map for null.
 """
 
 from collections.abc import Iterator, Mapping
@@ -14,6 +15,9 @@ from typing import Self
 
 ORDERED = "@ordered"  # no expression can spell it: `@` is not part of the grammar
 ORDERED_OVERLOADS = ("ordered_list", "ordered_map")
+SOME = "@some"
+SOME_OVERLOADS = ("some_list", "some_map", "some_null")
+_OPTIONAL_ACCESS = ("_?._", "_[?_]")
 _TREE_TYPE = b"type.googleapis.com/cel.expr.CheckedExpr"
 _VARINT, _FIXED64, _BYTES = 0, 1, 2
 
@@ -90,25 +94,54 @@ class Tree:
         assert checked is not None
         assert root is not None
         self._checked = checked
+        self._fresh = 0
         self.root = root
 
-    def order_loops(self) -> bytes:
-        """The same expression with every loop in a stated order, as bytes for the library."""
+    def overloads(self) -> dict[int, tuple[str, ...]]:
+        """What a function may mean at each call, by the number of the expression."""
+        found: dict[int, tuple[str, ...]] = {}
+        for entry in self._checked.messages(2):
+            data = next((value for key, value in entry.fields if key == 2 and isinstance(value, bytes)), b"")
+            names = [value.decode() for key, value in _raw_fields(data) if key == 3 and isinstance(value, bytes)]
+            found[entry.number(1)] = tuple(names)
+        return found
+
+    def prepared(self) -> bytes:
+        """The same expression with every loop in a stated order and every optional access safe, for the library."""
         lists = [entry.number(1) for entry in self._checked.messages(3) if _is_list(entry)]
-        fresh = 1 + max((message.number(2) for message in walk(self.root)), default=0)
-        for loop in [message for message in walk(self.root) if message.shape == "loop"]:
-            spot, source = next((at, value) for at, (key, value) in enumerate(loop.fields) if key == 2)
-            assert isinstance(source, Message)
-            if source.number(2) not in lists:
-                loop.fields[spot] = (2, self._ordered(source, fresh))
-                fresh += 1
+        self._fresh = 1 + max((message.number(2) for message in walk(self.root)), default=0)
+        for message in list(walk(self.root)):
+            if message.shape == "loop":
+                spot, source = _first_at(message, 2)
+                if source.number(2) not in lists:
+                    message.fields[spot] = (2, self._called(ORDERED, ORDERED_OVERLOADS, source))
+            elif message.shape == "call" and message.text(2) in _OPTIONAL_ACCESS:
+                spot, operand = _first_at(message, 3)
+                message.fields[spot] = (3, self._safe(operand))
         return self._any.write()
 
-    def _ordered(self, source: Message, fresh: int) -> Message:
-        reference = Message("reference", [(3, overload.encode()) for overload in ORDERED_OVERLOADS])
-        self._checked.fields.insert(0, (2, Message("reference", [(1, fresh), (2, reference)])))
-        call = Message("call", [(2, ORDERED.encode()), (3, source)])
-        return Message("expr", [(2, fresh), (6, call)])
+    def _safe(self, operand: Message) -> Message:
+        call = operand.message(6)
+        if call is not None and call.text(2).startswith("optional."):
+            return operand
+        if call is not None and call.text(2) in _OPTIONAL_ACCESS:
+            null = Message("expr", [(2, self._number()), (3, Message("constant", [(1, 0)]))])
+            value = Message("call", [(1, operand), (2, b"orValue"), (3, null)])
+            operand = self._referred(value, ("optional_orValue_value",))
+        return self._called(SOME, SOME_OVERLOADS, operand)
+
+    def _called(self, function: str, overloads: tuple[str, ...], argument: Message) -> Message:
+        return self._referred(Message("call", [(2, function.encode()), (3, argument)]), overloads)
+
+    def _referred(self, call: Message, overloads: tuple[str, ...]) -> Message:
+        number = self._number()
+        reference = Message("reference", [(3, overload.encode()) for overload in overloads])
+        self._checked.fields.insert(0, (2, Message("reference", [(1, number), (2, reference)])))
+        return Message("expr", [(2, number), (6, call)])
+
+    def _number(self) -> int:
+        self._fresh += 1
+        return self._fresh - 1
 
 
 def walk(message: Message) -> Iterator[Message]:
@@ -127,35 +160,17 @@ def free_names(message: Message, bound: tuple[str, ...] = ()) -> Iterator[tuple[
 
 
 def read_keys(message: Message) -> Iterator[tuple[Message, str]]:
-    """Every mention of a name of which one key is read, and that key: `a.k`, `a["k"]`, `"k" in a`."""
+    """Every mention of a name of which one key is read, and that key: `a.k`, `a["k"]`, `a.?k`, `"k" in a`."""
     for inner in walk(message):
         if inner.shape == "select":
             operand, key = inner.message(1), inner.text(2)
-        elif inner.shape == "call" and inner.text(2) in ("_[_]", "@in"):
+        elif inner.shape == "call" and inner.text(2) in ("_[_]", "@in", *_OPTIONAL_ACCESS):
             operand, key = _indexed(inner)
         else:
             continue
         name = operand.message(4) if operand else None
         if name is not None and key:
             yield name, key
-
-
-def loop_depth(message: Message) -> int:
-    inner = max((loop_depth(child) for child in message.messages()), default=0)
-    return inner + (message.shape == "loop")
-
-
-def rescans(root: Message) -> bool:
-    """Does a loop read, in each round, more than its own element?
-
-    If not, all rounds together read every value once, and no data makes the loop slow.
-    """
-    return any(_foreign(part, loop) for loop in walk(root) if loop.shape == "loop" for part in loop.messages(6))
-
-
-def _foreign(part: Message, loop: Message) -> bool:
-    own = (loop.text(1), loop.text(8), loop.text(3))
-    return any(True for _ in free_names(part, own))
 
 
 def _declared(message: Message, field: int) -> tuple[str, ...]:
@@ -170,6 +185,12 @@ def _indexed(call: Message) -> tuple[Message | None, str]:
     operand, index = (second, first) if call.text(2) == "@in" else (first, second)
     constant = index.message(3)
     return operand, constant.text(_STRING_CONSTANT) if constant else ""
+
+
+def _first_at(message: Message, field: int) -> tuple[int, Message]:
+    spot, found = next((at, value) for at, (key, value) in enumerate(message.fields) if key == field)
+    assert isinstance(found, Message)
+    return spot, found
 
 
 def _is_list(entry: Message) -> bool:

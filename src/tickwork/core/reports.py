@@ -38,6 +38,8 @@ RUNNING, COMPLETE = int(Phase.RUNNING), int(RunTrigger.COMPLETE)
 WORKER_CREDIT_MAX = 100_000
 WORKER_LABELS_MAX = 1_000
 WORKER_QUEUES_MAX = 1_000
+UNDECIDABLE = "undecidable"  # the error of a task whose report broke a rule of ours
+MESSAGE_CHARACTERS_MAX = 4_000
 
 
 def _current(turn: Turn, place: int, number: int, attempt: int) -> Task | None:
@@ -189,6 +191,18 @@ def _give_up(turn: Turn, task: Task) -> None:
     message = f"{task.losses + 1} workers were lost while they ran it"
     turn.emit(TaskFailed(task.number, "worker_lost", message, -1, True))
     turn.effects.append(Alert("dead_letter", task.run.tenant.id, task.run.id, f"{task.step.id}: {message}"))
+
+
+def stand_in(report: inputs.Input, reason: str) -> inputs.Input | None:
+    """What is journalled instead of a report about an attempt that cannot be decided upon: its task ends, with this
+    reason. None: nothing can stand in for it, and it is set aside."""
+    match report:
+        case inputs.Succeeded() | inputs.Checkpointed() | inputs.Started():
+            return inputs.Failed(report.task, report.attempt, UNDECIDABLE, reason[:MESSAGE_CHARACTERS_MAX], True)
+        case inputs.CacheAnswered(found=True):
+            return inputs.CacheAnswered(report.task, False)  # the task runs instead
+        case _:
+            return None
 
 
 REPORTS: dict[type[Any], Callable[[Turn, int, Any], None]] = {

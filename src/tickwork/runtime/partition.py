@@ -19,6 +19,7 @@ from tickwork.core.errors import OutcomeUnknown, TickworkError, Unavailable
 from tickwork.core.events import Event
 from tickwork.core.inputs import ClockGap, Input, Submit
 from tickwork.core.machine import Machine, Outcome
+from tickwork.core.reports import stand_in
 from tickwork.core.touched import Touched
 from tickwork.journal.record import Sealed
 from tickwork.journal.replay import Recorder
@@ -370,7 +371,8 @@ class Partition:
 
     async def _isolate(self, parts: list[Part], error: Exception) -> None:
         """A tick that cannot be decided is a defect of ours. The machine is rebuilt from the store, the inputs are
-        tried one by one, and the one at fault is set aside with an alarm. The partition goes on."""
+        tried one by one, and the one at fault is set aside with an alarm; a report of a worker is replaced by one that
+        ends its task, or it would come again for ever. The partition goes on."""
         reason = f"{type(error).__name__}: {error}"
         while (self._undurable or self.books.writing is not None) and self.failed is None:
             await asyncio.sleep(RETRY_S)
@@ -389,6 +391,12 @@ class Partition:
         letter = parts[0].letter
         asked = letter.inputs[letter.taken]
         self._on_alarm("quarantined", f"a {type(asked).__name__} was set aside: {reason}")
+        instead = stand_in(asked, reason)
+        if instead is not None:
+            letter.inputs[letter.taken] = instead
+            self._inbox.settle(parts, 0)
+            self._one_by_one = 1
+            return
         letter.answers[letter.taken] = Answer(0, "", "quarantined", "this request cannot be decided; it is set aside")
         for through in self._inbox.settle(parts, 1):
             through.done.set_result(None)
