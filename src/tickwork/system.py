@@ -32,6 +32,59 @@ class SystemIds(Uuids):
         return secrets.token_urlsafe(32)
 
 
+class SystemProcesses:
+    """Linux: a process is named by the boot, its namespaces of processes and of time, its number and its start.
+
+    Numbers mean nothing in another namespace and start times nothing in another one of time, so that both are part of
+    the name: what a container calls process 7 is never compared with process 7 of another. A namespace ends with its
+    last process, so that a name is never given twice.
+    """
+
+    def __init__(self, proc: Path = Path("/proc")) -> None:
+        self._proc = proc
+
+    def own(self) -> str:
+        pid = os.getpid()
+        try:
+            if os.readlink(self._proc / "self") != str(pid):
+                return ""  # it shows the processes of another namespace
+            _, start = self._stat(pid)
+            return f"{self._domain()}/{pid}/{start}"
+        except (OSError, ValueError, IndexError):
+            return ""
+
+    def has_ended(self, process: str) -> bool:
+        domain, _, rest = process.partition("/")
+        pid, _, start = rest.partition("/")
+        try:
+            if not process or domain != self._domain() or not self.own():
+                return False
+            with contextlib.suppress(PermissionError):  # it is there, and another user's
+                os.kill(int(pid), 0)
+            state, began = self._stat(int(pid))
+            # A thread may outlive the first one of its process, which then waits as a zombie for it.
+            return began != start or (state in "ZX" and len(os.listdir(self._proc / pid / "task")) <= 1)
+        except ProcessLookupError:
+            return True  # of `kill`, which sees every process of this namespace whoever it belongs to
+        except (OSError, ValueError, IndexError):
+            return False
+
+    def _domain(self) -> str:
+        boot = (self._proc / "sys/kernel/random/boot_id").read_text().strip()
+        return f"{boot}.{self._namespace('pid')}.{self._namespace('time')}"
+
+    def _namespace(self, kind: str) -> str:
+        try:
+            return os.readlink(self._proc / "self/ns" / kind).strip(f"{kind}:[]")
+        except FileNotFoundError:
+            return ""  # a kernel without namespaces of this kind has one for all
+
+    def _stat(self, pid: int) -> tuple[str, str]:
+        """State and start, in clock ticks after the boot. A program's name may contain anything, also brackets."""
+        fields = (self._proc / str(pid) / "stat").read_text(errors="replace").rpartition(")")[2].split()
+        return fields[0], fields[19]
+
+
 class FolderArtifacts:
     """One file per artifact, named by its digest. A file appears whole or not at all."""
 

@@ -331,6 +331,33 @@ def test_what_was_acknowledged_is_there_after_a_kill(terminal):
     assert "equal" in terminal.run("replay").stdout
 
 
+def test_what_ran_when_server_and_worker_were_killed_runs_again_within_six_seconds(terminal):
+    server = terminal.start("server")
+    server.until("tickwork server")
+    worker = terminal.start("worker", "app.py", "--url", terminal.url)
+    worker.until("serves app.py")
+    run = terminal.run("run", "lasts", "--detach").stdout.strip()
+    until_task(terminal, run, "running")
+    for program in (server, worker):
+        program.signal(signal.SIGKILL)
+        program.ended()
+
+    began = time.monotonic()
+    terminal.start("server").until("tickwork server")
+    terminal.start("worker", "app.py", "--url", terminal.url).until("serves app.py")
+    while True:
+        attempts = httpx2.get(f"{terminal.url}/v1/runs/{run}", timeout=20).json()["tasks"][0]["attempts"]
+        if len(attempts) == 2:
+            break
+        assert time.monotonic() - began < 20, attempts
+        time.sleep(0.02)
+    took_s = time.monotonic() - began
+    print(f"again after {took_s:.1f} s")
+
+    assert attempts[0]["state"] == "lost" and attempts[1]["state"] in ("assigned", "running")
+    assert took_s < 6 or os.getloadavg()[0] > 2 * (os.cpu_count() or 1), "6 s on a machine with time for it"
+
+
 @pytest.mark.proves("B25")
 def test_a_token_is_needed_where_the_server_has_one(terminal):
     secret = terminal.folder / "token"

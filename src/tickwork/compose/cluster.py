@@ -34,7 +34,7 @@ from tickwork.ports.leases import Leases
 from tickwork.ports.store import HasNotes, Store
 from tickwork.runtime.engine import Engine
 from tickwork.runtime.ground import Alarm
-from tickwork.system import SystemClock, SystemIds
+from tickwork.system import SystemClock, SystemIds, SystemProcesses
 from tickwork.zonedata import load_zones
 
 PARTITIONS_MAX = 512
@@ -97,6 +97,7 @@ def make_node(settings: Settings, address: str, attend: Callable[[Engine], Atten
             artifacts=artifacts,
             clock=clock,
             ids=ids,
+            processes=SystemProcesses(),
             owner=node,
             settings=MachineSettings(clock=LogicalClock(clock.wall_ms(), settings.resolution_ms)),
             own_process=True,

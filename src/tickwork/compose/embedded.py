@@ -31,7 +31,7 @@ from tickwork.sdk.declared import DECLARED
 from tickwork.sdk.inline import InlineExecutor
 from tickwork.sdk.registry import app_of, app_with
 from tickwork.sdk.workflows import Workflow
-from tickwork.system import SystemClock, SystemIds
+from tickwork.system import SystemClock, SystemIds, SystemProcesses
 from tickwork.worker.agent import Agent
 from tickwork.worker.link import publication
 
@@ -114,9 +114,8 @@ class Embedded:
         http = http_executor_of(msgspec.structs.replace(self._settings, url=self.address))
         executors: list[Executor] = [InlineExecutor(app, threads=self._threads), ShellExecutor(), http]
         name = f"embedded-{os.getpid()}"
-        return Agent(
-            EmbeddedLink(engine), executors, clock=SystemClock(), ids=SystemIds(), name=name, profile=self._profile
-        )
+        profile = msgspec.structs.replace(self._profile, process=SystemProcesses().own())
+        return Agent(EmbeddedLink(engine), executors, clock=SystemClock(), ids=SystemIds(), name=name, profile=profile)
 
     async def _drain(self, agent: Agent, running: "asyncio.Task[None]") -> None:
         if running.done():

@@ -23,7 +23,7 @@ from tickwork.core.model import Settings as MachineSettings
 from tickwork.runtime.engine import Engine
 from tickwork.stores.sqlite.store import SqliteStore
 from tickwork.stores.sqlite.writing import Failpoints
-from tickwork.system import FolderArtifacts, SystemClock, SystemIds
+from tickwork.system import FolderArtifacts, SystemClock, SystemIds, SystemProcesses
 from tickwork.zonedata import load_zones
 
 DATABASE = "tickwork.db"
@@ -45,6 +45,7 @@ def make_engine(
         artifacts=FolderArtifacts(folder / ARTIFACTS),
         clock=clock,
         ids=SystemIds(),
+        processes=SystemProcesses(),
         owner=f"{socket.gethostname()}-{os.getpid()}",
         settings=MachineSettings(clock=LogicalClock(clock.wall_ms(), settings.resolution_ms)),
         own_process=own_process,

@@ -21,7 +21,7 @@ from tickwork.executors.secrets import Secrets
 from tickwork.executors.shell import ShellExecutor
 from tickwork.ports.exchange import Profile
 from tickwork.ports.executor import Executor
-from tickwork.system import SystemClock, SystemIds
+from tickwork.system import SystemClock, SystemIds, SystemProcesses
 from tickwork.version import VERSION
 from tickwork.worker.agent import Agent
 from tickwork.worker.lanes import Receiver
@@ -37,6 +37,7 @@ def profile_of(settings: Settings) -> Profile:
         host=socket.gethostname(),
         pid=os.getpid(),
         version=VERSION,
+        process=SystemProcesses().own(),
     )
 
 

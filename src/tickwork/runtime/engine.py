@@ -115,6 +115,7 @@ class Engine(Commands):
             assigner=self._assigner,
             on_alarm=self._alarm,
             lost_after_ms=self._lost_after_ms,
+            processes=self._processes,
         )
         return partition
 

@@ -19,6 +19,7 @@ from tickwork.core.lanes import is_carrier
 from tickwork.core.model import State
 from tickwork.ports.clock import Clock
 from tickwork.ports.exchange import Call, Reply, Taken, unspoken
+from tickwork.ports.processes import Processes
 from tickwork.runtime.assign import Assigner, BadArgument, Order, Ready
 from tickwork.runtime.books import Books
 from tickwork.runtime.partition import Partition
@@ -49,12 +50,14 @@ class Floor:
         assigner: Assigner,
         on_alarm: Callable[[str, str], None],
         lost_after_ms: int = LOST_AFTER_MS,
+        processes: Processes | None = None,
     ) -> None:
         self._partition = partition
         self._clock = clock
         self._reporting = Reporting(lambda: self._books, vault)
         self._assigner = assigner
         self._on_alarm = on_alarm
+        self._processes = processes
         self._lost_after_ms = lost_after_ms
         self._check_s = min(max(CHECK_S, lost_after_ms / 50_000), CHECK_S_MAX)
         self.seats: dict[str, Seat] = {}
@@ -83,10 +86,12 @@ class Floor:
         return Freshness([age_ms / 1000 for age_ms in ages_ms.values()], sum(orphaned))
 
     def start(self) -> None:
-        """Every worker that the state knows has its loss clock started anew."""
+        """Every worker that the state knows has its loss clock started anew. One whose process has ended on this host
+        is not waited for: it died with the server, or while there was none."""
         now_ms = self._clock.mono_ms()
         for worker in self._state.workers.values():
-            self.seats.setdefault(worker.id, Seat(worker.id, "", now_ms))
+            seat = self.seats.setdefault(worker.id, Seat(worker.id, "", now_ms))
+            seat.process = worker.process
         self._spawn(supervised(self._watch, name="losses of workers", on_alarm=self._on_alarm))
 
     def release(self) -> None:
@@ -407,13 +412,15 @@ class Floor:
 
     async def _watch(self) -> None:
         while not self._closing:
-            await asyncio.sleep(self._check_s)
             now_ms = self._clock.mono_ms()
             for seat in list(self.seats.values()):
-                if now_ms - seat.heard_ms > self._lost_after_ms:
+                if not seat.session and self._processes is not None and self._processes.has_ended(seat.process):
+                    self._lose(seat, "its process has ended")
+                elif now_ms - seat.heard_ms > self._lost_after_ms:
                     self._lose(seat, "silent")
                 elif seat.closed_ms and now_ms - seat.closed_ms > CLOSED_AFTER_MS:
                     self._lose(seat, "its connection closed")
+            await asyncio.sleep(self._check_s)
 
     def _lose(self, seat: Seat, cause: str) -> None:
         self.seats.pop(seat.worker, None)

@@ -22,6 +22,7 @@ from tickwork.core.zones import UTC_ONLY, Zones
 from tickwork.ports.artifacts import Artifacts
 from tickwork.ports.clock import Clock
 from tickwork.ports.ids import Ids
+from tickwork.ports.processes import Processes
 from tickwork.ports.store import Payload, RunRow, Store, StoreFull
 from tickwork.runtime.archive import Archives
 from tickwork.runtime.auditor import Auditor, Difference
@@ -63,6 +64,7 @@ class Ground:
         own_process: bool = False,
         zones: Zones = UTC_ONLY,
         lost_after_ms: int = LOST_AFTER_MS,  # how long a worker may be silent
+        processes: Processes | None = None,  # of this host; None: no process is known to have ended
         catch_up: str = "",  # for whatever is late at the start; "": as each schedule says
         keep: Keep | None = None,  # how long what is kept; None: nothing is archived or deleted
         number: int = PARTITION,
@@ -81,6 +83,7 @@ class Ground:
         self._own_process = own_process
         self._zones = zones
         self._lost_after_ms = lost_after_ms
+        self._processes = processes
         self._choice = read_policy(catch_up, path="catch_up") if catch_up else None
         self._jobs: set[asyncio.Task[None]] = set()
         self._watchers: dict[tuple[str, str], list[asyncio.Event]] = {}

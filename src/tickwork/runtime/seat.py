@@ -43,6 +43,7 @@ class Seat:
         self.deals = False  # its credit is dealt out to partitions, by that node or by itself
         self.start, self.introduced = "", 0  # which start of the worker it is, and how late that introduced itself
         self.told_wanted = 0
+        self.process = ""  # of a worker that has not been heard since this node took the partition up
 
     @property
     def credit(self) -> int:
