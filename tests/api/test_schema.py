@@ -1,25 +1,27 @@
 """The API against its own document: whatever is sent, the answer is one that the document names."""
 
 import contextlib
+import time
 from collections.abc import AsyncIterator
 
 import msgspec
 import pytest
 import schemathesis
 import schemathesis.checks
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 from schemathesis.python import asgi
 from schemathesis.specs.openapi import checks as openapi_checks
 from starlette.applications import Starlette
 
 from api.helpers import flow, task
-from campaign import examples
+from api.test_hostile import Stranger
+from campaign import LONG, examples
 from tickwork.api.app import TABLE, make_app
 from tickwork.api.openapi import document
 from tickwork.ports import wire
 from tickwork.runtime.engine import Engine
-from tickwork.stores.memory import MemoryDisk, MemoryStore
+from tickwork.stores.sqlite.store import SqliteStore
 from tickwork.system import FolderArtifacts, SystemClock, SystemIds
 from tickwork.zonedata import load_zones
 
@@ -32,6 +34,7 @@ CHECKS = [
     openapi_checks.negative_data_rejection,
     openapi_checks.unsupported_method,
 ]
+SECONDS = 600.0 if LONG else 40.0
 KNOWN = {
     "endpoint": "shop",
     "group": "all",
@@ -70,9 +73,9 @@ class Served:
 
     @contextlib.asynccontextmanager
     async def begin(self, _app) -> AsyncIterator[None]:
-        engine = Engine(
-            store=MemoryStore(MemoryDisk()),
-            artifacts=FolderArtifacts(self.folder),
+        engine = self.engine = Engine(
+            store=SqliteStore(self.folder / "s.db"),
+            artifacts=FolderArtifacts(self.folder / "artifacts"),
             clock=SystemClock(),
             ids=SystemIds(),
             owner="test",
@@ -92,8 +95,12 @@ class Served:
 
 
 @pytest.fixture(scope="module")
-def schema(tmp_path_factory):
-    served = Served(tmp_path_factory.mktemp("artifacts"))
+def served(tmp_path_factory):
+    return Served(tmp_path_factory.mktemp("served"))
+
+
+@pytest.fixture(scope="module")
+def schema(served):
     yield schemathesis.openapi.from_asgi("/openapi.json", served)
     asgi.shutdown_lifespans()
 
@@ -103,15 +110,15 @@ def operations(schema):
     return {(found.ok().method.upper(), found.ok().path): found.ok() for found in schema.get_all_operations()}
 
 
-def drive(operation, count: int) -> int:
-    """How many answers were checked."""
-    seen = 0
+def drive(operation, count: int, *, checks=CHECKS, number: int | None = None) -> int:
+    """How many answers were checked. With a `number` the requests differ from those of another one."""
+    seen, hostile = 0, Stranger(number or 0)
     modes = list(schemathesis.GenerationMode)
 
     @settings(
         max_examples=count,
         deadline=None,
-        derandomize=True,
+        derandomize=number is None,
         database=None,
         phases=[Phase.explicit, Phase.generate],
         suppress_health_check=list(HealthCheck),
@@ -119,14 +126,16 @@ def drive(operation, count: int) -> int:
     @given(case=st.one_of(*[operation.as_strategy(generation_mode=mode) for mode in modes]), known=st.booleans())
     def check(case, known):
         nonlocal seen
+        if number is not None and not known:
+            case.path_parameters |= {part: hostile.pick() for part in case.path_parameters}
         if known and case.meta is not None and case.meta.generation.mode == schemathesis.GenerationMode.POSITIVE:
             # Names that nobody has lead to 404 only; a stream of a run that goes on would never end.
             named = KNOWN | ({"run": "ended"} if case.path.endswith(("/events", "/logs")) else {})
             case.path_parameters |= {part: named[part] for part in case.path_parameters if part in named}
-        case.call_and_validate(checks=CHECKS, timeout=20)
+        case.call_and_validate(checks=checks, timeout=20)
         seen += 1
 
-    check()
+    (check if number is None else seed(number)(check))()
     return seen
 
 
@@ -137,6 +146,22 @@ DRIVEN = [pair for pair in ROUTES if pair[1] != "/openapi.json"]  # which schema
 @pytest.mark.parametrize(("method", "path"), DRIVEN, ids=[f"{method} {path}" for method, path in DRIVEN])
 def test_many_requests_to_each_route_find_nothing_undocumented(operations, method, path):
     assert drive(operations[method, path], examples(few=12, many=40)) >= 1
+
+
+def test_the_whole_api_under_schemathesis_does_not_end_the_server(operations, served):
+    """Route after route, each time with other requests, and the hostile ids of `test_hostile` beside its own."""
+    until, number, asked = time.monotonic() + SECONDS, 0, 0
+    while time.monotonic() < until or not number:
+        number += 1
+        for pair in DRIVEN:
+            asked += drive(operations[pair], 3, checks=[schemathesis.checks.not_a_server_error], number=number)
+            assert served.engine.partition.failed is None, pair
+            if time.monotonic() > until:
+                break
+
+    assert asked > len(DRIVEN)
+    assert served.engine.accepting
+    assert "quarantined" not in served.engine.alarm_counts and "lookup_failed" not in served.engine.alarm_counts
 
 
 def test_the_document_has_every_route_and_every_route_an_id_of_its_own():

@@ -351,6 +351,27 @@ class StoreSuite:
         assert [small(row.number) for row in await store.find_runs("other", keys=["k"])] == [4]
         assert await store.find_runs("nobody", ids=["run-1"], keys=["k"]) == []
 
+    @pytest.mark.parametrize("stem", ["", "run-", "sched-often-"])
+    async def test_a_run_whose_id_is_longer_than_any_is_not_found(self, store, stem):
+        await claimed(store)
+        await written(store, Rows(runs=[run(N + 1)]))
+
+        assert await store.find_runs("acme", ids=["run-1", stem + "9" * 5_000]) == [run(N + 1)]
+
+    async def test_a_text_that_the_store_cannot_take_is_no_outage(self, store):
+        """A caller that waits until the store answers would wait for ever."""
+        await claimed(store)
+        await written(store, Rows(runs=[run(N + 1)]))
+        try:
+            found = await store.find_runs("acme", keys=["a\0b"])
+        except Unavailable as error:
+            pytest.fail(f"taken for an outage: {error}")
+        except ValueError:
+            found = []
+
+        assert found == []
+        assert await store.find_runs("acme", ids=["run-1"]) == [run(N + 1)]
+
     async def test_of_several_runs_with_one_key_the_latest_is_found_in_whatever_partition(self, store):
         await claimed(store)
         await store.claim(P + 1, owner="n", settings=b"")

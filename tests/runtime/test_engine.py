@@ -7,8 +7,8 @@ import msgspec
 import pytest
 
 from runtime.house import AtOnceStore, Hand, House, task
-from tickwork.core.errors import Refused, Unavailable
-from tickwork.core.inputs import Succeeded
+from tickwork.core.errors import Corrupt, Refused, Unavailable
+from tickwork.core.inputs import Submit, Succeeded
 from tickwork.core.machine import Machine
 from tickwork.core.values import pack
 from tickwork.ports import wire
@@ -744,6 +744,58 @@ async def test_a_report_that_cannot_be_decided_ends_its_task_with_an_error_and_a
     await house.crash()
     await house.open()
     assert (await house.engine.run(run)).state == "failed"
+
+
+async def test_a_lookup_that_fails_refuses_its_input_and_the_partition_goes_on(house, monkeypatch):
+    await house.define("w", task("a"))
+    find_runs = house.store.find_runs
+
+    async def damaged(tenant, *, ids=(), keys=()):
+        if "damaged" in ids:
+            raise Corrupt("a block of runs was damaged on disk")
+        if "strange" in ids:
+            raise ValueError("a text that the driver cannot encode")
+        return await find_runs(tenant, ids=ids, keys=keys)
+
+    monkeypatch.setattr(house.store, "find_runs", damaged)
+    names = ["one", "damaged", "two", "strange", "three"]
+    answers = await house.engine.submit([wire.Submission(workflow="w", id=name) for name in names], by="test")
+    with pytest.raises(Refused, match="cannot be read") as refused:
+        await house.engine.cancel("strange", by="test")
+
+    assert [getattr(one, "code", "ok") for one in answers] == ["ok", "lookup_failed", "ok", "lookup_failed", "ok"]
+    assert refused.value.code == "lookup_failed"
+    assert house.engine.alarm_counts["lookup_failed"] == 3
+    assert house.engine.partition.failed is None
+    await house.submit("w")
+
+
+async def test_an_input_that_no_journal_can_hold_is_set_aside_and_its_neighbours_are_decided(house):
+    await house.define("w", task("a"))
+    inputs = [Submit("test", "default", "one", "w"), Submit("\ud800", "default", "two", "w")]
+    letter = house.engine.partition.ask([*inputs, Submit("test", "default", "three", "w")])
+    await letter.done
+
+    assert {place: answer.code for place, answer in letter.answers.items()} == {1: "quarantined"}
+    assert house.engine.state.live_runs == 2
+    assert house.engine.partition.failed is None
+    await house.submit("w")
+
+
+async def test_a_cached_value_that_cannot_be_read_counts_as_none_and_its_task_runs(house, monkeypatch):
+    await house.define("w", task("a", args={"x": {"value": 1}}, cache={}))
+
+    async def damaged(keys):
+        raise Corrupt("a cached value was damaged on disk")
+
+    monkeypatch.setattr(house.store, "read_cache", damaged)
+    hand = Hand(house)
+    await hand.sit_down()
+    await house.submit("w")
+    [work] = await hand.take()
+    await hand.call(Done(work.task, work.attempt))
+
+    assert house.engine.alarm_counts["lookup_failed"] == 1
 
 
 @pytest.mark.proves("F17", "I15")

@@ -16,12 +16,11 @@ from tickwork.api.problems import HttpRefused
 from tickwork.api.table import MANY_MAX, Param, Route
 from tickwork.core import strictjson
 from tickwork.core.errors import Refused
-from tickwork.core.names import check_line, check_name
+from tickwork.core.names import RUN_ID_CHARACTERS_MAX, check_line, check_name, is_run_id
 from tickwork.runtime.engine import Engine
 
 BY_CHARACTERS_MAX = 128
 KEY_CHARACTERS_MAX = 250  # of the header; in a batch each run gets it with its place behind it
-RUN_ID_CHARACTERS_MAX = 8_192  # one that is given has at most 255; a child's holds those of all its parents
 BODY_S = 60.0  # a body that takes longer is given up; a large one may take longer
 BYTES_PER_S_MIN = 1024 * 1024
 # What was not read cannot be told from the next request, so the connection ends with the answer.
@@ -126,8 +125,11 @@ class Asked:
     @property
     def run_id(self) -> str:
         text = self.text("run")
-        if len(text) > RUN_ID_CHARACTERS_MAX:
-            message = f"there is no such run: an id has at most {RUN_ID_CHARACTERS_MAX} characters"
+        if not is_run_id(text):
+            message = (
+                f"there is no such run: an id has letters, digits and _.:+~@=- only, and at most "
+                f"{RUN_ID_CHARACTERS_MAX} characters"
+            )
             raise Refused("unknown_run", message, path="run")
         return text
 

@@ -29,6 +29,7 @@ STATUS_OF_CODE = {
     "key_in_use": 409,
     "key_reused": 409,
     "log_chunk_too_large": 413,
+    "lookup_failed": 500,
     "not_entitled": 403,
     "not_waiting": 409,
     "overloaded": 429,

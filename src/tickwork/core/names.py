@@ -13,7 +13,10 @@ RESERVED_NODE_IDS = frozenset(
     ("inputs", "nodes", "item", "index", "iteration", "previous", "run", "clock", "events", "results", "outcome")
 )
 
+RUN_ID_CHARACTERS_MAX = 8_192  # a given id has at most 255; the id of a child contains those of all its parents
+
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*", re.ASCII)
+_RUN_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:+~@=-]*", re.ASCII)
 # Controls, soft hyphen, bidi marks, zero-width, line and paragraph ends, surrogates, tags. Spelled out, because
 # the tables of Unicode change from one Python to the next and the answer must not.
 _HIDDEN = re.compile(
@@ -40,6 +43,11 @@ def check_name(text: object, *, path: str, kind: str) -> str:
             "name_reserved", f"{text!a} has a meaning of its own in expressions; choose another id", path=path
         )
     return text
+
+
+def is_run_id(text: str) -> bool:
+    """Whether a run may have this id: given, scheduled or of a child. No store is asked for another text."""
+    return len(text) <= RUN_ID_CHARACTERS_MAX and _RUN_ID.fullmatch(text) is not None
 
 
 def check_line(text: str, *, path: str, kind: str, characters_max: int) -> str:

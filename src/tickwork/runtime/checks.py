@@ -27,7 +27,7 @@ def check_terms(submission: wire.Submission) -> None:
     """What is refused is journalled too, so it must be possible to write it, and it must not be large."""
     for field, code in _TEXTS:
         text = getattr(submission, field)
-        if text and (len(text) > KEY_CHARACTERS_MAX or not _encodes(text)):
+        if text and (len(text) > KEY_CHARACTERS_MAX or "\0" in text or not _encodes(text)):
             raise Refused(code, f"at most {KEY_CHARACTERS_MAX} characters of valid text", path=field)
     for field, code in (("delay_ms", "bad_delay"), ("priority", "bad_priority")):
         number = getattr(submission, field)

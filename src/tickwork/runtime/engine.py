@@ -21,7 +21,7 @@ from tickwork.core.lifecycle import Phase
 from tickwork.core.machine import MACHINE
 from tickwork.core.model import Clock as LogicalClock
 from tickwork.core.model import Settings
-from tickwork.core.values import Ref
+from tickwork.core.values import Ref, Value
 from tickwork.ports.exchange import Call, Reply
 from tickwork.ports.store import Head
 from tickwork.runtime.assign import Assigner
@@ -290,19 +290,32 @@ class Engine(Commands):
         self._stranded = frozenset(words)
 
     async def _look_up(self, effect: LookUp) -> None:
+        try:
+            fresh, value = await self._cached(effect)
+        except Exception as error:  # a value that cannot be read counts as none: the task runs
+            self._alarm("lookup_failed", f"a cached value cannot be read: {type(error).__name__}: {error}")
+            fresh, value = False, None
+        answer = ask.CacheAnswered(effect.task, fresh, value)
+        with contextlib.suppress(TickworkError):
+            await self._live.ask([answer]).done
+
+    async def _cached(self, effect: LookUp) -> tuple[bool, Value]:
         row = self._live.books.find_cached(effect.key)
         if row is None:
             row = (await patiently(lambda: self._store.read_cache([effect.key]))).get(effect.key)
         fresh = row is not None and (effect.ttl_ms is None or row.kept_ms + effect.ttl_ms > self._clock.wall_ms())
         value = decode_value(row.value) if row is not None and fresh else None
         if not await patiently(lambda: self.vault.renewed(value)):
-            fresh, value = False, None  # nobody needed it for so long that it is gone
-        answer = ask.CacheAnswered(effect.task, fresh, value)
-        with contextlib.suppress(TickworkError):
-            await self._live.ask([answer]).done
+            return False, None  # nobody needed it for so long that it is gone
+        return fresh, value
 
     async def _find_runs(self, effect: FindRuns) -> None:
-        known = await self.find_known(effect)
+        try:
+            known = await patiently(lambda: self.find_known(effect))
+        except Exception as error:
+            reason = f"{type(error).__name__}: {error}"
+            self._alarm("lookup_failed", f"the backfill of {effect.schedule} waits for runs it cannot read: {reason}")
+            return
         with contextlib.suppress(TickworkError):
             await self._live.ask([known]).done
 

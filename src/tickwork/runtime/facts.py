@@ -12,6 +12,7 @@ import msgspec
 from tickwork.core.evolve import record_of_run
 from tickwork.core.inputs import Cancel, Decide, Input, Known, Pause, Resolve, Resume, RunRecord, Submit, Terms, Trigger
 from tickwork.core.model import NUMBER_BITS
+from tickwork.core.names import is_run_id
 from tickwork.ports.store import RunRow
 from tickwork.runtime.books import Books
 from tickwork.runtime.ended import record_of
@@ -53,6 +54,8 @@ class Facts:
         wanted = []
         for place in asked:
             tenant, run_id, key = _wants(inputs[place])
+            if run_id and not is_run_id(run_id):
+                run_id = ""  # no run has it: the machine refuses it, and no store has to understand it
             live = self._live(tenant, run_id, key) if type(inputs[place]) in KEYED else None
             if live is None:
                 wanted.append((place, tenant, run_id, key))

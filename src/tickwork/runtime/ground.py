@@ -17,6 +17,7 @@ from tickwork.core.effects import Answer
 from tickwork.core.errors import Refused, Unavailable
 from tickwork.core.lateness import read_policy
 from tickwork.core.model import Settings, State, Tenant
+from tickwork.core.names import is_run_id
 from tickwork.core.plan import Plan
 from tickwork.core.zones import UTC_ONLY, Zones
 from tickwork.ports.artifacts import Artifacts
@@ -211,6 +212,8 @@ class Ground:
         left = self._live.books.find_left(tenant, run_id)
         if left is not None:
             return left
+        if not is_run_id(run_id):
+            return None
         rows = await self.archives.find_runs(tenant, ids=[run_id])
         return rows[0] if rows else None
 

@@ -23,7 +23,7 @@ from tickwork.core.reports import stand_in
 from tickwork.core.touched import Touched
 from tickwork.journal.record import Sealed
 from tickwork.journal.replay import Recorder
-from tickwork.ports.store import Fenced, Head, Payload, Rows, Store
+from tickwork.ports.store import Fenced, Head, Payload, Rows, Store, StoreUnusable
 from tickwork.runtime.assign import Assigner, Order, Ready
 from tickwork.runtime.books import Books
 from tickwork.runtime.facts import Facts
@@ -42,6 +42,7 @@ COLLECT_TICKS = 64
 STOP_S = 10.0  # an owner that ends waits no longer for a store that takes nothing
 BESIDE_TIMERS, TIMER_TICKS_MAX = 32, 8  # inputs that a tick takes while timers are due, and for how many ticks
 BUSY_INPUTS = 100
+REASON_CHARACTERS_MAX = 500
 TOLD_S = 0.002
 SWITCH_S, SWITCH_BUSY_S = 0.0002, 0.005
 
@@ -309,7 +310,13 @@ class Partition:
         limit = 1 if self._one_by_one else self._inputs_beside_timers()
         parts = self._in_hand = self._inbox.take() if limit is None else self._inbox.take(limit=limit)
         self._one_by_one = max(0, self._one_by_one - 1)
-        asked = await self._facts.beside(parts)
+        try:
+            asked = await self._facts.beside(parts)
+        except StoreUnusable:
+            raise  # an outage: nothing could be committed either
+        except Exception as error:
+            self._refuse_unreadable(parts, error)
+            return
         tick = await self._next_tick()
         if self.failed is not None:
             return  # whoever asked has been told
@@ -317,15 +324,15 @@ class Partition:
         inputs = gaps + asked if gaps else asked
         try:
             outcome = self.machine.apply(tick, inputs)
+            taken = inputs if outcome.taken == len(inputs) else inputs[: outcome.taken]
+            row = self._recorder.row(outcome.tick, taken, outcome.events)  # fails where an input cannot be encoded
         except Exception as error:
             await self._isolate(parts, error)
             return
         self._in_hand = []
-        self._decided(outcome, parts, inputs, len(gaps))
+        self._decided(outcome, row, parts, taken, len(gaps))
 
-    def _decided(self, outcome: Outcome, parts: list[Part], inputs: list[Input], gaps: int) -> None:
-        taken = inputs if outcome.taken == len(inputs) else inputs[: outcome.taken]
-        row = self._recorder.row(outcome.tick, taken, outcome.events)
+    def _decided(self, outcome: Outcome, row: Sealed, parts: list[Part], taken: list[Input], gaps: int) -> None:
         payloads = [payload for part in parts if part.start == 0 for payload in part.letter.payloads]
         began = asyncio.get_running_loop().time()
         committing = None if self._undurable else self.writer.begin(row, payloads)
@@ -388,16 +395,35 @@ class Partition:
             self._inbox.settle(parts, 0)
             self._one_by_one = count
             return
+        message = "this request cannot be decided; it is set aside"
+        self._set_aside(parts, "quarantined", message, reason)
+
+    def _refuse_unreadable(self, parts: list[Part], error: Exception) -> None:
+        """A lookup failed for a reason that waiting does not mend. The inputs are tried one by one, and an input whose
+        own lookup fails is refused with an alarm. Nothing was decided, so the machine is as it was."""
+        if self.failed is not None:
+            return  # the senders know that the outcome is not known
+        self._in_hand = []
+        if (count := sum(part.count for part in parts)) > 1:
+            self._inbox.settle(parts, 0)
+            self._one_by_one = count
+            return
+        message = "what the store holds about this request cannot be read, so it was refused; see the server's alarms"
+        self._set_aside(parts, "lookup_failed", message, f"{type(error).__name__}: {error}")
+
+    def _set_aside(self, parts: list[Part], code: str, message: str, reason: str) -> None:
+        """Answer a single input, and take it out of the inbox."""
         letter = parts[0].letter
         asked = letter.inputs[letter.taken]
-        self._on_alarm("quarantined", f"a {type(asked).__name__} was set aside: {reason}")
+        reason = reason[:REASON_CHARACTERS_MAX]
+        self._on_alarm(code, f"a {type(asked).__name__} was set aside: {reason}")
         instead = stand_in(asked, reason)
         if instead is not None:
             letter.inputs[letter.taken] = instead
             self._inbox.settle(parts, 0)
             self._one_by_one = 1
             return
-        letter.answers[letter.taken] = Answer(0, "", "quarantined", "this request cannot be decided; it is set aside")
+        letter.answers[letter.taken] = Answer(0, "", code, message)
         for through in self._inbox.settle(parts, 1):
             through.done.set_result(None)
 

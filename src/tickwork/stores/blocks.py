@@ -34,6 +34,7 @@ SMALL_MAX = 8  # such blocks in a stretch: where runs end one by one, they are p
 CLUE_BITS = 4  # of the milliseconds in an id that a clue leaves out
 NAMED_BITS = 2  # of the number at the end of a name that it leaves out: names may come in any order, and then lie apart
 NAMED_BITS_KEPT = 30  # of a longer number: its first ones
+DIGITS_MAX = 640  # of the number at the end of a name: more than any id has, and int() refuses far longer ones
 MARK_BITS = 22  # of the name before a time
 DIGITS = "0123456789"
 NUMBER_MAX = 2**63 - 1
@@ -156,7 +157,7 @@ def clue_of(run_id: str) -> int:
         name, *time = timed.groups()
         return (int("".join(time)) << MARK_BITS | mark_of(name) >> 32 - MARK_BITS) - (1 << 63)
     stem = run_id.rstrip(DIGITS)
-    number = int(run_id[len(stem) :] or 0)
+    number = int(run_id[len(stem) : len(stem) + DIGITS_MAX] or 0)
     near = number >> max(NAMED_BITS, number.bit_length() - NAMED_BITS_KEPT)
     return (mark_of(stem) << NAMED_BITS_KEPT | near) - (1 << 62)  # between the others
 

@@ -15,7 +15,7 @@ from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 from tickwork.core.errors import TickworkError, Unavailable
 from tickwork.ports.store import StoreUnusable
 from tickwork.stores.postgres.statements import FILES
-from tickwork.stores.postgres.troubles import RETRY_MS, explained, is_ours, sqlstate, unreachable
+from tickwork.stores.postgres.troubles import RETRY_MS, explained, is_bad_data, is_ours, sqlstate, unreachable
 
 if TYPE_CHECKING:
     import asyncpg
@@ -206,6 +206,8 @@ class Line:
             self.drop()
         if isinstance(error, TickworkError) or not isinstance(error, Exception) or is_ours(error):
             return error
+        if is_bad_data(error) and not self._changes:
+            return ValueError(f"{what}: {error}")
         return explained(error, what, changes=self._changes)
 
     def drop(self) -> None:

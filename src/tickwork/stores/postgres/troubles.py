@@ -27,6 +27,11 @@ def is_ours(error: BaseException) -> bool:
     return isinstance(error, TypeError | ValueError) and not isinstance(error, OSError)
 
 
+def is_bad_data(error: BaseException) -> bool:
+    """PostgreSQL cannot take a value of the request, such as a text with NUL. It never will, so nobody tries again."""
+    return sqlstate(error).startswith("22")
+
+
 def unreachable(error: BaseException, where: str) -> TickworkError:
     """It could not even be connected to."""
     text = f"PostgreSQL at {where} cannot be reached ({_words(error)})"
