@@ -197,7 +197,7 @@ def test_rows_that_the_journal_does_not_make_are_found(tmp_path, capsys):
     asyncio.run(lived_in(tmp_path / "store", archived=False))
     connection = apsw.Connection(str(tmp_path / "store" / DATABASE))
     [(number, data)] = connection.execute("select number, data from live_runs limit 1").fetchall()
-    from tickwork.stores.sqlite import checksums
+    from tickwork.stores import checksums
 
     other = data.replace(b"waits", b"walks")
     assert other != data

@@ -5,6 +5,7 @@ import pytest
 
 from tickwork.core.errors import Corrupt, Unavailable
 from tickwork.journal.record import GENESIS, Row, Sealed, seal
+from tickwork.ports.artifacts import digest_of
 from tickwork.ports.store import (
     CacheRow,
     ChildRow,
@@ -36,6 +37,13 @@ def rows_of_journal(count: int, *, before: bytes = GENESIS, first: int = 1) -> l
 
 
 J = rows_of_journal(12)
+
+
+def payload(data: bytes) -> Payload:
+    return Payload(digest_of(data), data)
+
+
+X = digest_of(b"x")
 
 
 def small(number: int) -> int:
@@ -141,9 +149,9 @@ class StoreSuite:
         await claimed(store, "n2")
 
         with pytest.raises(Fenced):
-            await store.commit(P, J[0], [Payload("d", b"x")], epoch=old)
+            await store.commit(P, J[0], [payload(b"x")], epoch=old)
         assert await store.read_head(P) == Head(2)
-        assert await store.read_payloads(["d"]) == {}
+        assert await store.read_payloads([X]) == {}
 
     @pytest.mark.proves("F24", "I2", "I3")
     async def test_of_two_writers_of_one_name_only_the_last_one_writes(self, store):
@@ -188,10 +196,10 @@ class StoreSuite:
         await committed(store, 2, epoch=1)
 
         with pytest.raises(Fenced):
-            await store.commit(P, Sealed(seq, 99, b"h" * 32, b"data"), [Payload("d", b"x")], epoch=1)
+            await store.commit(P, Sealed(seq, 99, b"h" * 32, b"data"), [payload(b"x")], epoch=1)
         assert await store.read_head(P) == Head(1, 2, J[1].tick, J[1].hash)
         assert await store.journal(P, after=0, limit=9) == J[:2]
-        assert await store.read_payloads(["d"]) == {}
+        assert await store.read_payloads([X]) == {}
 
     async def test_rows_are_never_ahead_of_the_journal_nor_behind_the_watermark(self, store):
         await claimed(store)
@@ -209,19 +217,20 @@ class StoreSuite:
     async def test_what_was_committed_is_there_after_a_restart(self, store, reopen):
         await claimed(store)
         for row in J[:3]:
-            await store.commit(P, row, [Payload(f"d{row.seq}", b"x" * row.seq)], epoch=1)
+            await store.commit(P, row, [payload(b"x" * row.seq)], epoch=1)
         store = await reopen()
 
         assert await store.read_head(P) == Head(1, 3, J[2].tick, J[2].hash)
         assert await store.journal(P, after=0, limit=99) == J[:3]
-        assert await store.read_payloads(["d1", "d3", "none"]) == {"d1": b"x", "d3": b"xxx"}
+        xxx = digest_of(b"xxx")
+        assert await store.read_payloads([X, xxx, "none"]) == {X: b"x", xxx: b"xxx"}
 
     async def test_a_payload_is_stored_once_under_its_digest(self, store):
         await claimed(store)
-        await store.commit(P, J[0], [Payload("d", b"x"), Payload("d", b"x")], epoch=1)
-        await store.commit(P, J[1], [Payload("d", b"x")], epoch=1)
+        await store.commit(P, J[0], [payload(b"x"), payload(b"x")], epoch=1)
+        await store.commit(P, J[1], [payload(b"x")], epoch=1)
 
-        assert await store.read_payloads(["d", "d"]) == {"d": b"x"}
+        assert await store.read_payloads([X, X]) == {X: b"x"}
 
     @pytest.mark.proves("I1")
     @pytest.mark.parametrize(("after", "limit", "seqs"), [(0, 2, [1, 2]), (2, 9, [3, 4, 5]), (5, 9, []), (0, 0, [])])

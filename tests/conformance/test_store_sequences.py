@@ -17,6 +17,7 @@ from servers import postgres, postgres_server, schema  # noqa: F401 - fixtures
 from tickwork.core.errors import TickworkError
 from tickwork.core.schedule import Range
 from tickwork.journal.record import GENESIS, Sealed
+from tickwork.ports.artifacts import digest_of
 from tickwork.ports.store import (
     BackfillRow,
     CacheRow,
@@ -83,7 +84,8 @@ class Sequence:
     def _commit(self, partition):
         seq = len(self.hashes[partition]) + self.random.choice([0] * 9 + [1, -1])
         row = Sealed(seq, seq * 7, self.random.randbytes(32), self._bytes(60))
-        payloads = [Payload(f"d{self.place}-{self._small()}", b"p") for _ in range(self.random.choice([0, 0, 3]))]
+        values = [b"%d-%d" % (self.place, self._small()) for _ in range(self.random.choice([0, 0, 3]))]
+        payloads = [Payload(digest_of(value), value) for value in values]
         return {"partition": partition, "row": row, "payloads": payloads, "epoch": self._stale(self.epoch[partition])}
 
     def _write_rows(self, partition):
@@ -208,7 +210,7 @@ async def whole(store, partition, wanted, place):
     asked = (
         store.read_head(partition),
         store.load(partition),
-        store.read_payloads([f"d{place}-{n}" for n in range(6)]),
+        store.read_payloads([digest_of(b"%d-%d" % (place, n)) for n in range(6)]),
         store.find_runs(wanted.tenant, ids=[f"id1-{partition}", "id-twice"], keys=["k1", "k2"]),
         store.read_cache([f"k{place}-{n}" for n in range(6)]),
         store.read_inbox(partition, limit=9),

@@ -6,6 +6,7 @@ from conformance.store_suite import J, P, claimed, committed, run, written
 from tickwork.core.errors import Corrupt
 from tickwork.core.schedule import Range
 from tickwork.journal.record import GENESIS
+from tickwork.ports.artifacts import digest_of
 from tickwork.ports.store import (
     BackfillRow,
     CacheRow,
@@ -61,7 +62,7 @@ async def filled(store):
     await store.put_route(Route("acme", 1, 2), over=None)
     await store.add_inbox([InboxRow("i1", P, "acme", b"{}", "sql")])
     epoch = await claimed(store)
-    await store.commit(P, J[0], [Payload("d1", b"payload")], epoch=epoch)
+    await store.commit(P, J[0], [Payload(digest_of(b"payload"), b"payload")], epoch=epoch)
     await committed(store, 5, epoch=epoch)
     rows = Rows(
         header=b"header",
@@ -237,36 +238,38 @@ class UpkeepSuite:
     async def test_values_that_nobody_needed_since_go(self, store):
         epoch = await claimed(store)
         await store.claim(P + 1, owner="n1", settings=b"")
-        names = ["idle", "idle-too", "renewed", "again", "archive", "log"]
-        await store.commit(P, J[0], [Payload(name, name.encode()) for name in names], epoch=epoch)
-        await store.move_runs(P, archive("archive"), [], epoch=epoch)
-        await store.add_log_chunks([LogChunk(FIRST + 1, 1, 0, 0, 3, 30, "log", 100)])
+        words = [b"idle", b"idle-too", b"renewed", b"again", b"archive", b"log"]
+        names = [digest_of(word) for word in words]
+        _, _, renewed, again, archived, log = names
+        await store.commit(P, J[0], [Payload(digest_of(word), word) for word in words], epoch=epoch)
+        await store.move_runs(P, archive(archived), [], epoch=epoch)
+        await store.add_log_chunks([LogChunk(FIRST + 1, 1, 0, 0, 3, 30, log, 100)])
         await self.a_day_later(store)
 
-        assert await store.renew_payloads(["renewed", "nobody"]) == {"renewed"}
-        await store.commit(P, J[1], [Payload("again", b"again")], epoch=epoch)
+        assert await store.renew_payloads([renewed, "nobody"]) == {renewed}
+        await store.commit(P, J[1], [Payload(again, b"again")], epoch=epoch)
         assert await store.renewals() == {P: 0, P + 1: 0}
         await store.note_renewal(P, epoch=epoch)
         today = (await store.renewals())[P]
         assert today and (await store.renewals())[P + 1] == 0
-        assert await store.named_objects([*names, "obj-9"]) == {"archive", "log"}
+        assert await store.named_objects([*names, "obj-9"]) == {archived, log}
 
         assert await store.drop_payloads(before=today - 1, limit=9) == 0
         assert [await store.drop_payloads(before=today, limit=1) for _ in range(3)] == [1, 1, 0]
-        assert sorted(await store.read_payloads(names)) == ["again", "archive", "log", "renewed"]
+        assert set(await store.read_payloads(names)) == {again, archived, log, renewed}
         with pytest.raises(Fenced):
             await store.note_renewal(P, epoch=epoch - 1)
 
     async def test_a_value_that_went_can_come_again(self, store):
         epoch = await claimed(store)
-        await store.commit(P, J[0], [Payload("d", b"d")], epoch=epoch)
+        await store.commit(P, J[0], [Payload(digest_of(b"d"), b"d")], epoch=epoch)
         await self.a_day_later(store)
         await store.note_renewal(P, epoch=epoch)
         assert await store.drop_payloads(before=(await store.renewals())[P], limit=9) == 1
 
-        await store.commit(P, J[1], [Payload("d", b"d")], epoch=epoch)
+        await store.commit(P, J[1], [Payload(digest_of(b"d"), b"d")], epoch=epoch)
 
-        assert await store.read_payloads(["d"]) == {"d": b"d"}
+        assert await store.read_payloads([digest_of(b"d")]) == {digest_of(b"d"): b"d"}
 
     async def test_an_empty_store_has_nothing_to_tell(self, store):
         assert await exported(store) == {}

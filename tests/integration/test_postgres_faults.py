@@ -13,7 +13,7 @@ import asyncpg
 import pytest
 import pytest_asyncio
 
-from conformance.store_suite import GENESIS, J, N, P, committed, rows_of_journal, run, written
+from conformance.store_suite import GENESIS, J, N, P, X, committed, payload, rows_of_journal, run, written
 from proxy import Proxy
 from servers import crashable_postgres, postgres, postgres_server, schema  # noqa: F401 - fixtures
 from tickwork.core.errors import Corrupt, TickworkError, Unavailable
@@ -33,6 +33,7 @@ from tickwork.ports.store import (
     StoreUnusable,
 )
 from tickwork.ports.upkeep import Upkeep
+from tickwork.stores.checksums import of_epoch
 from tickwork.stores.postgres import troubles, upkeep
 from tickwork.stores.postgres.begun import begun
 from tickwork.stores.postgres.lines import address
@@ -104,7 +105,7 @@ async def test_an_inbox_row_that_becomes_visible_late_is_not_skipped(store, raw)
 
 
 @pytest.mark.proves("P2", "F9", "I11")
-@pytest.mark.parametrize("payloads", [[Payload("d", b"x")], []])  # the second has begun before it is awaited
+@pytest.mark.parametrize("payloads", [[payload(b"x")], []])  # the second has begun before it is awaited
 @pytest.mark.parametrize(("cut", "seq"), [("cut_after", 2), ("cut_before", 1)])
 async def test_a_commit_whose_answer_is_lost_is_settled_by_the_head(made, proxy, cut, seq, payloads):
     store = await made(through(proxy))
@@ -116,7 +117,7 @@ async def test_a_commit_whose_answer_is_lost_is_settled_by_the_head(made, proxy,
     head = await store.read_head(P)
 
     assert (head.seq, proxy.cuts) == (seq, 1)
-    assert await store.read_payloads(["d"]) == ({"d": b"x"} if payloads and seq == 2 else {})
+    assert await store.read_payloads([X]) == ({X: b"x"} if payloads and seq == 2 else {})
     if seq == 2:
         with pytest.raises(Fenced):  # the same bytes again do no harm
             await store.commit(P, J[1], [], epoch=1)
@@ -368,7 +369,11 @@ async def test_a_head_that_was_read_before_the_last_commit_is_no_loss(store, mon
 @pytest.mark.proves("P7", "F11")
 @pytest.mark.parametrize(
     "loss",
-    ["delete from journal where seq = 3", "update partitions set epoch = 0", "delete from journal where seq > 1"],
+    [
+        "delete from journal where seq = 3",
+        f"update partitions set epoch = 0, checksum = {of_epoch(P, 0, 'n1')}",
+        "delete from journal where seq > 1",
+    ],
 )
 async def test_a_database_that_lost_acknowledged_commits_is_refused(store, raw, loss):
     await committed(store, 3, epoch=1)
@@ -603,13 +608,13 @@ async def test_a_commit_that_waited_for_a_claim_is_fenced(store, raw):
     claim = raw.transaction()
     await claim.start()
     await raw.execute("update partitions set epoch = epoch + 1")
-    committing = asyncio.ensure_future(store.commit(P, J[0], [Payload("d", b"x")], epoch=1))
+    committing = asyncio.ensure_future(store.commit(P, J[0], [payload(b"x")], epoch=1))
     await until(lambda: raw.fetchval("select count(*) from pg_locks where not granted"))
     await claim.commit()
 
     with pytest.raises(Fenced):
         await committing
-    assert await store.read_payloads(["d"]) == {}
+    assert await store.read_payloads([X]) == {}
 
 
 async def test_commits_do_not_wait_for_rows_that_are_being_written(store, raw):
@@ -773,3 +778,11 @@ async def test_errors_of_users_may_hold_any_character(store):
     await written(store, Rows(runs=[row]))
 
     assert await store.find_runs("acme", ids=["run-1"]) == [row]
+
+
+async def test_a_payload_with_one_flipped_bit_is_not_handed_out(store, raw):
+    await store.commit(P, J[0], [payload(b"x")], epoch=1)
+    await raw.execute("update payloads set data = 'y'")
+
+    with pytest.raises(Corrupt, match=f"the payload {X} was damaged"):
+        await store.read_payloads([X])

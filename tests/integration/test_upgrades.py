@@ -6,6 +6,7 @@
 import os
 from contextlib import closing
 from pathlib import Path
+from zlib import crc32
 
 import apsw
 import asyncpg
@@ -17,9 +18,11 @@ from tickwork.cli.main import main
 from tickwork.compose.server import DATABASE
 from tickwork.ports.artifacts import digest_of
 from tickwork.ports.store import Rows, RunFilter, StoreUnusable
+from tickwork.stores import checksums
+from tickwork.stores.postgres import signing
 from tickwork.stores.postgres.statements import FILES
 from tickwork.stores.postgres.store import PostgresStore
-from tickwork.stores.sqlite import checksums, opening
+from tickwork.stores.sqlite import opening
 from tickwork.stores.sqlite.statements import migrations
 from tickwork.stores.sqlite.store import SqliteStore
 
@@ -36,6 +39,7 @@ DIGESTS = {
         6: "e55ef54c0333a0b54bb628aedff536e8",
         7: "149a492d1e83e557d470fe966fa1263a",
         8: "362aabffaafdefc2c82ce7174caf6206",
+        9: "92f941b801dff021c2c55a84b4247c06",
     },
     "postgres": {
         1: "1f2e0526e58b5ddf945d5057fd744aba",
@@ -46,6 +50,7 @@ DIGESTS = {
         6: "45eedb662861a085e14aed77b51d3f48",
         7: "322166ae8b545bf9c5c45dc5e99bfa04",
         8: "4279b8df00113fc283c4e39595002838",
+        9: "2a8c668dcb8c0e135a54e5ec657574de",
     },
 }
 
@@ -103,7 +108,8 @@ def sqlite_of(path, version, earlier=None):
 
 def fill_sqlite(old):
     """What every schema could hold: a partition with its journal, and a value."""
-    epoch = checksums.of_epoch(P, 1)
+    summed = old.pragma("user_version") >= 9
+    epoch = checksums.of_epoch(P, 1, "n1") if summed else crc32(b"%d 1" % P)
     head = (P, 1, "n1", 2, J[1].tick, J[1].hash, 0, bytes(32), epoch)
     old.execute("insert into partitions values (?, ?, ?, ?, ?, ?, ?, ?, ?)", head)
     settings = checksums.of_bytes(0, b"s")
@@ -219,6 +225,9 @@ async def fill_postgres(old):
         add = "insert into journal values ($1, $2, 1, $3, $4, $5)"
         await old.execute(add, P, row.seq, row.tick, row.hash, row.data)
     await old.execute("insert into payloads (digest, data) values ($1, $2)", digest_of(VALUE), VALUE)
+    if await old.fetchval("select count(*) from migrations where name = 'checksums'"):
+        async with old.transaction():
+            await signing.sign(old)
 
 
 @pytest.mark.parametrize(("version", "earlier"), list(histories("postgres", FILES.migrations)))

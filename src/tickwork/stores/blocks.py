@@ -251,6 +251,31 @@ def in_order(found: Iterable[tuple[int, Sequence[RunRow]]]) -> Iterator[RunRow]:
         yield from sorted((row for _, rows in some for row in rows), key=_number)
 
 
+# ---- whether they are what they were
+
+
+def require_outline(outline: Outline, rows: Sequence[RunRow]) -> None:
+    """Of a block and the runs in it."""
+    if not rows or _outline(rows, outline.size) != outline:
+        raise Corrupt(f"the outline of block {outline.first} was damaged on disk: stop, and bring back a backup")
+
+
+class Counts:
+    """How many rows lead to runs, where each that is expected is there: others would be too many."""
+
+    def __init__(self) -> None:
+        self._clues = self._groups = self._keys = 0
+
+    def add(self, rows: Sequence[RunRow]) -> None:
+        """All runs of one stretch."""
+        self._clues += len(clues_of(rows))
+        self._groups += len(groups_of(rows))
+        self._keys += sum(1 for row in rows if row.key)
+
+    def expected(self) -> dict[str, int]:
+        return {"run_clues": self._clues, "run_groups": self._groups, "run_keys": self._keys}
+
+
 # ---- what leaves
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from tickwork.core.errors import Refused, TickworkError
 from tickwork.ports.store import StoreUnusable
+from tickwork.stores.postgres import signing
 from tickwork.stores.postgres.lines import CONNECT_S, SCHEMA, Address, address, client
 from tickwork.stores.postgres.statements import FILES
 from tickwork.stores.postgres.troubles import explained, unreachable
@@ -160,6 +161,8 @@ async def _migrate(connection: "asyncpg.Connection[Any]", schema: str) -> None:
         await connection.execute(MENDING, timeout=MIGRATE_S)
         for migration in FILES.migrations[version:]:
             await connection.execute(migration.sql, timeout=MIGRATE_S)
+            if migration.name == signing.NAME:
+                await signing.sign(connection)
     where = f"the schema {schema}"
     for migration in FILES.unrecorded(await _recorded(connection, schema), version, where):
         await connection.execute(

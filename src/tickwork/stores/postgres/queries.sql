@@ -1,37 +1,46 @@
 -- name: found
 -- What was founded first stays.
-insert into founded (cluster, partitions) values ($1, $2) on conflict (one) do nothing;
+insert into founded (cluster, partitions, checksum) values ($1, $2, $3) on conflict (one) do nothing;
 
 -- name: read_founded
 -- One row, once there is one.
-select cluster, partitions from founded;
+select cluster, partitions, checksum from founded;
 
 -- name: read_routes
 -- Where tenants live.
-select tenant, home, spread from routes order by tenant;
+select tenant, home, spread, checksum from routes order by tenant;
 
 -- name: add_route
 -- A tenant that had none.
-insert into routes (tenant, home, spread) values ($1, $2, $3) on conflict (tenant) do nothing returning tenant;
+insert into routes (tenant, home, spread, checksum) values ($1, $2, $3, $4) on conflict (tenant) do nothing returning tenant;
 
 -- name: replace_route
 -- Only in place of what the caller has read.
-update routes set home = $2, spread = $3 where tenant = $1 and home = $4 and spread = $5 returning tenant;
+update routes set home = $2, spread = $3, checksum = $4 where tenant = $1 and home = $5 and spread = $6 returning tenant;
 
 -- name: add_inbox
 -- Repeating one changes nothing. In the order of their keys, so that two writers never wait for each other in a ring.
-insert into inbox (partition_id, id, tenant, data, by)
-select * from unnest($1::integer[], $2::text[], $3::text[], $4::bytea[], $5::text[]) as given (partition_id, id, tenant, data, by)
+insert into inbox (partition_id, id, tenant, data, by, checksum)
+select * from unnest($1::integer[], $2::text[], $3::text[], $4::bytea[], $5::text[], $6::bigint[])
+           as given (partition_id, id, tenant, data, by, checksum)
  order by given.partition_id, given.id
 on conflict do nothing;
 
 -- name: read_inbox
 -- Whatever is there.
-select id, partition_id, tenant, data, by from inbox where partition_id = $1 limit $2;
+select id, partition_id, tenant, data, by, checksum from inbox where partition_id = $1 limit $2;
 
 -- name: drop_inbox
 -- They are decided.
 delete from inbox where partition_id = $1 and id = any($2::text[]);
+
+-- name: lock_epoch
+-- Before a claim: whether it is as it was written.
+select epoch, owner, checksum from partitions where id = $1 for update;
+
+-- name: sign_claim
+-- In the same transaction.
+update partitions set checksum = $2 where id = $1;
 
 -- name: claim
 -- Every earlier epoch is fenced from here on. It waits for a commit that is under way.
@@ -46,12 +55,13 @@ on conflict (partition_id) do update set epoch = excluded.epoch;
 
 -- name: add_machine
 -- The settings that a partition was created with.
-insert into machines (partition_id, settings, header) values ($1, $2, '') on conflict do nothing;
+insert into machines (partition_id, settings, settings_checksum, header, header_checksum) values ($1, $2, $3, '', $4)
+on conflict do nothing;
 
 -- name: read_head
 -- Where a partition stands: the last row of its journal, or where that was cut off.
 select p.epoch, coalesce(j.seq, p.seq) as seq, coalesce(j.tick, p.tick) as tick, coalesce(j.hash, p.hash) as hash,
-       w.watermark, w.hash as watermark_hash, w.writes
+       w.watermark, w.hash as watermark_hash, w.writes, w.epoch as rows_epoch, p.owner, p.checksum
   from partitions p
   join watermarks w on w.partition_id = p.id
   left join lateral (select seq, tick, hash from journal
@@ -64,7 +74,7 @@ select p.id from partitions p join watermarks w on w.partition_id = p.id where p
 
 -- name: read_machine
 -- What is kept once per partition.
-select settings, header from machines where partition_id = $1;
+select settings, settings_checksum, header, header_checksum from machines where partition_id = $1;
 
 -- name: commit
 -- The whole of a commit. Its first deed is the fence: it locks the row that `claim` changes, where epoch and previous
@@ -103,19 +113,24 @@ select writes from watermarks where partition_id = $1 and epoch = $2;
 
 -- name: write_rows
 -- Rows behind, fenced by epoch and watermark.
-select write_rows($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17);
+select write_rows($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12,
+                  $13, $14, $15, $16, $17, $18, $19, $20, $21, $22);
 
 -- name: write_rows_and_runs
 -- The same, with ended runs that are new.
-select done, case when done = 1 then put_runs($18, $19, $20, $21, $22, $23, $24, $25, $26, $27, $28, $29, $30, $31) end
-  from write_rows($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17) as done;
+select done, case when done = 1 then put_runs($23, $24, $25, $26, $27, $28, $29, $30, $31, $32,
+                                                $33, $34, $35, $36, $37, $38) end
+  from write_rows($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12,
+                  $13, $14, $15, $16, $17, $18, $19, $20, $21, $22) as done;
 
 -- name: write_all_rows
 -- The same, with what most writes have none of.
-select done, case when done = 1 then put_runs($18, $19, $20, $21, $22, $23, $24, $25, $26, $27, $28, $29, $30, $31) end,
-       case when done = 1 then write_rest($1, $32, $33, $34, $35, $36, $37, $38, $39, $40, $41, $42, $43, $44, $45, $46, $47,
-                                               $48, $49, $50, $51, $52, $53, $54) end
-  from write_rows($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17) as done;
+select done, case when done = 1 then put_runs($23, $24, $25, $26, $27, $28, $29, $30, $31, $32,
+                                                $33, $34, $35, $36, $37, $38) end,
+       case when done = 1 then write_rest($1, $39, $40, $41, $42, $43, $44, $45, $46, $47, $48, $49, $50, $51, $52,
+                                              $53, $54, $55, $56, $57, $58, $59, $60, $61, $62, $63, $64, $65, $66) end
+  from write_rows($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12,
+                  $13, $14, $15, $16, $17, $18, $19, $20, $21, $22) as done;
 
 -- name: read_journal
 -- Committed rows behind a seq, in order.
@@ -123,19 +138,20 @@ select seq, tick, hash, data from journal where partition_id = $1 and seq > $2 o
 
 -- name: read_documents
 -- Every definition that a partition has, once.
-select distinct on (hash) hash, document from definitions where partition_id = $1 order by hash, tenant;
+select distinct on (hash) tenant, hash, partition_id, name, document, put_ms, checksum from definitions
+ where partition_id = $1 order by hash, tenant;
 
 -- name: read_live_runs
 -- Unfinished runs at the watermark.
-select data from live_runs where number between $1 and $2 order by number;
+select number, data, checksum from live_runs where number between $1 and $2 order by number;
 
 -- name: read_live_tasks
 -- Unfinished tasks at the watermark.
-select data from live_tasks where number between $1 and $2 order by number;
+select number, data, checksum from live_tasks where number between $1 and $2 order by number;
 
 -- name: read_schedules
 -- All schedules at the watermark.
-select data from schedules where number between $1 and $2 order by number;
+select number, data, checksum from schedules where number between $1 and $2 order by number;
 
 -- name: put_payload
 -- A digest names its bytes, so only the day may be new.
@@ -149,30 +165,30 @@ select digest, data from payloads where digest = any($1::text[]);
 -- name: find_blocks
 -- Those of stretches to which ids may lead, and of others that are named, unopened. The limit is no limit, since a stretch
 -- has 256 numbers: without it the planner takes a stretch for a ninth of the table, and reads all of a large one.
-select b.first, b.held, b.marks, octet_length(b.data)
+select b.first, b.held, b.marks, octet_length(b.data), b.outline_checksum
   from (select stretch from run_clues where clue = any($1::bigint[])
         union
         select unnest($2::bigint[])) as near
-  cross join lateral (select first, held, marks, data from run_blocks
+  cross join lateral (select first, held, marks, data, outline_checksum from run_blocks
                        where first >= near.stretch << 8 and first < (near.stretch + 1) << 8
                        order by first limit 256) as b;
 
 -- name: open_blocks
 -- In order.
-select first, data from run_blocks where first = any($1::bigint[]) order by first;
+select first, data, checksum from run_blocks where first = any($1::bigint[]) order by first;
 
 -- name: open_stretches
 -- All their blocks, in order; the limit is as in find_blocks.
-select b.first, b.data
+select b.first, b.data, b.checksum
   from unnest($1::bigint[]) as wanted (stretch)
-  cross join lateral (select first, data from run_blocks
+  cross join lateral (select first, data, checksum from run_blocks
                        where first >= wanted.stretch << 8 and first < (wanted.stretch + 1) << 8
                        order by first limit 256) as b
  order by b.first;
 
 -- name: blocks_after
 -- Those from one on, in order.
-select first, data from run_blocks where first between $1 and $2 order by first limit $3;
+select first, data, checksum from run_blocks where first between $1 and $2 order by first limit $3;
 
 -- name: drop_blocks
 -- What is left of them is put in their place.
@@ -180,8 +196,29 @@ delete from run_blocks where first = any($1::bigint[]);
 
 -- name: add_blocks
 -- In place of those; what leads to them is there.
-insert into run_blocks (first, held, marks, data)
-select * from unnest($1::bigint[], $2::bytea[], $3::bytea[], $4::bytea[]);
+insert into run_blocks (first, held, marks, data, outline_checksum, checksum)
+select * from unnest($1::bigint[], $2::bytea[], $3::bytea[], $4::bytea[], $5::bigint[], $6::bigint[]);
+
+-- name: whole_blocks_after
+-- Those from one on, in order, with everything of them.
+select first, held, marks, outline_checksum, data, checksum from run_blocks where first between $1 and $2
+ order by first limit $3;
+
+-- name: count_leading
+-- How many of these lead to runs.
+select (select count(*) from run_clues c join unnest($1::bigint[], $2::bigint[]) as given (clue, stretch)
+            on c.clue = given.clue and c.stretch = given.stretch)
+     + (select count(*) from run_groups g
+          join unnest($3::text[], $4::bigint[], $5::integer[], $6::text[], $7::text[])
+               as given (tenant, stretch, state, workflow, schedule)
+            on g.tenant = given.tenant and g.stretch = given.stretch and g.state = given.state
+           and g.workflow = given.workflow and g.schedule = given.schedule)
+     + (select count(*) from run_keys k join unnest($8::text[], $9::text[], $10::bigint[]) as given (tenant, key, number)
+            on k.tenant = given.tenant and k.key = given.key and k.number = given.number);
+
+-- name: count_all_leading
+-- How many there are at all.
+select (select count(*) from run_clues), (select count(*) from run_groups), (select count(*) from run_keys);
 
 -- name: drop_groups
 -- No run of a stretch is like these any more.
@@ -203,11 +240,11 @@ delete from run_keys k using unnest($1::text[], $2::text[], $3::bigint[]) as gon
 
 -- name: put_runs
 -- New ones.
-select put_runs($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14);
+select put_runs($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16);
 
 -- name: add_attempts
 -- Behind those that are there.
-insert into attempts (run, data) select * from unnest($1::bigint[], $2::bytea[]);
+insert into attempts (run, data, checksum) select * from unnest($1::bigint[], $2::bytea[], $3::bigint[]);
 
 -- name: find_keys
 -- The latest under each submit key.
@@ -243,40 +280,40 @@ select distinct stretch from run_groups
 
 -- name: read_attempts
 -- Oldest first.
-select data from attempts where run = $1 order by place;
+select data, checksum from attempts where run = $1 order by place;
 
 -- name: read_children
 -- Results of a map's children, by child.
-select child, value from children where run = $1 and step = $2 order by child;
+select child, value, checksum from children where run = $1 and step = $2 order by child;
 
 -- name: read_cache
 -- The values under keys.
-select key, value, kept_ms from cache where key = any($1::text[]);
+select key, value, kept_ms, checksum from cache where key = any($1::text[]);
 
 -- name: read_definition
 -- A tenant's definition by its hash.
-select hash, tenant, name, document, put_ms from definitions where tenant = $1 and hash = $2
+select tenant, hash, partition_id, name, document, put_ms, checksum from definitions where tenant = $1 and hash = $2
  order by partition_id limit 1;
 
 -- name: read_fates
 -- Ranges of a schedule that reach into a window, oldest first.
-select data from fates where tenant = $1 and schedule = $2 and from_ms < $3 and to_ms >= $4
+select tenant, schedule, from_ms, number, backfill, to_ms, data, checksum from fates where tenant = $1 and schedule = $2 and from_ms < $3 and to_ms >= $4
  order by from_ms, number, backfill limit $5;
 
 -- name: list_backfills
 -- Those of a tenant that ended, newest first.
-select number, tenant, schedule, data from backfills where tenant = $1 order by number desc limit $2;
+select number, tenant, schedule, data, checksum from backfills where tenant = $1 order by number desc limit $2;
 
 -- name: add_log_chunks
 -- Repeating a chunk changes nothing.
-insert into log_chunks (task, attempt, chunk, first, lines, size, digest, written_ms)
+insert into log_chunks (task, attempt, chunk, first, lines, size, digest, written_ms, checksum)
 select * from unnest($1::bigint[], $2::integer[], $3::integer[], $4::bigint[], $5::bigint[], $6::bigint[], $7::text[],
-                     $8::bigint[])
+                     $8::bigint[], $9::bigint[])
 on conflict do nothing;
 
 -- name: read_log_chunks
 -- Where the pieces of an attempt's log lie, in order.
-select task, attempt, chunk, first, lines, size, digest, written_ms
+select task, attempt, chunk, first, lines, size, digest, written_ms, checksum
   from log_chunks where task = $1 and attempt = $2 and chunk > $3 order by chunk;
 
 -- name: read_horizon
@@ -337,7 +374,7 @@ select partition_id, session, node, address from leases where until > clock_time
 
 -- name: children_between
 -- What is kept of children under these numbers.
-select run, step, child, value from children where run between $1 and $2 order by run, step, child;
+select run, step, child, value, checksum from children where run between $1 and $2 order by run, step, child;
 
 -- name: lock_owner
 -- Whether an epoch is the owner's, and up to where its rows are true. A claim waits until this has ended, and so do rows.
@@ -346,14 +383,18 @@ select w.watermark from partitions p join watermarks w on w.partition_id = p.id
 
 -- name: put_archive
 -- The object is there already.
-insert into archives (object, kind, partition_id, first, last, rows, size, before, hash, tick, from_ms, to_ms, written_ms)
-values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13) on conflict do nothing;
+insert into archives (object, kind, partition_id, first, last, rows, size, before, hash, tick, from_ms, to_ms, written_ms,
+                      checksum)
+values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14) on conflict do nothing;
 
 -- name: move_runs
 -- They are in no block any more.
 with kept as (
-    insert into archived (tenant, id, number, object) select *, $5 from unnest($1::text[], $2::text[], $3::bigint[])
-    on conflict (tenant, id) do update set number = excluded.number, object = excluded.object
+    insert into archived (tenant, id, number, object, checksum)
+    select given.tenant, given.id, given.number, $6, given.checksum
+      from unnest($1::text[], $2::text[], $3::bigint[], $5::bigint[]) as given (tenant, id, number, checksum)
+    on conflict (tenant, id) do update set
+        number = excluded.number, object = excluded.object, checksum = excluded.checksum
 ), attempts_gone as (
     delete from attempts where run = any($3::bigint[])
 )
@@ -370,21 +411,21 @@ delete from journal where partition_id = $1 and seq <= $2;
 
 -- name: read_archived
 -- Where runs are.
-select tenant, id, number, object from archived where tenant = $1 and id = any($2::text[]);
+select tenant, id, number, object, checksum from archived where tenant = $1 and id = any($2::text[]);
 
 -- name: read_journal_archive
 -- The one that holds a row, if any does.
-select object, kind, partition_id, first, last, rows, size, before, hash, tick, from_ms, to_ms, written_ms
+select object, kind, partition_id, first, last, rows, size, before, hash, tick, from_ms, to_ms, written_ms, checksum
   from archives where partition_id = $1 and kind = 'journal' and last >= $2 order by last limit 1;
 
 -- name: read_archives_over
 -- Those of a kind that may hold a number, oldest first.
-select object, kind, partition_id, first, last, rows, size, before, hash, tick, from_ms, to_ms, written_ms
+select object, kind, partition_id, first, last, rows, size, before, hash, tick, from_ms, to_ms, written_ms, checksum
   from archives where partition_id = $1 and kind = $2 and first <= $3 and last >= $3 order by to_ms, object;
 
 -- name: read_old_archives
 -- Oldest first.
-select object, kind, partition_id, first, last, rows, size, before, hash, tick, from_ms, to_ms, written_ms
+select object, kind, partition_id, first, last, rows, size, before, hash, tick, from_ms, to_ms, written_ms, checksum
   from archives where to_ms < $1 order by to_ms, object limit $2;
 
 -- name: drop_archive
@@ -393,7 +434,7 @@ with runs_gone as (delete from archived where object = $1) delete from archives 
 
 -- name: log_chunks_after
 -- Pieces of logs of a partition's tasks, in the order of their places.
-select task, attempt, chunk, first, lines, size, digest, written_ms
+select task, attempt, chunk, first, lines, size, digest, written_ms, checksum
   from log_chunks where (task, attempt, chunk) > ($1, $2, $3) and task <= $4 order by task, attempt, chunk limit $5;
 
 -- name: read_named_logs
@@ -407,7 +448,7 @@ delete from log_chunks l using unnest($1::bigint[], $2::integer[], $3::integer[]
 
 -- name: add_partition
 -- From elsewhere.
-insert into partitions (id, epoch, owner, seq, tick, hash) values ($1, $2, $3, $4, $5, $6);
+insert into partitions (id, epoch, owner, seq, tick, hash, checksum) values ($1, $2, $3, $4, $5, $6, $7);
 
 -- name: add_watermark
 -- From elsewhere.
@@ -415,11 +456,12 @@ insert into watermarks (partition_id, epoch, watermark, hash, writes) values ($1
 
 -- name: add_whole_machine
 -- From elsewhere.
-insert into machines (partition_id, settings, header) values ($1, $2, $3);
+insert into machines (partition_id, settings, settings_checksum, header, header_checksum)
+values ($1, $2, $3, $4, $5);
 
 -- name: attempts_between
 -- By run, oldest first.
-select run, data from attempts where run between $1 and $2 order by run, place;
+select run, data, checksum from attempts where run between $1 and $2 order by run, place;
 
 -- name: read_journal_cut
 -- The seq behind which the journal begins.
@@ -462,8 +504,13 @@ select digest from log_chunks where digest = any($1::text[]);
 
 -- name: note_renewal
 -- Everything that the partition names.
-insert into renewals (partition_id, day) values ($1, today()) on conflict (partition_id) do update set day = excluded.day;
+insert into renewals (partition_id, day) values ($1, today()) on conflict (partition_id) do update set day = excluded.day
+returning day;
+
+-- name: sign_renewal
+-- In the same transaction.
+update renewals set checksum = $2 where partition_id = $1;
 
 -- name: read_renewals
 -- The day of each partition, 0 where there was none.
-select p.id, coalesce(r.day, 0) from partitions p left join renewals r on r.partition_id = p.id order by p.id;
+select p.id, coalesce(r.day, 0), coalesce(r.checksum, 0) from partitions p left join renewals r on r.partition_id = p.id order by p.id;

@@ -9,6 +9,7 @@ from tickwork.core.errors import Corrupt
 from tickwork.core.schedule import Range
 from tickwork.journal.record import GENESIS, Sealed
 from tickwork.ports.store import Head, Loaded
+from tickwork.stores import checksums
 from tickwork.stores.postgres.lines import Talk
 
 NUMBER_BITS = 44  # of a number below its partition
@@ -17,8 +18,13 @@ NOBODY = Head(0)
 decode_range = msgspec.msgpack.Decoder(Range).decode
 
 
-def head_of(found: list[Any]) -> Head:
-    return Head(*tuple(found[0])[:5]) if found else NOBODY
+def head_of(partition: int, found: list[Any]) -> Head:
+    if not found:
+        return NOBODY
+    row = found[0]
+    known = checksums.of_epoch(partition, row["epoch"], row["owner"])
+    checksums.require(row["checksum"] == known, f"the epoch of partition {partition}")
+    return Head(*tuple(row)[:5])
 
 
 def journal_of(partition: int, after: int, found: Iterable[Any]) -> list[Sealed]:
@@ -33,8 +39,12 @@ async def load(talk: Talk, partition: int) -> Loaded:
     found = await talk.fetch("read_head", partition)
     if not found:
         return Loaded(NOBODY, b"", b"", GENESIS, [], [], [], [], [])
-    head, watermark_hash = head_of(found), found[0]["watermark_hash"]
-    settings, header = (await talk.fetch("read_machine", partition))[0]
+    head, watermark_hash = head_of(partition, found), found[0]["watermark_hash"]
+    settings, settings_checksum, header, header_checksum = (await talk.fetch("read_machine", partition))[0]
+    of = checksums.of_bytes
+    checksums.require(settings_checksum == of(0, settings), f"the settings of partition {partition}")
+    checksums.require(header_checksum == of(0, header), f"the header of partition {partition}")
+    checksums.require(found[0]["rows_epoch"] == head.epoch, f"the watermark of partition {partition}")
     tail = journal_of(
         partition, head.watermark, await talk.fetch("read_journal", partition, head.watermark, NUMBER_MAX)
     )
@@ -42,8 +52,21 @@ async def load(talk: Talk, partition: int) -> Loaded:
         raise Corrupt(f"the watermark of partition {partition} and its journal do not meet: bring back a backup")
     first, last = partition << NUMBER_BITS, (partition + 1 << NUMBER_BITS) - 1
     runs, tasks, schedules = [
-        [data for (data,) in await talk.fetch(name, first, last)]
-        for name in ("read_live_runs", "read_live_tasks", "read_schedules")
+        [_live(table, *row) for row in await talk.fetch(f"read_{table}", first, last)]
+        for table in ("live_runs", "live_tasks", "schedules")
     ]
-    documents = [(digest, document) for digest, document in await talk.fetch("read_documents", partition)]
+    rows = [checked("definitions", row) for row in await talk.fetch("read_documents", partition)]
+    documents = [(row[1], row[4]) for row in rows]
     return Loaded(head, settings, header, watermark_hash, documents, runs, tasks, schedules, tail)
+
+
+def _live(table: str, number: int, data: bytes, checksum: int) -> bytes:
+    if checksums.of_bytes(number, data) != checksum:  # a message for each of millions would cost more than the check
+        checksums.require(False, f"number {number} of {table}")
+    return data
+
+
+def checked(table: str, row: Any) -> tuple[Any, ...]:
+    """What a query found, its checksum last; without it, where it is right."""
+    *fields, checksum = row
+    return checksums.checked(table, tuple(fields), checksum)

@@ -1,5 +1,7 @@
 -- Today's truth; migrations/ is how to get there.
 -- Texts compare by their bytes: the same order as in every other store, and the cheapest one.
+-- `checksum` is over the row as it was given, its key too: PostgreSQL need not have checksums of its own, and those do not
+-- see what was damaged before it was written. 0 in `inbox`: it came by SQL, and nobody made one.
 -- What arrives compressed, or is too large to be squeezed in passing, is stored as it is (`storage external`).
 
 create table migrations (  -- which of them made this schema
@@ -12,13 +14,15 @@ create table migrations (  -- which of them made this schema
 create table founded (  -- one row, for good
     one boolean primary key default true check (one),
     cluster text collate "C" not null,
-    partitions integer not null
+    partitions integer not null,
+    checksum bigint not null default 0
 );
 
 create table routes (
     tenant text collate "C" primary key,
     home integer not null,
-    spread integer not null
+    spread integer not null,
+    checksum bigint not null default 0
 );
 
 create table inbox (  -- no sequence numbers: those become visible out of order, and a reader would skip rows
@@ -27,6 +31,7 @@ create table inbox (  -- no sequence numbers: those become visible out of order,
     tenant text collate "C" not null,
     data bytea not null,
     by text collate "C" not null,
+    checksum bigint not null default 0,
     primary key (partition_id, id)
 ) with (autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_threshold = 500);
 
@@ -38,7 +43,8 @@ create table partitions (
     owner text collate "C" not null,
     seq bigint not null,  -- up to here the journal was taken away: whoever does so moves these three with it
     tick bigint not null,
-    hash bytea not null
+    hash bytea not null,
+    checksum bigint not null default 0
 );
 
 create table watermarks (  -- apart from `partitions`, so that commits do not wait for rows
@@ -52,7 +58,9 @@ create table watermarks (  -- apart from `partitions`, so that commits do not wa
 create table machines (
     partition_id integer primary key,
     settings bytea not null,
-    header bytea not null
+    header bytea not null,
+    settings_checksum bigint not null default 0,
+    header_checksum bigint not null default 0
 ) with (fillfactor = 20, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
 alter table machines alter column header set storage external;
 
@@ -81,18 +89,21 @@ create index payloads_by_day on payloads (day);
 
 create table renewals (  -- when all that a partition names was last said to be needed
     partition_id integer primary key,
-    day integer not null
+    day integer not null,
+    checksum bigint not null default 0
 );
 
 create table live_runs (
     number bigint primary key,  -- partition << 44 + n: a load reads the range of its partition
-    data bytea not null
+    data bytea not null,
+    checksum bigint not null default 0
 ) with (fillfactor = 60, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 5000,
         autovacuum_vacuum_cost_delay = 0);
 
 create table live_tasks (
     number bigint primary key,
-    data bytea not null
+    data bytea not null,
+    checksum bigint not null default 0
 ) with (fillfactor = 60, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 5000,
         autovacuum_vacuum_cost_delay = 0);
 
@@ -103,6 +114,7 @@ create table definitions (
     name text collate "C" not null,
     document bytea not null,
     put_ms bigint not null,
+    checksum bigint not null default 0,
     primary key (tenant, hash, partition_id)
 );
 create index definitions_by_partition on definitions (partition_id, hash);
@@ -111,7 +123,9 @@ create table run_blocks (  -- those of a stretch of 256 numbers are neighbours
     first bigint primary key,
     held bytea not null,
     marks bytea not null,
-    data bytea not null
+    data bytea not null,
+    outline_checksum bigint not null default 0,
+    checksum bigint not null default 0
 );
 alter table run_blocks alter column held set storage plain;
 alter table run_blocks alter column marks set storage external;
@@ -145,7 +159,8 @@ create index run_groups_by_schedule on run_groups (tenant, schedule, stretch) wh
 create table attempts (
     place bigint generated always as identity primary key,  -- one writer per run: its order is that of writing
     run bigint not null,
-    data bytea not null
+    data bytea not null,
+    checksum bigint not null default 0
 );
 create index attempts_by_run on attempts (run, place);
 
@@ -154,13 +169,15 @@ create table children (
     step integer not null,
     child bigint not null,
     value bytea not null,
+    checksum bigint not null default 0,
     primary key (run, step, child)
 );
 
 create table cache (
     key text collate "C" primary key,
     value bytea not null,
-    kept_ms bigint not null
+    kept_ms bigint not null,
+    checksum bigint not null default 0
 );
 
 create table log_chunks (
@@ -172,12 +189,14 @@ create table log_chunks (
     size bigint not null,
     digest text collate "C" not null,
     written_ms bigint not null,
+    checksum bigint not null default 0,
     primary key (task, attempt, chunk)
 );
 
 create table schedules (
     number bigint primary key,
-    data bytea not null
+    data bytea not null,
+    checksum bigint not null default 0
 ) with (fillfactor = 60, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 5000,
         autovacuum_vacuum_cost_delay = 0);
 
@@ -189,6 +208,7 @@ create table fates (  -- ranges of occurrences that share a fate; they outlive r
     backfill bigint not null,
     to_ms bigint not null,
     data bytea not null,
+    checksum bigint not null default 0,
     primary key (tenant, schedule, from_ms, number, backfill)
 );
 
@@ -196,7 +216,8 @@ create table backfills (  -- those that ended
     number bigint primary key,
     tenant text collate "C" not null,
     schedule text collate "C" not null,
-    data bytea not null
+    data bytea not null,
+    checksum bigint not null default 0
 );
 create index backfills_by_tenant on backfills (tenant, number);
 
@@ -229,7 +250,8 @@ create table archives (  -- objects in the artifact store
     tick bigint not null,
     from_ms bigint not null,
     to_ms bigint not null,
-    written_ms bigint not null
+    written_ms bigint not null,
+    checksum bigint not null default 0
 );
 create index archives_by_place on archives (partition_id, kind, last);
 create index archives_by_age on archives (to_ms);
@@ -239,6 +261,7 @@ create table archived (  -- where a run is that is no longer in a block
     id text collate "C" not null,
     number bigint not null,
     object text collate "C" not null,
+    checksum bigint not null default 0,
     primary key (tenant, id)
 );
 create index archived_by_object on archived (object);
@@ -249,10 +272,11 @@ create index log_chunks_by_digest on log_chunks (digest);
 -- 2: this very write (by `writes_before`) was made already, and nothing is changed.
 create function write_rows(
     of_partition integer, of_epoch bigint, writes_before bigint, through bigint, through_hash bytea, new_header bytea,
-    gone_runs bigint[], put_runs bigint[], put_runs_data bytea[],
-    gone_tasks bigint[], put_tasks bigint[], put_tasks_data bytea[],
-    gone_schedules bigint[], put_schedules bigint[], put_schedules_data bytea[],
-    attempts_run bigint[], attempts_data bytea[]
+    new_header_checksum bigint,
+    gone_runs bigint[], put_runs bigint[], put_runs_data bytea[], put_runs_checksum bigint[],
+    gone_tasks bigint[], put_tasks bigint[], put_tasks_data bytea[], put_tasks_checksum bigint[],
+    gone_schedules bigint[], put_schedules bigint[], put_schedules_data bytea[], put_schedules_checksum bigint[],
+    attempts_run bigint[], attempts_data bytea[], attempts_checksum bigint[]
 ) returns integer language plpgsql as $body$
 #variable_conflict use_column
 begin
@@ -266,31 +290,36 @@ begin
                      where w.partition_id = of_partition and w.epoch = of_epoch and w.writes = writes_before + 1);
     end if;
     if length(new_header) > 0 then
-        update machines set header = new_header where partition_id = of_partition;
+        update machines set header = new_header, header_checksum = new_header_checksum
+         where partition_id = of_partition;
     end if;
     if cardinality(gone_runs) > 0 then
         delete from live_runs where number = any(gone_runs);
     end if;
     if cardinality(put_runs) > 0 then
-        insert into live_runs (number, data) select * from unnest(put_runs, put_runs_data)
-        on conflict (number) do update set data = excluded.data;
+        insert into live_runs (number, data, checksum)
+        select * from unnest(put_runs, put_runs_data, put_runs_checksum)
+        on conflict (number) do update set data = excluded.data, checksum = excluded.checksum;
     end if;
     if cardinality(gone_tasks) > 0 then
         delete from live_tasks where number = any(gone_tasks);
     end if;
     if cardinality(put_tasks) > 0 then
-        insert into live_tasks (number, data) select * from unnest(put_tasks, put_tasks_data)
-        on conflict (number) do update set data = excluded.data;
+        insert into live_tasks (number, data, checksum)
+        select * from unnest(put_tasks, put_tasks_data, put_tasks_checksum)
+        on conflict (number) do update set data = excluded.data, checksum = excluded.checksum;
     end if;
     if cardinality(gone_schedules) > 0 then
         delete from schedules where number = any(gone_schedules);
     end if;
     if cardinality(put_schedules) > 0 then
-        insert into schedules (number, data) select * from unnest(put_schedules, put_schedules_data)
-        on conflict (number) do update set data = excluded.data;
+        insert into schedules (number, data, checksum)
+        select * from unnest(put_schedules, put_schedules_data, put_schedules_checksum)
+        on conflict (number) do update set data = excluded.data, checksum = excluded.checksum;
     end if;
     if cardinality(attempts_run) > 0 then
-        insert into attempts (run, data) select * from unnest(attempts_run, attempts_data);
+        insert into attempts (run, data, checksum)
+        select * from unnest(attempts_run, attempts_data, attempts_checksum);
     end if;
     return 1;
 end
@@ -299,14 +328,15 @@ $body$;
 -- Ended runs; called in the same statement, or where some of them were taken away first.
 create function put_runs(
     block_first bigint[], block_held bytea[], block_marks bytea[], block_data bytea[],
+    block_outline_checksum bigint[], block_checksum bigint[],
     clue bigint[], clue_stretch bigint[],
     group_tenant text[], group_stretch bigint[], group_state integer[], group_workflow text[], group_schedule text[],
     key_tenant text[], key_key text[], key_number bigint[]
 ) returns boolean language plpgsql as $body$
 #variable_conflict use_column
 begin
-    insert into run_blocks (first, held, marks, data)
-    select * from unnest(block_first, block_held, block_marks, block_data);
+    insert into run_blocks (first, held, marks, data, outline_checksum, checksum)
+    select * from unnest(block_first, block_held, block_marks, block_data, block_outline_checksum, block_checksum);
     insert into run_clues (clue, stretch) select * from unnest(clue, clue_stretch) on conflict do nothing;
     insert into run_groups (tenant, stretch, state, workflow, schedule)
     select * from unnest(group_tenant, group_stretch, group_state, group_workflow, group_schedule)
@@ -323,41 +353,46 @@ $body$;
 create function write_rest(
     of_partition integer,
     fate_tenant text[], fate_schedule text[], fate_from_ms bigint[], fate_number bigint[], fate_backfill bigint[],
-    fate_to_ms bigint[], fate_data bytea[],
+    fate_to_ms bigint[], fate_data bytea[], fate_checksum bigint[],
     backfill_number bigint[], backfill_tenant text[], backfill_schedule text[], backfill_data bytea[],
+    backfill_checksum bigint[],
     definition_hash text[], definition_tenant text[], definition_name text[], definition_document bytea[],
-    definition_put_ms bigint[],
-    child_run bigint[], child_step integer[], child_number bigint[], child_value bytea[],
-    cache_key text[], cache_value bytea[], cache_kept_ms bigint[]
+    definition_put_ms bigint[], definition_checksum bigint[],
+    child_run bigint[], child_step integer[], child_number bigint[], child_value bytea[], child_checksum bigint[],
+    cache_key text[], cache_value bytea[], cache_kept_ms bigint[], cache_checksum bigint[]
 ) returns boolean language plpgsql as $body$
 #variable_conflict use_column
 begin
     if cardinality(fate_number) > 0 then
-        insert into fates (tenant, schedule, from_ms, number, backfill, to_ms, data)
-        select * from unnest(fate_tenant, fate_schedule, fate_from_ms, fate_number, fate_backfill, fate_to_ms, fate_data)
+        insert into fates (tenant, schedule, from_ms, number, backfill, to_ms, data, checksum)
+        select * from unnest(fate_tenant, fate_schedule, fate_from_ms, fate_number, fate_backfill, fate_to_ms, fate_data,
+                             fate_checksum)
         on conflict (tenant, schedule, from_ms, number, backfill) do update set
-            to_ms = excluded.to_ms, data = excluded.data;
+            to_ms = excluded.to_ms, data = excluded.data, checksum = excluded.checksum;
     end if;
     if cardinality(backfill_number) > 0 then
-        insert into backfills (number, tenant, schedule, data)
-        select * from unnest(backfill_number, backfill_tenant, backfill_schedule, backfill_data)
-        on conflict (number) do update set data = excluded.data;
+        insert into backfills (number, tenant, schedule, data, checksum)
+        select * from unnest(backfill_number, backfill_tenant, backfill_schedule, backfill_data, backfill_checksum)
+        on conflict (number) do update set
+            tenant = excluded.tenant, schedule = excluded.schedule, data = excluded.data, checksum = excluded.checksum;
     end if;
     if cardinality(definition_hash) > 0 then
-        insert into definitions (hash, tenant, name, document, put_ms, partition_id)
+        insert into definitions (hash, tenant, name, document, put_ms, checksum, partition_id)
         select *, of_partition from unnest(definition_hash, definition_tenant, definition_name, definition_document,
-                                           definition_put_ms)
+                                           definition_put_ms, definition_checksum)
         on conflict (tenant, hash, partition_id) do update set
-            name = excluded.name, document = excluded.document, put_ms = excluded.put_ms;
+            name = excluded.name, document = excluded.document, put_ms = excluded.put_ms, checksum = excluded.checksum;
     end if;
     if cardinality(child_run) > 0 then
-        insert into children (run, step, child, value)
-        select * from unnest(child_run, child_step, child_number, child_value)
-        on conflict (run, step, child) do update set value = excluded.value;
+        insert into children (run, step, child, value, checksum)
+        select * from unnest(child_run, child_step, child_number, child_value, child_checksum)
+        on conflict (run, step, child) do update set value = excluded.value, checksum = excluded.checksum;
     end if;
     if cardinality(cache_key) > 0 then
-        insert into cache (key, value, kept_ms) select * from unnest(cache_key, cache_value, cache_kept_ms)
-        on conflict (key) do update set value = excluded.value, kept_ms = excluded.kept_ms;
+        insert into cache (key, value, kept_ms, checksum)
+        select * from unnest(cache_key, cache_value, cache_kept_ms, cache_checksum)
+        on conflict (key) do update set
+            value = excluded.value, kept_ms = excluded.kept_ms, checksum = excluded.checksum;
     end if;
     return true;
 end

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequen
 from typing import Any, Protocol
 
 from tickwork.ports.store import RunFilter, RunRow
-from tickwork.stores import blocks
+from tickwork.stores import blocks, checksums
 from tickwork.stores.blocks import NUMBER_MAX, Block, Outline, Portion
 
 STRETCHES, STRETCHES_MAX = 2, 64  # that a list opens in one go
@@ -85,6 +85,40 @@ async def walk(fetch: Fetch, first: int, last: int) -> AsyncIterator[RunRow]:
             yield row
 
 
+async def checked(talk: Talk) -> AsyncIterator[list[RunRow]]:
+    """All runs, a stretch at a time; blocks, outlines and what leads to them are compared with each other."""
+    at, waiting, counts = 0, list[tuple[Outline, list[RunRow]]](), blocks.Counts()
+    while found := await talk.fetch("whole_blocks_after", at, NUMBER_MAX, BLOCKS):
+        for first, held, marks, outline_checksum, data, checksum in found:
+            outline = Outline(first, held, marks, len(data))
+            checksums.require(outline_checksum == checksums.of_outline(outline), f"the outline of block {first}")
+            _, data = _checked((first, data, checksum))
+            rows = blocks.rows_of(data)
+            blocks.require_outline(outline, rows)
+            if waiting and blocks.stretch_of(waiting[-1][0].first) != blocks.stretch_of(first):
+                yield await _led_to(talk, waiting, counts)
+                waiting = []
+            waiting.append((outline, rows))
+        at = found[-1][0] + 1
+    if waiting:
+        yield await _led_to(talk, waiting, counts)
+    [there] = await talk.fetch("count_all_leading")
+    checksums.require(list(there) == list(counts.expected().values()), "what leads to runs")
+
+
+async def _led_to(talk: Talk, found: list[tuple[Outline, list[RunRow]]], counts: blocks.Counts) -> list[RunRow]:
+    rows = sorted((row for _, rows in found for row in rows), key=lambda row: row.number)
+    clues, groups = blocks.clues_of(rows), blocks.groups_of(rows)
+    keys = [(row.tenant, row.key, row.number) for row in rows if row.key]
+    leading = [*columns(clues, 2), *columns(groups, 5), *columns(keys, 3)]
+    [(count,)] = await talk.fetch("count_leading", *leading)
+    checksums.require(
+        count == len(clues) + len(groups) + len(keys), f"what leads to run {rows[0].id} and its neighbours"
+    )
+    counts.add(rows)
+    return rows
+
+
 # ---- writing
 
 
@@ -137,7 +171,9 @@ def arguments(portion: Portion) -> list[Any]:
 
 
 def _columns_of(packed: Iterable[Block]) -> Sequence[Sequence[Any]]:
-    return columns([(*block.outline[:3], block.data) for block in packed], 4)
+    of, of_outline = checksums.of_bytes, checksums.of_outline
+    rows = [(*one[:3], data, of_outline(one), of(one.first, data)) for one, data, *_ in packed]
+    return columns(rows, 6)
 
 
 def columns(rows: Iterable[tuple[Any, ...]], width: int) -> Sequence[Sequence[Any]]:
@@ -145,15 +181,26 @@ def columns(rows: Iterable[tuple[Any, ...]], width: int) -> Sequence[Sequence[An
 
 
 async def _outlines(fetch: Fetch, clues: Iterable[int], stretches: Iterable[int]) -> list[Outline]:
-    return [Outline(*row) for row in await fetch("find_blocks", list(clues), list(stretches))]
+    found = []
+    for *row, checksum in await fetch("find_blocks", list(clues), list(stretches)):
+        outline = Outline(*row)
+        checksums.require(checksum == checksums.of_outline(outline), f"the outline of block {outline.first}")
+        found.append(outline)
+    return found
 
 
 async def _picked(fetch: Fetch, places: dict[int, list[int]]) -> list[RunRow]:
     """Runs by their places in blocks."""
     names = [first for first, wanted in places.items() if wanted]
     found = await fetch("open_blocks", names) if names else []
-    return [row for first, data in found for row in blocks.some_of(data, places[first])]
+    return [row for first, data in map(_checked, found) for row in blocks.some_of(data, places[first])]
 
 
 def _unpacked(found: Sequence[Any]) -> list[tuple[int, list[RunRow]]]:
-    return [(first, blocks.rows_of(data)) for first, data in found]
+    return [(first, blocks.rows_of(data)) for first, data in map(_checked, found)]
+
+
+def _checked(found: Any) -> tuple[int, bytes]:
+    first, data, checksum = found
+    checksums.require(checksum == checksums.of_bytes(first, data), f"a row of runs (block {first})")
+    return first, data

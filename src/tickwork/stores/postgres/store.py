@@ -15,6 +15,7 @@ from msgspec.structs import astuple, replace
 from tickwork.core.errors import Corrupt, Unavailable
 from tickwork.core.schedule import Range
 from tickwork.journal.record import GENESIS, Sealed
+from tickwork.ports.artifacts import digest_of
 from tickwork.ports.store import (
     BackfillRow,
     CacheRow,
@@ -34,6 +35,7 @@ from tickwork.ports.store import (
     StoreUnusable,
 )
 from tickwork.stores.blocks import Portion
+from tickwork.stores.checksums import of_bytes, of_epoch, of_fields, of_row, require
 from tickwork.stores.postgres import reading, shelf, writing
 from tickwork.stores.postgres.begun import begun
 from tickwork.stores.postgres.lines import GENERIC, SCHEMA, Address, Line, Lines, Talk, address, client
@@ -104,32 +106,40 @@ class PostgresStore(PostgresUpkeep):
     # ---- what all nodes share
 
     async def found(self, *, cluster: str, partitions: int) -> Founded:
-        await self._at.writers.fetch("found", cluster, partitions)
-        return Founded(*(await self._at.readers.fetch("read_founded"))[0])
+        await self._at.writers.fetch("found", cluster, partitions, of_fields(cluster, partitions))
+        return Founded(*reading.checked("founded", (await self._at.readers.fetch("read_founded"))[0]))
 
     async def founded(self) -> Founded | None:
         """As it was founded, for whoever only looks; None: nobody has done so."""
         for row in await self._at.readers.fetch("read_founded"):
-            return Founded(*row)
+            return Founded(*reading.checked("founded", row))
         return None
 
     async def read_routes(self) -> list[Route]:
-        return [Route(*row) for row in await self._at.readers.fetch("read_routes")]
+        return [Route(*reading.checked("routes", row)) for row in await self._at.readers.fetch("read_routes")]
 
     async def put_route(self, route: Route, *, over: Route | None) -> bool:
+        row = (*astuple(route), of_fields(*astuple(route)))
         if over is None:
-            return bool(await self._at.writers.fetch("add_route", *astuple(route)))
+            return bool(await self._at.writers.fetch("add_route", *row))
         return over.tenant == route.tenant and bool(
-            await self._at.writers.fetch("replace_route", *astuple(route), over.home, over.spread)
+            await self._at.writers.fetch("replace_route", *row, over.home, over.spread)
         )
 
     async def add_inbox(self, rows: Sequence[InboxRow]) -> None:
         if rows:
-            columns = zip(*[(row.partition, row.id, row.tenant, row.data, row.by) for row in rows], strict=True)
+            columns = zip(
+                *[(row.partition, row.id, row.tenant, row.data, row.by, of_row(row)) for row in rows], strict=True
+            )
             await self._at.writers.fetch("add_inbox", *columns)
 
     async def read_inbox(self, partition: int, *, limit: int) -> list[InboxRow]:
-        return [InboxRow(*row) for row in await self._at.readers.fetch("read_inbox", partition, max(limit, 0))]
+        rows = []
+        for *fields, checksum in await self._at.readers.fetch("read_inbox", partition, max(limit, 0)):
+            row = InboxRow(*fields)
+            require(checksum in (0, of_row(row)), f"the inbox row {row.id}")  # 0: it came by SQL
+            rows.append(row)
+        return rows
 
     async def drop_inbox(self, partition: int, ids: Sequence[str]) -> None:
         if ids:
@@ -139,13 +149,16 @@ class PostgresStore(PostgresUpkeep):
 
     async def claim(self, partition: int, *, owner: str, settings: bytes) -> Head:
         async def work(talk: Talk) -> list[Any]:
+            for before, by, checksum in await talk.fetch("lock_epoch", partition):
+                require(checksum == of_epoch(partition, before, by), f"the epoch of partition {partition}")
             ((epoch,),) = await talk.fetch("claim", partition, owner, GENESIS)
+            await talk.fetch("sign_claim", partition, of_epoch(partition, epoch, owner))
             await talk.fetch("claim_watermark", partition, epoch, GENESIS)
-            await talk.fetch("add_machine", partition, settings)
+            await talk.fetch("add_machine", partition, settings, of_bytes(0, settings), of_bytes(0, b""))
             return await talk.fetch("read_head", partition)  # after the locks: what was under way has ended
 
         found = await self._at.commits(partition).together(work, "claim")
-        head = reading.head_of(found)
+        head = reading.head_of(partition, found)
         self._must_not_go_back(partition, head, self._seen.get(partition, (0, 0)))
         self._seen[partition] = (head.epoch, head.seq)
         self._writes[partition] = (head.epoch, found[0]["writes"], None)
@@ -157,7 +170,7 @@ class PostgresStore(PostgresUpkeep):
             await self._at.commits(partition).fetch("settle", partition)
             self._doubts.discard(partition)
         seen = self._seen.get(partition, (0, 0))  # before it is read: a commit may be acknowledged meanwhile
-        head = reading.head_of(await self._at.readers.fetch("read_head", partition))
+        head = reading.head_of(partition, await self._at.readers.fetch("read_head", partition))
         self._must_not_go_back(partition, head, seen)
         return head
 
@@ -237,7 +250,7 @@ class PostgresStore(PostgresUpkeep):
             taken = await shelf.take_out(talk, reopened, lambda row: row.number in reopened)
             attempts = [(row.number, row.attempts) for row in taken if row.attempts] + rows.attempts
             if attempts:
-                await talk.fetch("add_attempts", *shelf.columns(attempts, 2))
+                await talk.fetch("add_attempts", *shelf.columns(writing.summed(attempts), 3))
             if rows.runs:
                 await shelf.put(talk, portion)
             return done
@@ -264,7 +277,10 @@ class PostgresStore(PostgresUpkeep):
         return reading.journal_of(partition, after, found)
 
     async def read_payloads(self, digests: Sequence[str]) -> dict[str, bytes]:
-        return dict(await self._at.readers.fetch("read_payloads", list(digests)))
+        found: dict[str, bytes] = dict(await self._at.readers.fetch("read_payloads", list(digests)))
+        for digest, data in found.items():
+            require(digest_of(data) == digest, f"the payload {digest}")
+        return found
 
     # ---- what people ask for
 
@@ -275,34 +291,43 @@ class PostgresStore(PostgresUpkeep):
         return await shelf.listed(self._at.list, wanted)
 
     async def read_attempts(self, run: int) -> list[bytes]:
-        earlier = [data for (data,) in await self._at.readers.fetch("read_attempts", run)]
+        rows = await self._at.readers.fetch("read_attempts", run)
+        earlier = [reading.checked("attempts", (run, *row))[1] for row in rows]
         last = await shelf.numbered(self._at.readers.fetch, [run])
         return earlier + [row.attempts for row in last if row.attempts]
 
     async def read_children(self, run: int, step: int) -> list[tuple[int, bytes]]:
-        return [(child, value) for child, value in await self._at.readers.fetch("read_children", run, step)]
+        rows = await self._at.readers.fetch("read_children", run, step)
+        return [reading.checked("children", (run, step, *row))[2:] for row in rows]
 
     async def read_cache(self, keys: Sequence[str]) -> dict[str, CacheRow]:
-        found = {row["key"]: CacheRow(*row) for row in await self._at.readers.fetch("read_cache", list(keys))}
+        rows = await self._at.readers.fetch("read_cache", list(keys))
+        found = {row["key"]: CacheRow(*reading.checked("cache", row)) for row in rows}
         return {key: found[key] for key in keys if key in found}
 
     async def read_definition(self, tenant: str, digest: str) -> DefinitionRow | None:
         found = await self._at.readers.fetch("read_definition", tenant, digest)
-        return DefinitionRow(*found[0]) if found else None
+        if not found:
+            return None
+        owner, hash_, _, name, document, put_ms = reading.checked("definitions", found[0])
+        return DefinitionRow(hash_, owner, name, document, put_ms)
 
     async def read_fates(self, tenant: str, schedule: str, *, from_ms: int, to_ms: int, limit: int) -> list[Range]:
         found = await self._at.list("read_fates", tenant, schedule, to_ms, from_ms, max(limit, 0))
-        return [reading.decode_range(data) for (data,) in found]
+        return [reading.decode_range(reading.checked("fates", row)[-1]) for row in found]
 
     async def list_backfills(self, tenant: str, *, limit: int) -> list[BackfillRow]:
-        return [BackfillRow(*row) for row in await self._at.list("list_backfills", tenant, max(limit, 0))]
+        rows = await self._at.list("list_backfills", tenant, max(limit, 0))
+        return [BackfillRow(*reading.checked("backfills", row)) for row in rows]
 
     async def add_log_chunks(self, chunks: Sequence[LogChunk]) -> None:
         if chunks:
-            await self._at.writers.fetch("add_log_chunks", *zip(*map(astuple, chunks), strict=True))
+            rows = [(*row, of_fields(*row)) for row in map(astuple, chunks)]
+            await self._at.writers.fetch("add_log_chunks", *zip(*rows, strict=True))
 
     async def read_log_chunks(self, task: int, attempt: int, *, after: int = -1) -> list[LogChunk]:
-        return [LogChunk(*row) for row in await self._at.list("read_log_chunks", task, attempt, after)]
+        rows = await self._at.list("read_log_chunks", task, attempt, after)
+        return [LogChunk(*reading.checked("log_chunks", row)) for row in rows]
 
     # ---- for operators
 

@@ -13,9 +13,11 @@ from tickwork.core.errors import TickworkError
 from tickwork.core.model import NUMBER_BITS
 from tickwork.ports.store import ChildRow, Fenced, LogChunk, RunRow
 from tickwork.ports.upkeep import COLUMNS, Archive, ArchivedRun, Batch, LogPlace, NotEmpty, Take
-from tickwork.stores.blocks import NUMBER_MAX, Portion
+from tickwork.stores.blocks import Portion
+from tickwork.stores.checksums import SUMS, of_bytes, of_epoch, of_fields, of_row, require
 from tickwork.stores.postgres import shelf
 from tickwork.stores.postgres.lines import Address, Line, Talk
+from tickwork.stores.postgres.reading import checked
 
 if TYPE_CHECKING:
     from tickwork.stores.postgres.store import _Connections
@@ -24,7 +26,8 @@ ROWS = 500  # of a batch
 PATIENCE_S = 3_600.0  # for what moves everything
 _WHOLE = """
 select p.id, p.epoch, p.owner, coalesce(j.seq, p.seq), coalesce(j.tick, p.tick), coalesce(j.hash, p.hash), w.watermark,
-       w.hash, m.settings, m.header, p.seq, p.tick, p.hash
+       w.hash, m.settings, m.header, p.seq, p.tick, p.hash,
+       p.checksum, m.settings_checksum, m.header_checksum, w.epoch
   from partitions p
   join watermarks w on w.partition_id = p.id
   join machines m on m.partition_id = p.id
@@ -55,22 +58,29 @@ class PostgresUpkeep:
         return found
 
     async def children_between(self, first: int, last: int) -> list[ChildRow]:
-        return [ChildRow(*row) for row in await self._at.readers.fetch("children_between", first, last)]
+        return [
+            ChildRow(*checked("children", row)) for row in await self._at.readers.fetch("children_between", first, last)
+        ]
 
     async def attempts_between(self, first: int, last: int) -> list[tuple[int, bytes]]:
-        return [(run, data) for run, data in await self._at.readers.fetch("attempts_between", first, last)]
+        rows = [checked("attempts", row) for row in await self._at.readers.fetch("attempts_between", first, last)]
+        return [(run, data) for run, data in rows]
 
     async def move_runs(self, partition: int, archive: Archive, runs: Sequence[ArchivedRun], *, epoch: int) -> None:
         ends = {run.number: run.ended_ms for run in runs}
 
         async def work(talk: Talk) -> None:
             await _watermark(talk, partition, epoch)
-            await talk.fetch("put_archive", *astuple(archive))
+            await talk.fetch("put_archive", *astuple(archive), of_row(archive))
             # Only as they were read: one that was brought back and ended again is another.
             taken = await shelf.take_out(talk, ends, lambda row: ends.get(row.number) == row.ended_ms)
             gone = {row.number for row in taken}
-            moved = [(run.tenant, run.id, run.number, run.steps) for run in runs if run.number in gone]
-            await talk.fetch("move_runs", *shelf.columns(moved, 4), archive.object)
+            moved = [
+                (run.tenant, run.id, run.number, run.steps, of_fields(run.tenant, run.id, run.number, archive.object))
+                for run in runs
+                if run.number in gone
+            ]
+            await talk.fetch("move_runs", *shelf.columns(moved, 5), archive.object)
 
         await self._at.writers.together(work, "move_runs")
 
@@ -79,25 +89,26 @@ class PostgresUpkeep:
             watermark = await _watermark(talk, partition, epoch)
             if archive.last >= watermark:
                 raise Fenced(f"partition {partition}: the journal is needed from seq {watermark} on")
-            await talk.fetch("put_archive", *astuple(archive))
+            await talk.fetch("put_archive", *astuple(archive), of_row(archive))
             await talk.fetch("cut_journal", partition, archive.last, archive.tick, archive.hash)
             await talk.fetch("drop_journal", partition, archive.last)
 
         await self._at.writers.together(work, "drop_journal")
 
     async def archived(self, tenant: str, ids: Sequence[str]) -> list[ArchivedRun]:
-        return [ArchivedRun(*row) for row in await self._at.readers.fetch("read_archived", tenant, list(ids))]
+        rows = await self._at.readers.fetch("read_archived", tenant, list(ids))
+        return [ArchivedRun(*checked("archived", row)) for row in rows]
 
     async def journal_cut(self, partition: int) -> int:
         found = await self._at.readers.fetch("read_journal_cut", partition)
         return int(found[0][0]) if found else 0
 
     async def journal_archive(self, partition: int, *, seq: int) -> Archive | None:
-        found = [Archive(*row) for row in await self._at.readers.fetch("read_journal_archive", partition, seq)]
+        found = [_archive(row) for row in await self._at.readers.fetch("read_journal_archive", partition, seq)]
         return found[0] if found and found[0].first <= seq else None
 
     async def old_archives(self, *, before_ms: int, limit: int) -> list[Archive]:
-        return [Archive(*row) for row in await self._at.readers.fetch("read_old_archives", before_ms, max(limit, 0))]
+        return [_archive(row) for row in await self._at.readers.fetch("read_old_archives", before_ms, max(limit, 0))]
 
     async def drop_archive(self, object_: str) -> None:
         await self._at.writers.fetch("drop_archive", object_)
@@ -105,7 +116,8 @@ class PostgresUpkeep:
     async def log_chunks_after(self, partition: int, *, place: LogPlace, limit: int) -> list[LogChunk]:
         first, last = _span(partition)
         after = max(tuple(place), (first - 1, 0, 0))
-        return [LogChunk(*row) for row in await self._at.readers.fetch("log_chunks_after", *after, last, max(limit, 0))]
+        rows = await self._at.readers.fetch("log_chunks_after", *after, last, max(limit, 0))
+        return [LogChunk(*checked("log_chunks", row)) for row in rows]
 
     async def named_logs(self, digests: Sequence[str], *, since_ms: int) -> frozenset[str]:
         found = await self._at.readers.fetch("read_named_logs", list(digests), since_ms)
@@ -114,14 +126,14 @@ class PostgresUpkeep:
     async def drop_log_chunks(self, places: Sequence[LogPlace], *, archive: Archive | None = None) -> None:
         async def work(talk: Talk) -> None:
             if archive is not None:
-                await talk.fetch("put_archive", *astuple(archive))
+                await talk.fetch("put_archive", *astuple(archive), of_row(archive))
             await talk.fetch("drop_log_chunks", *map(list, zip(*places, strict=True)))
 
         if places:
             await self._at.writers.together(work, "drop_log_chunks")
 
     async def archives_over(self, partition: int, *, kind: str, number: int) -> list[Archive]:
-        return [Archive(*row) for row in await self._at.readers.fetch("read_archives_over", partition, kind, number)]
+        return [_archive(row) for row in await self._at.readers.fetch("read_archives_over", partition, kind, number)]
 
     async def renew_payloads(self, digests: Sequence[str]) -> frozenset[str]:
         found = await self._at.writers.fetch("renew_payloads", list(digests))
@@ -137,12 +149,18 @@ class PostgresUpkeep:
     async def note_renewal(self, partition: int, *, epoch: int) -> None:
         async def work(talk: Talk) -> None:
             await _watermark(talk, partition, epoch)
-            await talk.fetch("note_renewal", partition)
+            ((day,),) = await talk.fetch("note_renewal", partition)
+            await talk.fetch("sign_renewal", partition, of_fields(partition, day))
 
         await self._at.writers.together(work, "note_renewal")
 
     async def renewals(self) -> dict[int, int]:
-        return dict(await self._at.readers.fetch("read_renewals"))
+        found = {}
+        for partition, day, checksum in await self._at.readers.fetch("read_renewals"):
+            known = of_fields(partition, day) if day else 0
+            require(checksum == known, f"the renewal of partition {partition}")
+            found[partition] = day
+        return found
 
     # ---- taking it elsewhere
 
@@ -150,8 +168,9 @@ class PostgresUpkeep:
         async def work(talk: Talk) -> None:
             for table in COLUMNS:
                 async for rows in _runs(talk) if table == "runs" else talk.stream(_select(table), ROWS):
+                    batch = Batch(table, [_checked(table, row) for row in rows])
                     try:
-                        await take(Batch(table, [tuple(row) for row in rows]))
+                        await take(batch)
                     except Exception as error:
                         raise _Theirs(error) from error
 
@@ -171,7 +190,13 @@ class PostgresUpkeep:
                 elif batch.table == "runs":
                     await shelf.put(talk, Portion([RunRow(*row) for row in batch.rows]))
                 else:
-                    await talk.copy(batch.table, COLUMNS[batch.table], [tuple(row) for row in batch.rows])
+                    sum_of = SUMS.get(batch.table)
+                    rows = [tuple(row) for row in batch.rows]
+                    if sum_of is None:
+                        await talk.copy(batch.table, COLUMNS[batch.table], rows)
+                    else:
+                        names = (*COLUMNS[batch.table], "checksum")
+                        await talk.copy(batch.table, names, [(*row, sum_of(row)) for row in rows])
 
         await self._apart(work, "bring_in", changes=True)
 
@@ -213,26 +238,40 @@ async def _watermark(talk: Talk, partition: int, epoch: int) -> int:
 
 async def _add_partitions(talk: Talk, rows: Sequence[Sequence[Any]]) -> None:
     for number, epoch, owner, _, _, _, watermark, watermark_hash, settings, header, *cut in rows:
-        await talk.fetch("add_partition", number, epoch, owner, *cut)
+        await talk.fetch("add_partition", number, epoch, owner, *cut, of_epoch(number, epoch, owner))
         await talk.fetch("add_watermark", number, epoch, watermark, watermark_hash)
-        await talk.fetch("add_whole_machine", number, settings, header)
+        await talk.fetch("add_whole_machine", number, settings, of_bytes(0, settings), header, of_bytes(0, header))
 
 
 async def _runs(talk: Talk) -> AsyncIterator[list[Any]]:
-    rows: list[Any] = []
-    async for row in shelf.walk(talk.fetch, 0, NUMBER_MAX):
-        rows.append(astuple(row))
-        if len(rows) == ROWS:
-            yield rows
-            rows = []
-    if rows:
-        yield rows
+    async for rows in shelf.checked(talk):  # of a stretch: 256 at most
+        yield [astuple(row) for row in rows]
 
 
 def _select(table: str) -> str:
     if table == "partitions":
         return _WHOLE
-    return f"select {', '.join(COLUMNS[table])} from {table} order by {_ORDER.get(table, '1, 2')}"  # noqa: S608
+    names = [*COLUMNS[table], *(["checksum"] if table in SUMS else [])]
+    return f"select {', '.join(names)} from {table} order by {_ORDER.get(table, '1, 2')}"  # noqa: S608
+
+
+def _checked(table: str, found: Any) -> tuple[Any, ...]:
+    row = tuple(found)
+    if table == "partitions":
+        *row_, checksum, settings_checksum, header_checksum, rows_epoch = row
+        number = row_[0]
+        require(checksum == of_epoch(*row_[:3]), f"the epoch of partition {number}")
+        require(rows_epoch == row_[1], f"the watermark of partition {number}")
+        require(settings_checksum == of_bytes(0, row_[8]), f"the settings of partition {number}")
+        require(header_checksum == of_bytes(0, row_[9]), f"the header of partition {number}")
+        return tuple(row_)
+    if table == "inbox" and row[-1] == 0:  # it came by SQL
+        return row[:-1]
+    return checked(table, row) if table in SUMS else row
+
+
+def _archive(row: Any) -> Archive:
+    return Archive(*checked("archives", row))
 
 
 def _span(partition: int) -> tuple[int, int]:

@@ -13,6 +13,7 @@ from msgspec.structs import astuple
 from tickwork.core.schedule import Range
 from tickwork.ports.store import BackfillRow, CacheRow, ChildRow, DefinitionRow, Rows
 from tickwork.stores.blocks import Portion
+from tickwork.stores.checksums import of_bytes, of_fields, of_row
 from tickwork.stores.postgres.shelf import arguments, columns
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -22,7 +23,7 @@ WRITTEN = 1  # what `write_rows` answers
 def statement(rows: Rows, fence: list[Any], portion: Portion) -> tuple[str, list[Any]]:
     """Which query writes these rows with these ended runs, and its arguments."""
     if rows.fates or rows.backfills or rows.definitions or rows.children or rows.cache:
-        return "write_all_rows", [*fence, *_hot(rows), *arguments(portion), *_rest(rows)]
+        return "write_all_rows", [*fence, *_hot(rows), *arguments(portion), *_rest(rows, fence[0])]
     if rows.runs:
         return "write_rows_and_runs", [*fence, *_hot(rows), *arguments(portion)]
     return "write_rows", [*fence, *_hot(rows)]
@@ -31,49 +32,62 @@ def statement(rows: Rows, fence: list[Any], portion: Portion) -> tuple[str, list
 def _hot(rows: Rows) -> list[Any]:
     return [
         rows.header,
+        of_bytes(0, rows.header),
         rows.gone_runs,
-        *columns(_latest(rows.live_runs), 2),
+        *columns(_latest(rows.live_runs), 3),
         rows.gone_tasks,
-        *columns(_latest(rows.live_tasks), 2),
+        *columns(_latest(rows.live_tasks), 3),
         rows.gone_schedules,
-        *columns(_latest(rows.schedules), 2),
-        *columns(rows.attempts, 2),
+        *columns(_latest(rows.schedules), 3),
+        *columns(summed(rows.attempts), 3),
     ]
 
 
-def _rest(rows: Rows) -> list[Any]:
+def _rest(rows: Rows, partition: int) -> list[Any]:
     return [
-        *columns(_fates(rows.fates), 7),
-        *columns(_backfills(rows.backfills), 4),
-        *columns(_definitions(rows.definitions), 5),
-        *columns(_children(rows.children), 4),
-        *columns(_cache(rows.cache), 3),
+        *columns(_fates(rows.fates), 8),
+        *columns(_backfills(rows.backfills), 5),
+        *columns(_definitions(rows.definitions, partition), 6),
+        *columns(_children(rows.children), 5),
+        *columns(_cache(rows.cache), 4),
     ]
 
 
-def _latest(rows: list[tuple[int, bytes]]) -> Iterable[tuple[int, bytes]]:
+def summed(rows: Iterable[tuple[int, bytes]]) -> Iterable[tuple[int, bytes, int]]:
+    return [(number, data, of_bytes(number, data)) for number, data in rows]
+
+
+def _latest(rows: list[tuple[int, bytes]]) -> Iterable[tuple[int, bytes, int]]:
     latest = dict(rows)
-    return rows if len(latest) == len(rows) else latest.items()
+    return summed(rows if len(latest) == len(rows) else latest.items())
 
 
 def _fates(spans: list[Range]) -> Iterable[tuple[Any, ...]]:
     latest = {(one.tenant, one.name, one.from_ms, one.schedule, one.backfill): one for one in spans}
-    return [(*place, one.to_ms, _encode(one)) for place, one in latest.items()]
+    return map(_signed, [(*place, one.to_ms, _encode(one)) for place, one in latest.items()])
 
 
 def _backfills(rows: list[BackfillRow]) -> Iterable[tuple[Any, ...]]:
-    return map(astuple, {row.number: row for row in rows}.values())
+    return map(_signed, map(astuple, {row.number: row for row in rows}.values()))
 
 
-def _definitions(rows: list[DefinitionRow]) -> Iterable[tuple[Any, ...]]:
-    return map(astuple, {(row.tenant, row.hash): row for row in rows}.values())
+def _definitions(rows: list[DefinitionRow], partition: int) -> Iterable[tuple[Any, ...]]:
+    latest = {(row.tenant, row.hash): row for row in rows}.values()
+    return [
+        (*astuple(row), of_fields(row.tenant, row.hash, partition, row.name, row.document, row.put_ms))
+        for row in latest
+    ]
 
 
 def _children(rows: list[ChildRow]) -> Iterable[tuple[Any, ...]]:
-    return map(astuple, {(row.run, row.step, row.child): row for row in rows}.values())
+    return map(_signed, map(astuple, {(row.run, row.step, row.child): row for row in rows}.values()))
 
 
 def _cache(rows: list[CacheRow]) -> Iterable[tuple[Any, ...]]:
     """By key: other partitions may write the same ones."""
     latest = {row.key: row for row in rows}
-    return (astuple(latest[key]) for key in sorted(latest))
+    return ((*astuple(latest[key]), of_row(latest[key])) for key in sorted(latest))
+
+
+def _signed(row: tuple[Any, ...]) -> tuple[Any, ...]:
+    return (*row, of_fields(*row))

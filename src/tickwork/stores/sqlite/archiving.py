@@ -10,7 +10,7 @@ from msgspec.structs import astuple
 from tickwork.core.model import NUMBER_BITS
 from tickwork.ports.store import ChildRow, Fenced, LogChunk, RunRow
 from tickwork.ports.upkeep import Archive, ArchivedRun, LogPlace
-from tickwork.stores.sqlite import checksums
+from tickwork.stores import checksums
 from tickwork.stores.sqlite.shelf import Shelf
 
 T = TypeVar("T")
@@ -41,7 +41,8 @@ class ArchiveWriting:
         for run in runs:
             if run.number not in gone:
                 continue
-            self._one("put_archived", run.tenant, run.id, run.number, run.object)
+            row = (run.tenant, run.id, run.number, run.object)
+            self._one("put_archived", *row, checksums.of_fields(*row))
             self._one("drop_attempts", run.number)
             self._one("drop_children", run.number, run.number + run.steps)
         self.hit("after_moved")
@@ -99,6 +100,8 @@ class ArchiveWriting:
         def work() -> None:
             self._watermark(partition, epoch)
             self._one("note_renewal", partition)
+            [(day,)] = self.connection.execute(self._sql["read_renewal"], (partition,)).fetchall()
+            self._one("sign_renewal", checksums.of_fields(partition, day), partition)
 
         self._transaction(work)
 
@@ -116,7 +119,7 @@ class ArchiveReading:
     def children_between(self, first: int, last: int) -> list[ChildRow]:
         rows = []
         for run, step, child, value, checksum in self._rows("children_between", first, last):
-            checksums.require(checksum == checksums.of_bytes(child, value), f"child {child} of run {run}")
+            checksums.checked("children", (run, step, child, value), checksum)
             rows.append(ChildRow(run, step, child, value))
         return rows
 
@@ -130,7 +133,8 @@ class ArchiveReading:
         return int(self._rows("read_journal_cut", partition)[0][0])
 
     def archived(self, tenant: str, ids: Sequence[str]) -> list[ArchivedRun]:
-        return [ArchivedRun(*row) for one in ids for row in self._rows("read_archived", tenant, one)]
+        found = [row for one in ids for row in self._rows("read_archived", tenant, one)]
+        return [ArchivedRun(*checksums.checked("archived", row, checksum)) for *row, checksum in found]
 
     def journal_archive(self, partition: int, seq: int) -> Archive | None:
         found = [checked_archive(row) for row in self._rows("read_journal_archive", partition, seq)]
@@ -145,7 +149,8 @@ class ArchiveReading:
     def log_chunks_after(self, partition: int, place: LogPlace, limit: int) -> list[LogChunk]:
         first, last = _span(partition)
         after = max(tuple(place), (first - 1, 0, 0))
-        return [LogChunk(*row) for row in self._rows("log_chunks_after", *after, last, max(limit, 0))]
+        rows = self._rows("log_chunks_after", *after, last, max(limit, 0))
+        return [LogChunk(*checksums.checked("log_chunks", row, checksum)) for *row, checksum in rows]
 
     def named_logs(self, digests: Sequence[str], since_ms: int) -> frozenset[str]:
         return frozenset(one for one in digests if self._rows("read_named_log", one, since_ms))
@@ -154,7 +159,12 @@ class ArchiveReading:
         return frozenset(one for one in digests if self._rows("read_named_object", one))
 
     def renewals(self) -> dict[int, int]:
-        return dict(self._rows("read_renewals"))
+        found = {}
+        for partition, day, checksum in self._rows("read_renewals"):
+            known = checksums.of_fields(partition, day) if day else 0
+            checksums.require(checksum == known, f"the renewal of partition {partition}")
+            found[partition] = day
+        return found
 
 
 def _span(partition: int) -> tuple[int, int]:

@@ -17,10 +17,11 @@ from msgspec.structs import astuple
 from tickwork.core.errors import Corrupt
 from tickwork.journal.record import GENESIS
 from tickwork.ports.places import private_file
-from tickwork.ports.store import CacheRow, DefinitionRow, InboxRow, RunRow, StoreUnusable
-from tickwork.ports.upkeep import COLUMNS, Archive, Batch, NotEmpty
-from tickwork.stores.blocks import NUMBER_MAX, clues_of, stretch_of
-from tickwork.stores.sqlite import checksums, opening
+from tickwork.ports.store import RunRow, StoreUnusable
+from tickwork.ports.upkeep import COLUMNS, Batch, NotEmpty
+from tickwork.stores import checksums
+from tickwork.stores.blocks import NUMBER_MAX, Counts, require_outline, stretch_of
+from tickwork.stores.sqlite import opening
 from tickwork.stores.sqlite.shelf import Shelf
 from tickwork.stores.sqlite.writing import explained
 
@@ -28,20 +29,10 @@ ROWS = 500  # of a batch
 PAGES_PER_STEP = 2_000
 
 Row = tuple[Any, ...]
-# The checksum of a row that has one.
+# The checksum of a row that has one; that of a payload is over its bytes, which its digest names.
 SUMS: Mapping[str, Callable[[Row], int]] = MappingProxyType({
+    **checksums.SUMS,
     "payloads": lambda row: checksums.of_bytes(0, row[1]),
-    "live_runs": lambda row: checksums.of_bytes(*row),
-    "live_tasks": lambda row: checksums.of_bytes(*row),
-    "schedules": lambda row: checksums.of_bytes(*row),
-    "definitions": lambda row: checksums.of_row(DefinitionRow(row[1], row[0], row[3], row[4], row[5])),
-    "attempts": lambda row: checksums.of_bytes(*row),
-    "children": lambda row: checksums.of_bytes(row[2], row[3]),
-    "cache": lambda row: checksums.of_row(CacheRow(*row)),
-    "fates": lambda row: checksums.of_bytes(0, row[6]),
-    "backfills": lambda row: checksums.of_bytes(row[0], row[3]),
-    "archives": lambda row: checksums.of_row(Archive(*row)),
-    "inbox": lambda row: checksums.of_row(InboxRow(row[1], row[0], row[2], row[3], row[4])),
 })  # fmt: skip
 _ORDER = {"attempts": "place", "archives": "object"}  # where the first columns are not the key
 
@@ -99,8 +90,8 @@ class Dump:
         machines = "select settings, settings_checksum, header, header_checksum from machines where partition_id = ?"
         found: list[Any] = self._connection.execute(heads).fetchall()
         for *head, checksum in found:
-            number, epoch = head[:2]
-            checksums.require(checksum == checksums.of_epoch(number, epoch), f"the epoch of partition {number}")
+            number = head[0]
+            checksums.require(checksum == checksums.of_epoch(*head[:3]), f"the epoch of partition {number}")
             machine: Any = self._connection.execute(machines, (number,)).fetchone()
             settings, sum_, header, header_sum = machine
             checksums.require(sum_ == of(0, settings), f"the settings of partition {number}")
@@ -109,14 +100,18 @@ class Dump:
 
     def _runs(self) -> Iterator[Row]:
         """What leads to runs is in tables of ours, so SQLite's own check does not compare the two."""
-        count = 0
-        for _, some in groupby(self._shelf.walk(0, NUMBER_MAX), key=lambda row: stretch_of(row.number)):
-            rows = list(some)
+        counts = Counts()
+        for _, some in groupby(self._shelf.checked(0, NUMBER_MAX), key=lambda block: stretch_of(block[0].first)):
+            found = list(some)
+            rows = sorted((row for _, rows in found for row in rows), key=lambda row: row.number)
+            for outline, own in found:
+                require_outline(outline, own)
             checksums.require(self._shelf.leads(rows), f"what leads to run {rows[0].id} and its neighbours")
-            count += len(clues_of(rows))
+            counts.add(rows)
             yield from map(astuple, rows)
-        [(clues,)] = self._connection.execute("select count(*) from run_clues").fetchall()
-        checksums.require(count == clues, "what leads to runs")
+        for table, count in counts.expected().items():
+            [(there,)] = self._connection.execute(f"select count(*) from {table}").fetchall()  # noqa: S608
+            checksums.require(count == there, f"what leads to runs ({table})")
 
     def _cut(self, partition: int) -> Row:
         """The last row that is only in the archive."""
@@ -171,7 +166,7 @@ class Arrival:
         of, head, settings, header = checksums.of_bytes, row[:8], row[8], row[9]
         sql = """insert into partitions (id, epoch, owner, seq, tick, hash, watermark, watermark_hash, checksum)
                  values (?, ?, ?, ?, ?, ?, ?, ?, ?)"""
-        self._connection.execute(sql, (*head, checksums.of_epoch(row[0], row[1])))
+        self._connection.execute(sql, (*head, checksums.of_epoch(*row[:3])))
         sql = """insert into machines (partition_id, settings, settings_checksum, header, header_checksum)
                  values (?, ?, ?, ?, ?)"""
         self._connection.execute(sql, (row[0], settings, of(0, settings), header, of(0, header)))

@@ -15,6 +15,7 @@ import apsw
 
 from tickwork.ports.places import private_file, private_folder
 from tickwork.ports.store import StoreUnusable
+from tickwork.stores.sqlite import signing
 from tickwork.stores.sqlite.lock import FileLock
 from tickwork.stores.sqlite.mending import mend, shape
 from tickwork.stores.sqlite.statements import migrations, schema, unrecorded
@@ -209,6 +210,8 @@ def _migrate(connection: apsw.Connection, path: Path) -> None:
             mend(connection, path, version)
             for migration in known[version:]:
                 connection.execute(migration.sql)
+                if migration.name == signing.NAME:
+                    signing.sign(connection)
         if version != len(known):
             connection.pragma("user_version", len(known))
         recorded = connection.execute("select number, name, digest from migrations").fetchall()

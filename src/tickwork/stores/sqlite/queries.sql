@@ -1,22 +1,22 @@
 -- name: found
 -- What was founded first stays.
-insert into founded (one, cluster, partitions) values (1, ?, ?) on conflict do nothing;
+insert into founded (one, cluster, partitions, checksum) values (1, ?, ?, ?) on conflict do nothing;
 
 -- name: read_founded
 -- One row, once there is one.
-select cluster, partitions from founded;
+select cluster, partitions, checksum from founded;
 
 -- name: read_routes
 -- Where tenants live.
-select tenant, home, spread from routes order by tenant;
+select tenant, home, spread, checksum from routes order by tenant;
 
 -- name: add_route
 -- A tenant that had none.
-insert into routes (tenant, home, spread) values (?, ?, ?) on conflict do nothing;
+insert into routes (tenant, home, spread, checksum) values (?, ?, ?, ?) on conflict do nothing;
 
 -- name: replace_route
 -- Only in place of what the caller has read.
-update routes set home = ?, spread = ? where tenant = ? and home = ? and spread = ?;
+update routes set home = ?, spread = ?, checksum = ? where tenant = ? and home = ? and spread = ?;
 
 -- name: add_inbox
 -- Repeating one changes nothing.
@@ -46,7 +46,7 @@ values (:id, :settings, :settings_checksum, x'', :header_checksum);
 
 -- name: read_head
 -- Where a partition stands.
-select epoch, seq, tick, hash, watermark, watermark_hash, checksum from partitions where id = ?;
+select epoch, seq, tick, hash, watermark, watermark_hash, checksum, owner from partitions where id = ?;
 
 -- name: read_machine
 -- What is kept once per partition.
@@ -111,7 +111,8 @@ on conflict (tenant, schedule, from_ms, number, backfill) do update set
 -- name: put_backfill
 -- It has ended.
 insert into backfills (number, tenant, schedule, data, checksum) values (?, ?, ?, ?, ?)
-on conflict (number) do update set data = excluded.data, checksum = excluded.checksum;
+on conflict (number) do update set
+    tenant = excluded.tenant, schedule = excluded.schedule, data = excluded.data, checksum = excluded.checksum;
 
 -- name: put_definition
 -- A hash names its document; the name and time of the last put count.
@@ -155,6 +156,10 @@ insert into run_keys (tenant, key, number) values (?, ?, ?) on conflict do nothi
 -- The latest under a submit key.
 select number from run_keys where tenant = ? and key = ? order by number desc limit 1;
 
+-- name: has_run_key
+-- Whether it leads to a run.
+select 1 from run_keys where tenant = ? and key = ? and number = ?;
+
 -- name: drop_run_key
 -- It is in no block.
 delete from run_keys where tenant = ? and key = ? and number = ?;
@@ -162,6 +167,10 @@ delete from run_keys where tenant = ? and key = ? and number = ?;
 -- name: add_group
 -- Most are there already.
 insert into run_groups (tenant, stretch, state, workflow, schedule) values (?, ?, ?, ?, ?) on conflict do nothing;
+
+-- name: has_group
+-- Whether a stretch has runs like this.
+select 1 from run_groups where tenant = ? and stretch = ? and state = ? and workflow = ? and schedule = ?;
 
 -- name: drop_group
 -- No run of a stretch is like this any more.
@@ -231,7 +240,7 @@ select number, data, checksum from schedules where number between ? and ? order 
 
 -- name: read_fates
 -- Ranges of a schedule that reach into a window, oldest first.
-select data, checksum from fates
+select tenant, schedule, from_ms, number, backfill, to_ms, data, checksum from fates
  where tenant = ? and schedule = ? and from_ms < ? and to_ms >= ?
  order by from_ms, number, backfill limit ?;
 
@@ -257,16 +266,17 @@ select key, value, kept_ms, checksum from cache where key = ?;
 
 -- name: read_definition
 -- A tenant's definition by its hash.
-select hash, tenant, name, document, put_ms, checksum from definitions where tenant = ? and hash = ? limit 1;
+select hash, tenant, name, document, put_ms, partition_id, checksum from definitions where tenant = ? and hash = ? limit 1;
 
 -- name: add_log_chunk
 -- Repeating a chunk changes nothing.
-insert into log_chunks (task, attempt, chunk, first, lines, size, digest, written_ms) values (?, ?, ?, ?, ?, ?, ?, ?)
+insert into log_chunks (task, attempt, chunk, first, lines, size, digest, written_ms, checksum)
+values (?, ?, ?, ?, ?, ?, ?, ?, ?)
 on conflict do nothing;
 
 -- name: read_log_chunks
 -- Where the pieces of an attempt's log lie, in order.
-select task, attempt, chunk, first, lines, size, digest, written_ms
+select task, attempt, chunk, first, lines, size, digest, written_ms, checksum
   from log_chunks where task = ? and attempt = ? and chunk > ? order by chunk;
 
 -- name: children_between
@@ -285,8 +295,9 @@ values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) on conflict do nothing;
 
 -- name: put_archived
 -- The latest end of a run counts.
-insert into archived (tenant, id, number, object) values (?, ?, ?, ?)
-on conflict (tenant, id) do update set number = excluded.number, object = excluded.object;
+insert into archived (tenant, id, number, object, checksum) values (?, ?, ?, ?, ?)
+on conflict (tenant, id) do update set
+    number = excluded.number, object = excluded.object, checksum = excluded.checksum;
 
 -- name: drop_attempts
 -- Those of a run that is in the archive.
@@ -302,7 +313,7 @@ delete from journal where partition_id = ? and seq <= ?;
 
 -- name: read_archived
 -- Where a run is.
-select tenant, id, number, object from archived where tenant = ? and id = ?;
+select tenant, id, number, object, checksum from archived where tenant = ? and id = ?;
 
 -- name: read_journal_archive
 -- The one that holds a row, if any does.
@@ -329,7 +340,7 @@ delete from archives where object = ?;
 
 -- name: log_chunks_after
 -- Pieces of logs of a partition's tasks, in the order of their places.
-select task, attempt, chunk, first, lines, size, digest, written_ms
+select task, attempt, chunk, first, lines, size, digest, written_ms, checksum
   from log_chunks where (task, attempt, chunk) > (?, ?, ?) and task <= ? order by task, attempt, chunk limit ?;
 
 -- name: read_named_log
@@ -372,9 +383,17 @@ select 1 from archives where object = ?1 union all select 1 from log_chunks wher
 
 -- name: note_renewal
 -- Everything that the partition names.
-insert into renewals (partition_id, day) values (?, unixepoch() / 86400)
+insert into renewals (partition_id, day, checksum) values (?, unixepoch() / 86400, 0)
 on conflict (partition_id) do update set day = excluded.day;
+
+-- name: read_renewal
+-- As it was noted.
+select day from renewals where partition_id = ?;
+
+-- name: sign_renewal
+-- In the same transaction.
+update renewals set checksum = ? where partition_id = ?;
 
 -- name: read_renewals
 -- The day of each partition, 0 where there was none.
-select p.id, coalesce(r.day, 0) from partitions p left join renewals r on r.partition_id = p.id order by p.id;
+select p.id, coalesce(r.day, 0), coalesce(r.checksum, 0) from partitions p left join renewals r on r.partition_id = p.id order by p.id;

@@ -26,7 +26,7 @@ from tickwork.ports.store import (
     RunFilter,
     RunRow,
 )
-from tickwork.stores.sqlite import checksums
+from tickwork.stores import checksums
 from tickwork.stores.sqlite.archiving import ArchiveReading
 from tickwork.stores.sqlite.shelf import Shelf
 from tickwork.stores.sqlite.statements import queries
@@ -66,10 +66,11 @@ class Reader(ArchiveReading):
     # ---- what all nodes share
 
     def founded(self) -> Founded:
-        return Founded(*self._rows("read_founded")[0])
+        *row, checksum = self._rows("read_founded")[0]
+        return Founded(*checksums.checked("founded", row, checksum))
 
     def routes(self) -> list[Route]:
-        return [Route(*found) for found in self._rows("read_routes")]
+        return [Route(*checksums.checked("routes", row, checksum)) for *row, checksum in self._rows("read_routes")]
 
     def inbox(self, partition: int, limit: int) -> list[InboxRow]:
         rows = []
@@ -88,8 +89,9 @@ class Reader(ArchiveReading):
         found = self._rows("read_head", partition)
         if not found:
             return _NO_PARTITION, _NO_PARTITION.hash
-        epoch, seq, tick, hash_, watermark, watermark_hash, checksum = found[0]
-        checksums.require(checksum == checksums.of_epoch(partition, epoch), f"the epoch of partition {partition}")
+        epoch, seq, tick, hash_, watermark, watermark_hash, checksum, owner = found[0]
+        known = checksums.of_epoch(partition, epoch, owner)
+        checksums.require(checksum == known, f"the epoch of partition {partition}")
         return Head(epoch, seq, tick, hash_, watermark), watermark_hash
 
     def load(self, partition: int) -> Loaded:
@@ -140,8 +142,7 @@ class Reader(ArchiveReading):
     def _documents(self, partition: int) -> list[tuple[str, bytes]]:
         documents: dict[str, bytes] = {}
         for digest, document, checksum, tenant, name, put_ms in self._rows("read_documents", partition):
-            row = DefinitionRow(digest, tenant, name, document, put_ms)
-            checksums.require(checksum == checksums.of_row(row), f"the definition {digest}")
+            checksums.checked("definitions", (tenant, digest, partition, name, document, put_ms), checksum)
             documents[digest] = document
         return list(documents.items())
 
@@ -152,17 +153,12 @@ class Reader(ArchiveReading):
         return rows
 
     def fates(self, tenant: str, schedule: str, from_ms: int, to_ms: int, limit: int) -> list[Range]:
-        found = self._rows("read_fates", tenant, schedule, to_ms, from_ms, max(limit, 0))
-        for data, checksum in found:
-            checksums.require(checksum == checksums.of_bytes(0, data), f"a fate of schedule {schedule}")
-        return [_decode_range(data) for data, _ in found]
+        rows = self._rows("read_fates", tenant, schedule, to_ms, from_ms, max(limit, 0))
+        return [_decode_range(checksums.checked("fates", row, checksum)[-1]) for *row, checksum in rows]
 
     def backfills(self, tenant: str, limit: int) -> list[BackfillRow]:
-        rows = []
-        for number, owner, schedule, data, checksum in self._rows("list_backfills", tenant, max(limit, 0)):
-            checksums.require(checksum == checksums.of_bytes(number, data), f"the backfill {number}")
-            rows.append(BackfillRow(number, owner, schedule, data))
-        return rows
+        rows = self._rows("list_backfills", tenant, max(limit, 0))
+        return [BackfillRow(*checksums.checked("backfills", row, checksum)) for *row, checksum in rows]
 
     def payloads(self, digests: Sequence[str]) -> dict[str, bytes]:
         found = {}
@@ -190,7 +186,7 @@ class Reader(ArchiveReading):
     def children(self, run: int, step: int) -> list[tuple[int, bytes]]:
         found = self._rows("read_children", run, step)
         for child, value, checksum in found:
-            checksums.require(checksum == checksums.of_bytes(child, value), f"child {child} of run {run}")
+            checksums.checked("children", (run, step, child, value), checksum)
         return [(child, value) for child, value, _ in found]
 
     def cache(self, keys: Sequence[str]) -> dict[str, CacheRow]:
@@ -203,11 +199,13 @@ class Reader(ArchiveReading):
         return found
 
     def definition(self, tenant: str, digest: str) -> DefinitionRow | None:
-        for *fields, checksum in self._rows("read_definition", tenant, digest):
+        for *fields, partition, checksum in self._rows("read_definition", tenant, digest):
             row = DefinitionRow(*fields)
-            checksums.require(checksum == checksums.of_row(row), f"the definition {digest}")
+            whole = (row.tenant, row.hash, partition, row.name, row.document, row.put_ms)
+            checksums.checked("definitions", whole, checksum)
             return row
         return None
 
     def log_chunks(self, task: int, attempt: int, after: int) -> list[LogChunk]:
-        return [LogChunk(*found) for found in self._rows("read_log_chunks", task, attempt, after)]
+        rows = self._rows("read_log_chunks", task, attempt, after)
+        return [LogChunk(*checksums.checked("log_chunks", row, checksum)) for *row, checksum in rows]

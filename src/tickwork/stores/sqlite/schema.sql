@@ -10,13 +10,15 @@ create table migrations (  -- which of them made this schema
 create table founded (  -- one row, for good
     one integer primary key check (one = 1),
     cluster text not null,
-    partitions integer not null
+    partitions integer not null,
+    checksum integer not null default 0
 ) strict;
 
 create table routes (
     tenant text primary key,
     home integer not null,
-    spread integer not null
+    spread integer not null,
+    checksum integer not null default 0
 ) strict, without rowid;
 
 create table inbox (
@@ -38,7 +40,7 @@ create table partitions (  -- one small row, because every commit writes it
     hash blob not null,
     watermark integer not null,
     watermark_hash blob not null,
-    checksum integer not null  -- of id and epoch; seq, tick and hash are vouched for by the journal
+    checksum integer not null  -- of id, epoch and owner; seq, tick and hash are vouched for by the journal
 ) strict;
 
 create table machines (  -- beside `partitions`, because a header can be large
@@ -69,7 +71,8 @@ create index payloads_by_day on payloads (day);
 
 create table renewals (  -- when all that a partition names was last said to be needed
     partition_id integer primary key,
-    day integer not null
+    day integer not null,
+    checksum integer not null default 0
 ) strict;
 
 create table live_runs (
@@ -162,6 +165,7 @@ create table log_chunks (
     size integer not null,
     digest text not null,
     written_ms integer not null,
+    checksum integer not null default 0,
     primary key (task, attempt, chunk)
 ) strict, without rowid;
 
@@ -216,6 +220,7 @@ create table archived (  -- where a run is that is no longer in a block
     id text not null,
     number integer not null,
     object text not null,
+    checksum integer not null default 0,
     primary key (tenant, id)
 ) strict, without rowid;
 create index archived_by_object on archived (object);

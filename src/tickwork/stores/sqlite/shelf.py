@@ -10,9 +10,8 @@ from typing import Any
 import apsw
 
 from tickwork.ports.store import RunFilter, RunRow
-from tickwork.stores import blocks
+from tickwork.stores import blocks, checksums
 from tickwork.stores.blocks import NUMBER_MAX, Block, Outline, Portion
-from tickwork.stores.sqlite import checksums
 from tickwork.stores.sqlite.statements import queries
 
 STRETCHES, STRETCHES_MAX = 2, 64  # that a list opens in one go
@@ -83,9 +82,25 @@ class Shelf:
         found = self._blocks(blocks.reach_of(blocks.stretch_of(first))[0], last)
         return (row for row in blocks.in_order(found) if first <= row.number <= last)
 
+    def checked(self, first: int, last: int) -> Iterator[tuple[Outline, list[RunRow]]]:
+        """Blocks with their outlines, in order; each is compared with its checksum."""
+        sql = "select first, held, marks, outline_checksum, data, checksum from run_blocks where first between ? and ?"
+        for name, held, marks, outline_checksum, data, checksum in self._connection.execute(
+            f"{sql} order by first", (first, last)
+        ):
+            outline = Outline(name, held, marks, len(data))
+            checksums.require(outline_checksum == checksums.of_outline(outline), f"the outline of block {name}")
+            checksums.require(checksum == checksums.of_bytes(name, data), f"a row of runs (block {name})")
+            yield outline, blocks.rows_of(data)
+
     def leads(self, rows: Sequence[RunRow]) -> bool:
-        """Whether the clues of these runs of one stretch are there."""
-        return all((stretch,) in self._rows("read_clue", clue) for clue, stretch in blocks.clues_of(rows))
+        """Whether the clues, groups and keys of these runs, all of one stretch, are there."""
+        keys = [(row.tenant, row.key, row.number) for row in rows if row.key]
+        return (
+            all((stretch,) in self._rows("read_clue", clue) for clue, stretch in blocks.clues_of(rows))
+            and all(self._rows("has_group", *group) for group in blocks.groups_of(rows))
+            and all(self._rows("has_run_key", *key) for key in keys)
+        )
 
     # ---- writing
 
@@ -132,7 +147,10 @@ class Shelf:
         of = checksums.of_bytes
         self._many(
             "add_block",
-            [(*outline[:3], _of_outline(outline), data, of(outline.first, data)) for outline, data, *_ in packed],
+            [
+                (*outline[:3], checksums.of_outline(outline), data, of(outline.first, data))
+                for outline, data, *_ in packed
+            ],
         )
 
     # ---- statements
@@ -142,7 +160,7 @@ class Shelf:
         reaches = [blocks.reach_of(stretch) for stretch in set(stretches)]
         for *row, checksum in (row for reach in reaches for row in self._rows("read_outlines", *reach)):
             outline = Outline(*row)
-            checksums.require(checksum == _of_outline(outline), f"the outline of block {outline.first}")
+            checksums.require(checksum == checksums.of_outline(outline), f"the outline of block {outline.first}")
             found.append(outline)
         return found
 
@@ -170,8 +188,3 @@ class Shelf:
 
     def _many(self, name: str, bindings: Iterable[tuple[Any, ...]]) -> None:
         self._connection.executemany(self._sql[name], bindings)
-
-
-def _of_outline(outline: Outline) -> int:
-    of = checksums.of_bytes
-    return of(of(outline.first, outline.held), outline.marks)

@@ -28,7 +28,7 @@ from tickwork.ports.store import (
     Rows,
     StoreFull,
 )
-from tickwork.stores.sqlite import checksums
+from tickwork.stores import checksums
 from tickwork.stores.sqlite.archiving import ArchiveWriting
 from tickwork.stores.sqlite.shelf import Shelf
 from tickwork.stores.sqlite.statements import queries
@@ -49,7 +49,7 @@ class Writer(ArchiveWriting):
         self._shelf = Shelf(connection)
 
     def found(self, cluster: str, partitions: int) -> None:
-        self._transaction(lambda: self._one("found", cluster, partitions))
+        self._transaction(lambda: self._one("found", cluster, partitions, checksums.of_fields(cluster, partitions)))
 
     def put_route(self, route: Route, over: Route | None) -> bool:
         return self._transaction(lambda: self._put_route(route, over))
@@ -85,7 +85,8 @@ class Writer(ArchiveWriting):
         self.hit("after_rows")
 
     def add_log_chunks(self, chunks: Sequence[LogChunk]) -> None:
-        self._transaction(lambda: self._many("add_log_chunk", map(astuple, chunks)))
+        rows = [(*astuple(chunk), checksums.of_fields(*astuple(chunk))) for chunk in chunks]
+        self._transaction(lambda: self._many("add_log_chunk", rows))
 
     # ---- transactions
 
@@ -145,23 +146,25 @@ class Writer(ArchiveWriting):
 
     def _put_route(self, route: Route, over: Route | None) -> bool:
         if over is None:
-            return bool(self._one("add_route", *astuple(route)))
+            return bool(self._one("add_route", *astuple(route), checksums.of_fields(*astuple(route))))
         if over.tenant != route.tenant:
             return False
-        return bool(self._one("replace_route", route.home, route.spread, route.tenant, over.home, over.spread))
+        checksum = checksums.of_fields(*astuple(route))
+        return bool(self._one("replace_route", route.home, route.spread, checksum, *astuple(over)))
 
     def _claim(self, partition: int, owner: str, settings: bytes) -> Head:
         found = self.connection.execute(self._sql["read_head"], (partition,)).fetchone()
         if found is None:
             fields = {"id": partition, "epoch": 1, "owner": owner, "genesis": GENESIS}
-            fields["checksum"] = checksums.of_epoch(partition, 1)
+            fields["checksum"] = checksums.of_epoch(partition, 1, owner)
             self.connection.execute(self._sql["claim_new"], fields)
             self._one("add_machine", partition, settings, checksums.of_bytes(0, settings), checksums.of_bytes(0, b""))
             return Head(1)
-        epoch, seq, tick, hash_, watermark, _, checksum = found
-        checksums.require(checksum == checksums.of_epoch(partition, epoch), f"the epoch of partition {partition}")
+        epoch, seq, tick, hash_, watermark, _, checksum, before = found
+        known = checksums.of_epoch(partition, epoch, before)
+        checksums.require(checksum == known, f"the epoch of partition {partition}")
         fields = {"id": partition, "epoch": epoch + 1, "owner": owner}
-        fields["checksum"] = checksums.of_epoch(partition, epoch + 1)
+        fields["checksum"] = checksums.of_epoch(partition, epoch + 1, owner)
         self.connection.execute(self._sql["claim_again"], fields)
         return Head(epoch + 1, seq, tick, hash_, watermark)
 
@@ -206,24 +209,25 @@ class Writer(ArchiveWriting):
         )
 
     def _write_beside(self, partition: int, rows: Rows) -> None:
-        of, of_row = checksums.of_bytes, checksums.of_row
+        of, of_row, of_fields = checksums.of_bytes, checksums.of_row, checksums.of_fields
         self._many("add_attempts", [(run, data, of(run, data)) for run, data in rows.attempts])
         self._many(
             "put_definition",
-            [(d.tenant, d.hash, partition, d.name, d.document, d.put_ms, of_row(d)) for d in rows.definitions],
+            [
+                (*row, of_fields(*row))
+                for d in rows.definitions
+                for row in [(d.tenant, d.hash, partition, d.name, d.document, d.put_ms)]
+            ],
         )
-        self._many("put_child", [(c.run, c.step, c.child, c.value, of(c.child, c.value)) for c in rows.children])
+        self._many("put_child", [(*row, of_fields(*row)) for row in map(astuple, rows.children)])
         self._many("put_fate", map(_fate_bindings, rows.fates))
-        self._many(
-            "put_backfill", [(b.number, b.tenant, b.schedule, b.data, of(b.number, b.data)) for b in rows.backfills]
-        )
+        self._many("put_backfill", [(*row, of_fields(*row)) for row in map(astuple, rows.backfills)])
         self._many("put_cache", [(c.key, c.value, c.kept_ms, of_row(c)) for c in rows.cache])
 
 
 def _fate_bindings(span: Range) -> tuple[Any, ...]:
-    data = _encode(span)
-    place = (span.tenant, span.name, span.from_ms, span.schedule, span.backfill)
-    return (*place, span.to_ms, data, checksums.of_bytes(0, data))
+    row = (span.tenant, span.name, span.from_ms, span.schedule, span.backfill, span.to_ms, _encode(span))
+    return (*row, checksums.of_fields(*row))
 
 
 def explained(error: apsw.Error, *, system_errno: int = 0) -> TickworkError:
