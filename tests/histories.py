@@ -370,7 +370,7 @@ class History:
                 self.names += 1
                 node = rng.choice(["", plan.steps[0].id, plan.steps[-1].id])
                 self.known_runs.append((tenant, f"again-{self.names}"))
-                return [inp.Rerun(BY, tenant, f"again-{self.names}", record, node)]
+                return [inp.Rerun(BY, tenant, f"again-{self.names}", record, node, from_start=self.names % 5 == 0)]
 
     def ingest(self) -> list[inp.Input]:
         rng = self.rng

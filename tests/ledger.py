@@ -403,7 +403,8 @@ class Ledger:
         plan = self.plans[put.definition] if put.definition else old
         inputs = put.inputs if put.change_inputs else put.record.inputs
         phases = [int(Phase.PENDING)] * len(plan.steps)
-        for index, place in kept_steps(old, put.record, plan, put.from_node, inputs).items():
+        kept = {} if put.from_start else kept_steps(old, put.record, plan, put.from_node, inputs)
+        for index, place in kept.items():
             phase = put.record.phases[place]
             phases[index] = phase
         self._arrive(Run(event.run, put.run_id, put.tenant, plan, put.by, self.tick, inputs), phases)

@@ -38,7 +38,7 @@ WIRE = {
     "cluster": "`Cluster`",
     "runs": "`Page`", "show": "`RunDetail`", "logs": "`Logs`, or `LogLine` for each line with --follow", "why": "`Why`",
     "run": "`RunDetail`", "cancel": "`RunDetail`", "pause": "`RunDetail`", "resume": "`RunDetail`",
-    "retry": "`RunDetail`", "approve": "`RunDetail`", "reject": "`RunDetail`",
+    "retry": "`RunDetail`", "rerun": "`RunDetail`", "approve": "`RunDetail`", "reject": "`RunDetail`",
     "signal": '`{"event": NAME, "waiting": COUNT}`',
     "schedules": "`Schedules`", "schedules show": "`Schedule`", "schedules next": "`Upcoming`",
     "schedules history": "`Occurrences`", "schedules put": "`SchedulePreview`",

@@ -268,6 +268,21 @@ async def test_pause_resume_resolve_and_rerun(http):
     assert (await http.get(again.headers["location"])).json()["state"] == "active"
 
 
+@pytest.mark.parametrize("body", [None, {"from_start": True}])
+async def test_a_completed_run_is_run_again_from_the_start(http, body):
+    await publish(http, flow("greet", task("hello"), task("there")))
+    run_id = await submit(http)
+    worker = Worker(http)
+    await worker.finish(*await worker.work(2))
+    assert (await http.get(f"/v1/runs/{run_id}")).json()["state"] == "completed"
+
+    again = await http.post(f"/v1/runs/{run_id}/rerun", json=body)
+    assert again.status_code == 201
+    found = (await http.get(again.headers["location"])).json()
+    assert found["state"] == "active"
+    assert {one["node"]: one["state"] for one in found["tasks"]} == {"hello": "running", "there": "running"}
+
+
 async def test_why_tells_the_story_and_what_is_missing(http):
     await publish(http, flow())
     run_id = await submit(http)

@@ -8,6 +8,7 @@ from tickwork.core.events import CacheMissed, TaskDispatched
 from tickwork.core.plan import plan_of
 from tickwork.core.values import Ref, pack
 
+INPUTS = {"x": {"type": "integer"}, "y": {"type": "integer", "default": 1}}
 NODES = [task("a"), task("b", needs=["a"]), task("c", needs=["b"]), task("d", needs=["a"])]
 
 
@@ -45,7 +46,7 @@ def ran_again(driver, name="again"):
 
 @pytest.mark.proves("S001-187")
 @pytest.mark.parametrize(
-    ("from_node", "again"), [("", []), ("a", ["a", "b", "c", "d"]), ("b", ["b", "c"]), ("c", ["c"]), ("d", ["d"])]
+    ("from_node", "again"), [("a", ["a", "b", "c", "d"]), ("b", ["b", "c"]), ("c", ["c"]), ("d", ["d"])]
 )
 def test_a_run_again_from_a_node_keeps_the_results_of_all_others(from_node, again):
     driver = done()
@@ -56,6 +57,73 @@ def test_a_run_again_from_a_node_keeps_the_results_of_all_others(from_node, agai
     kept = [name for name in "abcd" if name not in again]
     assert [driver.result("again", name) for name in kept] == [f"first {name}" for name in kept]
     driver.assert_empty()
+
+
+@pytest.mark.parametrize("from_start", [False, True])
+def test_a_completed_run_runs_again_from_the_start(from_start):
+    driver = Driver()
+    driver.define("flow", task("a"), task("b"), task("c", needs=["a", "b"]))
+    driver.submit("flow", "r")
+    driver.finish_all()
+    assert rerun(driver, from_start=from_start) == ""
+
+    assert ran_again(driver) == ["a", "b", "c"]
+    assert driver.state_of("again") == "COMPLETED"
+    driver.assert_empty()
+
+
+def test_a_failed_run_with_several_roots_runs_again_from_the_start_if_that_is_wanted():
+    driver = done(fails="b")
+    assert rerun(driver, from_start=True) == ""
+
+    assert ran_again(driver) == ["a", "b", "c", "d"]
+    driver.assert_empty()
+
+
+BRANCHING = [
+    task("base"),
+    {"kind": "branch", "id": "b", "cases": [{"when": "inputs.x == 1", "to": ["yes"]}], "default": ["no"]},
+    task("yes", needs=["b", "base"]),
+    task("no", needs=["b", "base"]),
+    task("join", needs=["yes", "no"]),
+]
+
+
+def branched(*nodes):
+    driver = Driver()
+    driver.define("flow", *nodes, inputs=INPUTS)
+    driver.submit("flow", "r", inputs={"x": 1})
+    driver.finish_all()
+    return driver
+
+
+@pytest.mark.parametrize(("from_node", "again"), [("base", ["base", "join", "yes"]), ("yes", ["join", "yes"])])
+def test_what_a_kept_branch_left_out_stays_left_out(from_node, again):
+    driver = branched(*BRANCHING)
+    assert rerun(driver, from_node=from_node) == ""
+
+    assert ran_again(driver) == again
+    assert driver.phase("again", "no") == "NOT_TAKEN"
+    driver.assert_empty()
+
+
+def test_a_node_that_a_kept_branch_left_out_stays_so_in_another_version_too():
+    driver = branched(*BRANCHING)
+    newer = [*BRANCHING[:3], task("no", needs=["b", "base"], handler="better"), BRANCHING[4]]
+    driver.define("flow", *newer, inputs=INPUTS)
+    version = plan_of(document("flow", *newer, inputs=INPUTS)).hash
+    assert rerun(driver, definition=version, from_node="join") == ""
+
+    assert ran_again(driver) == ["join"]
+    assert driver.phase("again", "no") == "NOT_TAKEN"
+
+
+def test_a_run_cannot_begin_from_a_node_that_its_branch_did_not_lead_to():
+    driver = branched(*BRANCHING)
+
+    assert rerun(driver, from_node="no") == "not_taken"
+    assert rerun(driver, from_node="b") == ""
+    assert ran_again(driver) == ["join", "yes"]
 
 
 def test_a_run_again_without_a_node_runs_what_did_not_end_well():
@@ -78,9 +146,6 @@ def test_with_another_version_what_changed_and_what_hangs_on_it_runs_again():
     driver.assert_empty()
 
 
-INPUTS = {"x": {"type": "integer"}, "y": {"type": "integer", "default": 1}}
-
-
 def reads(name, field, **fields):
     return task(name, args={"v": {"from": field}}, **fields)
 
@@ -89,8 +154,8 @@ def reads(name, field, **fields):
 @pytest.mark.parametrize(
     ("inputs", "again"),
     [
-        ({"x": 1}, []),
-        ({"x": 1, "y": 1}, []),  # the default, spelled out
+        ({"x": 1}, ["a", "all", "b", "c", "cond", "free"]),  # nothing changed: all of it
+        ({"x": 1, "y": 1}, ["a", "all", "b", "c", "cond", "free"]),  # the default, spelled out
         ({"x": 2}, ["a", "all", "b", "cond"]),
         ({"x": 1, "y": 2}, ["all", "c", "cond"]),
     ],
@@ -150,6 +215,7 @@ def test_an_approval_holds_for_the_inputs_that_it_was_given_for(x, asked_again):
         ({"name": "r"}, "already_submitted"),
         ({"name": "no good"}, "bad_run_id"),
         ({"from_node": "nothing"}, "unknown_node"),
+        ({"from_node": "a", "from_start": True}, "two_starts"),
         ({"definition": "0" * 64}, "unknown_definition"),
         ({"inputs": pack({"zzz": 1}), "change_inputs": True}, "unknown_input"),
     ],

@@ -489,6 +489,53 @@ def outer(n: int): return [first.flow(n), Sub.made(n), Sub.whole(n)]
 """
 
 
+ABOVE = """
+class Loader:
+    @classmethod
+    @tw.task
+    def made(cls, n: int) -> str: return f"{cls.__name__}{n}"
+    @classmethod
+    @tw.workflow
+    def whole(cls, n: int): return cls.made(n)
+    @classmethod
+    @tw.workflow(name="named")
+    def other(klass, n: int): return klass.made(n)
+    @staticmethod
+    @tw.workflow
+    def still(n: int): return Loader.made(n)
+    class Inner:
+        @classmethod
+        @tw.workflow
+        def deep(cls, n: int): return Loader.made(n)
+"""
+
+
+def test_classmethod_and_staticmethod_may_stand_above_the_workflow(app):
+    found = app(ABOVE)
+    engine = Engine(found)
+
+    assert sorted(found.workflows) == ["Loader.Inner.deep", "Loader.still", "Loader.whole", "named"]
+    for workflow in found.workflows.values():
+        assert list(workflow.build().inputs) == ["n"]
+    assert [engine.output(engine.start(name, n=1)) for name in ("Loader.whole", "named")] == ["Loader1", "Loader1"]
+
+
+def test_a_class_method_whose_class_nobody_finds_is_refused_with_its_line(app):
+    text = """
+def make():
+    class Hidden:
+        @classmethod
+        @tw.workflow
+        def whole(cls, n: int): return n
+make()
+"""
+    with pytest.raises(Refused) as caught:
+        app(text).catalog()
+
+    assert caught.value.code == "bad_workflow"
+    assert "its class cannot be looked up by name" in str(caught.value) and "app.py:" in str(caught.value)
+
+
 def test_methods_can_be_tasks_and_workflows(app):
     found = app(METHODS)
     engine = Engine(found)

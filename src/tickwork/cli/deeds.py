@@ -74,6 +74,25 @@ def retry(run: str, /, *, reason: str = "", to: To = TO) -> int:
         return _told(client, run, "tried again", to)
 
 
+def rerun(run: str, /, *, from_node: str = "", from_start: bool = False, to: To = TO) -> int:
+    """Run an ended run again, as a new run.
+
+    Of a completed run everything runs, of another one what did not end well; the results of the rest are kept.
+
+    Parameters
+    ----------
+    run
+        Its id.
+    from_node
+        Run this node and what comes after it, and keep all other results.
+    from_start
+        Keep no results.
+    """
+    with to.client() as client, _in_words(client, run, "repeated; only an ended run can"):
+        again = client.rerun(run, from_node=from_node, from_start=from_start)
+        return _told(client, again.id, f"runs {run} again", to)
+
+
 def approve(run: str, node: str, /, *, comment: str = "", to: To = TO) -> int:
     """Let an approval of a run pass.
 

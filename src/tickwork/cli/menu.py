@@ -30,6 +30,7 @@ GROUPS: dict[str, tuple[Entry, ...]] = {
         Entry("pause", "Start nothing more of a run until it is resumed.", "deeds:pause"),
         Entry("resume", "Go on with a paused run.", "deeds:resume"),
         Entry("retry", "Try again whatever failed in a failed run.", "deeds:retry"),
+        Entry("rerun", "Run an ended run again, as a new run.", "deeds:rerun"),
         Entry("approve", "Let an approval of a run pass.", "deeds:approve"),
         Entry("reject", "Refuse an approval of a run.", "deeds:reject"),
         Entry("signal", "Tell an event to whoever waits for it.", "deeds:signal"),

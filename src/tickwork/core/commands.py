@@ -360,11 +360,13 @@ def _rerun(turn: Turn, place: int, asked: inputs.Rerun) -> None:
         raise Refused("unknown_definition", "a run is repeated with a version of its own workflow", path="definition")
     if asked.from_node and asked.from_node not in new.index:
         raise Refused("unknown_node", f"there is no node {asked.from_node[:128]!r}", path="from_node")
+    if asked.from_node and asked.from_start:
+        raise Refused("two_starts", "give the node to begin from or the start of the run, not both", path="from_start")
     if record.run_id == asked.run_id or tenant.runs.get(asked.run_id) is not None:
         raise Refused("already_submitted", "a repeated run needs an id of its own", path="run_id")
     values = asked.inputs if asked.change_inputs else record.inputs
     _check_submission(state, tenant, new, inputs.Submit(asked.by, asked.tenant, asked.run_id, new.name, values))
-    kept = kept_steps(old, record, new, asked.from_node, values)
+    kept = {} if asked.from_start else kept_steps(old, record, new, asked.from_node, values)
     turn.emit(RunRerun(state.next_number, place, list(kept.items())))
 
 

@@ -329,6 +329,7 @@ class Rerun(_Input, frozen=True, tag=14):
     definition: str = ""  # another version; "": the same
     inputs: Value = None
     change_inputs: bool = False
+    from_start: bool = False  # nothing is kept
 
 
 class Decide(_Input, frozen=True, tag=15):

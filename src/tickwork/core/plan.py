@@ -29,6 +29,7 @@ from tickwork.core.definition import (
 )
 from tickwork.core.document import accept, content_hash
 from tickwork.core.errors import Refused
+from tickwork.core.lifecycle import Phase
 from tickwork.core.requests import check_requests
 
 
@@ -154,6 +155,26 @@ def downstream(plan: Plan, start: int) -> dict[int, None]:
             seen[position] = None
             todo.extend(plan.steps[position].children)
     return seen
+
+
+def left_out(plan: Plan, phases: bytes | bytearray) -> dict[int, list[int]]:
+    """The nodes that branches which succeeded did not lead to, each with those branches.
+
+    The record of a run does not say which side a branch took, but nothing of another side was taken. Where the nodes of
+    the chosen side were not taken either, the sides look the same, and none of these nodes counts as led to.
+    """
+    found: dict[int, list[int]] = {}
+    for step in plan.steps:
+        if step.kind is not Kind.BRANCH or phases[step.index] != Phase.SUCCEEDED:
+            continue
+        sides = [*(to for _, to in step.cases), step.default]
+        targets = dict.fromkeys(target for side in sides for target in side)
+        taken = [target for target in targets if phases[target] != Phase.NOT_TAKEN]
+        chosen = [side for side in sides if all(target in side for target in taken)]
+        for target in targets:
+            if not all(target in side for side in chosen):
+                found.setdefault(target, []).append(step.index)
+    return found
 
 
 _KINDS: tuple[tuple[type[Node], Kind], ...] = (

@@ -1,8 +1,9 @@
-"""Running a run again from one node on: which results may be kept.
+"""Running a run again, from the start or from one node on: which results may be kept.
 
 A node keeps its result when it ended well, is the same in the chosen version, reads no input that
 changed, and neither it nor anything above it is to run again. What a person approved was this version with
-these inputs, so with others they are asked again.
+these inputs, so with others they are asked again. What a branch left out stays left out for as long as the branch is
+kept, so a repeated run never has nodes of both sides.
 """
 
 from typing import Any
@@ -12,7 +13,7 @@ from tickwork.core.errors import Refused
 from tickwork.core.inputfields import with_defaults
 from tickwork.core.inputs import RunRecord
 from tickwork.core.lifecycle import Phase
-from tickwork.core.plan import Kind, Plan, Step, downstream
+from tickwork.core.plan import Kind, Plan, Step, downstream, left_out
 from tickwork.core.values import Value, unpack
 
 _KEEPABLE = (Phase.SUCCEEDED, Phase.SKIPPED, Phase.NOT_TAKEN)
@@ -21,7 +22,8 @@ _KEEPABLE = (Phase.SUCCEEDED, Phase.SKIPPED, Phase.NOT_TAKEN)
 def kept_steps(old: Plan, record: RunRecord, new: Plan, from_node: str, inputs: Value) -> dict[int, int]:
     """Node of the new plan -> node of the old one whose outcome it keeps, parents first.
 
-    With no `from_node`, only what did not end well runs again.
+    With no `from_node`, what did not end well runs again, and what reads an input or a version that changed. Where that
+    is nothing, as with a completed run, everything does: a run that executes nothing helps nobody.
     """
     again: dict[int, None] = {}
     if from_node:
@@ -30,15 +32,23 @@ def kept_steps(old: Plan, record: RunRecord, new: Plan, from_node: str, inputs: 
     changed = _changed_inputs(old, record.inputs, new, inputs)
     other = bool(changed) or record.inputs != inputs or old.hash != new.hash
     kept: dict[int, int] = {}
+    out = left_out(old, record.phases)
     for index in _parents_first(new):
         step = new.steps[index]
         place = old.index.get(step.id)
+        if place is not None and any(new.index.get(old.steps[one].id) in kept for one in out.get(place, ())):
+            if step.id == from_node:
+                branch = old.steps[out[place][0]].id
+                message = f"the branch {branch} did not lead to {from_node[:128]}, so nothing runs from there"
+                raise Refused("not_taken", f"{message}; run it again from {branch}", path="from_node")
+            kept[index] = place
+            continue
         if place is None or index in again or (other and step.kind is Kind.APPROVAL):
             continue
         same = old.steps[place].node == step.node and record.phases[place] in _KEEPABLE
         if same and not _reads_any(new, step, changed) and all(parent in kept for parent in step.parents):
             kept[index] = place
-    return kept
+    return kept if len(kept) < len(new.steps) else {}
 
 
 def _changed_inputs(old: Plan, before: Value, new: Plan, after: Value) -> dict[str, None]:

@@ -567,9 +567,12 @@ class ResolveRequest(Reason, frozen=True, kw_only=True):
 
 
 class RerunRequest(_Request, frozen=True, kw_only=True):
+    """With neither a node nor `from_start`: what did not end well, and everything of a run that completed."""
+
     from_node: str = ""
     definition: str = ""
     inputs: dict[str, Any] | None = None
+    from_start: bool = False
 
 
 class Decision(_Request, frozen=True, kw_only=True):

@@ -295,6 +295,7 @@ class Commands(Endpoints, Versions):
             wanted.definition,
             inputs,
             wanted.inputs is not None,
+            wanted.from_start,
         )
         await self._command(asked, payloads)
         return new

@@ -218,10 +218,20 @@ class AsyncClient(AsyncSchedules, AsyncEndpoints):
         await self._ask(calls.resolve(run, decisions, values or {}, reason))
 
     async def rerun(
-        self, run: RunLike, *, from_node: str = "", definition: str = "", inputs: Mapping[str, Any] | None = None
+        self,
+        run: RunLike,
+        *,
+        from_node: str = "",
+        from_start: bool = False,
+        definition: str = "",
+        inputs: Mapping[str, Any] | None = None,
     ) -> Handle[Any]:
-        """A new run like an old one; with `from_node` it keeps the results before that node."""
-        answer = await self._ask(calls.rerun(run, from_node, definition, inputs))
+        """A new run like an ended one. Of a completed run everything runs, of another one what did not end well.
+
+        `from_node` keeps the results before that node; `from_start` keeps none. With another `definition` or other
+        `inputs`, what reads them runs too.
+        """
+        answer = await self._ask(calls.rerun(run, from_node, definition, inputs, from_start=from_start))
         return Handle(answer.id, answer.duplicate, run.workflow if isinstance(run, Handle) else None)
 
     async def approve(self, run: RunLike, node: str, *, comment: str = "") -> None:

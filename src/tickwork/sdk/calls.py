@@ -243,9 +243,11 @@ def resolve(run: RunLike, decisions: Mapping[str, str], values: Mapping[str, Any
     return Ask("POST", _run(run, "resolve"), None, body=_encode(wanted))
 
 
-def rerun(run: RunLike, from_node: str, definition: str, inputs: Mapping[str, Any] | None) -> Ask[wire.Submitted]:
+def rerun(
+    run: RunLike, from_node: str, definition: str, inputs: Mapping[str, Any] | None, *, from_start: bool
+) -> Ask[wire.Submitted]:
     sent = None if inputs is None else plain(dict(inputs), what="inputs")
-    wanted = wire.RerunRequest(from_node=from_node, definition=definition, inputs=sent)
+    wanted = wire.RerunRequest(from_node=from_node, definition=definition, inputs=sent, from_start=from_start)
     return Ask("POST", _run(run, "rerun"), wire.Submitted, body=_encode(wanted))
 
 

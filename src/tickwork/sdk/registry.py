@@ -19,7 +19,7 @@ from tickwork.core.errors import Refused, TickworkError
 from tickwork.core.stablehash import stable_digest
 from tickwork.sdk.context import Context
 from tickwork.sdk.declared import DECLARED, INSTANCES
-from tickwork.sdk.places import about_environment, raised_at
+from tickwork.sdk.places import about_environment, placed, raised_at
 from tickwork.sdk.tasks import BoundTask, Executor, Task
 from tickwork.sdk.values import EMPTY_MAP, Codec
 
@@ -282,6 +282,8 @@ def _part(module: ModuleType, name: str) -> Any:
 
 
 def _add_workflow(app: App, workflow: "Workflow[..., Any]") -> None:
+    if workflow.kind == "plain":
+        workflow = _of_class(workflow)
     if workflow.kind == "class" and workflow.owner is None and workflow.written_in is not None:
         workflow = workflow.bound(workflow.written_in)
     if workflow.kind != "plain" and workflow.owner is None:
@@ -297,6 +299,23 @@ def _add_workflow(app: App, workflow: "Workflow[..., Any]") -> None:
         _add_handler(app, task, owner, task.handler_name(owner))
     for child in workflow.children():
         _add_workflow(app, child)
+
+
+def _of_class(workflow: "Workflow[..., Any]") -> "Workflow[..., Any]":
+    """The same, or bound to its class where @classmethod stands above @workflow: Python tells the workflow nothing of
+    the class then, so the class is looked up by the function's name."""
+    home: Any = sys.modules.get(workflow.function.__module__)
+    *above, last = workflow.function.__qualname__.split(".")
+    for part in above:
+        home = getattr(home, part, None)
+    held = vars(home).get(last) if isinstance(home, type) else None
+    if isinstance(held, classmethod) and held.__func__ is workflow:
+        return workflow.bound_to_class(home)
+    if not isinstance(home, type) and workflow.looks_like_method():
+        message = f"{workflow.name} is a method, and its class cannot be looked up by name"
+        advice = "write @tw.workflow above @classmethod, or put the class at the top of the module"
+        raise placed("bad_workflow", f"{message}; {advice}", workflow.where)
+    return workflow
 
 
 def _add_task(app: App, thing: Any) -> None:

@@ -64,7 +64,7 @@ class Workflow(Generic[P, R]):
         self._bound: dict[int, Workflow[..., Any]] = {}
         self.name = at_place(check_name, name or _own_name(function), path="name", kind="workflow", place=place)
         update_wrapper(self, function)
-        if not self._looks_like_method():
+        if not self.looks_like_method():
             self.codec  # noqa: B018 - a signature that cannot work is an error where it is written
         declare(self)
 
@@ -175,14 +175,19 @@ class Workflow(Generic[P, R]):
             self._bound[id(owner)] = known
         return cast("Workflow[P, R]", known)
 
+    def bound_to_class(self, owner: type) -> "Workflow[P, R]":
+        if self.kind != "class":
+            self.kind, self._codec = "class", None
+        return self.bound(owner)
+
     def __set_name__(self, owner: type, name: str) -> None:
         self.written_in = owner
-        if self.kind == "plain" and self._looks_like_method():
+        if self.kind == "plain" and self.looks_like_method():
             self.kind, self._codec = "instance", None
 
     def __get__(self, instance: Any, owner: type | None = None) -> "Workflow[P, R]":
-        if isinstance(instance, type) and self.kind != "class" and self._looks_like_method():
-            self.kind, self._codec = "class", None  # @classmethod above @workflow
+        if isinstance(instance, type) and self.kind == "plain":
+            return self.bound_to_class(instance)  # @classmethod above @workflow
         if self.kind == "class":
             return self.bound(instance if isinstance(instance, type) else owner or type(instance))
         return self if self.kind == "plain" or instance is None else self.bound(instance)
@@ -199,7 +204,7 @@ class Workflow(Generic[P, R]):
             raise Refused("unknown_instance", f'{message}; register it once: tw.instance("a name", the_object)')
         return f"{self.name}.{name}"
 
-    def _looks_like_method(self) -> bool:
+    def looks_like_method(self) -> bool:
         if self.kind == "class":
             return True
         parent = getattr(self.function, "__qualname__", "").rpartition(".")[0]

@@ -234,7 +234,7 @@ ROUTES = (
         path="/v1/runs/{run}/rerun",
         lives="run",
         does=rerun,
-        says="A new run that keeps the results of an ended one, except from one node on.",
+        says="A new run like an ended one: from the start, from one node on, or of what did not end well.",
         tag="runs",
         body=Body(wire.RerunRequest, optional=True),
         headers=(KEY,),
