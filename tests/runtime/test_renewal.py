@@ -250,7 +250,7 @@ async def test_where_something_is_kept_for_ever_so_are_values(keep):
 
 @pytest.mark.proves("I12")
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", [0, 1, 2, 8])
 async def test_nothing_that_is_named_ever_goes(house, seed):
     """Runs come, wait, fail, are repeated, resolved and archived while days pass, some of them many at once."""
     chance = random.Random(seed)

@@ -76,18 +76,28 @@ class Renewal:
         self._runs_ms, self._archive_ms = runs_ms, archive_ms
         self._state = state
         self.swept = 0  # since the start
+        self._waits_until = 0  # the day before which nothing is swept
 
     async def look_through(self) -> None:
         """Once a day: renew what lives, then sweep. Call it when everything old has left for the archive."""
         known = await self._store.renewals()
-        if known.get(self._partition, 0) >= self._clock.wall_ms() // DAY_MS:
+        today = self._clock.wall_ms() // DAY_MS
+        if known.get(self._partition, 0) >= today:
             return
+        self._note_outage(known, today)
         await self._renew_live()
         await self._store.note_renewal(self._partition, epoch=self._epoch)
         # By the days before this one: what was copied while this pass went on is come by in the next.
         before = swept_before(known, runs_ms=self._runs_ms, archive_ms=self._archive_ms)
-        if before and self._partition == min(known):  # one of them is enough
+        if before and today >= self._waits_until and self._partition == min(known):  # one of them is enough
             await self._sweep(before)
+
+    def _note_outage(self, known: Mapping[int, int], today: int) -> None:
+        """After an outage as long as archives are kept, a run that ended in it or right after it names values that
+        nobody has come by since. They are renewed when it leaves for the archive, so the sweep waits for that."""
+        last = min((day for day in known.values() if day), default=today)
+        if today - last >= self._archive_ms // DAY_MS:
+            self._waits_until = today + -(-self._runs_ms // DAY_MS) + SLACK_DAYS
 
     async def renew(self, digests: Iterable[str]) -> None:
         wanted = sorted(digests)
