@@ -15,7 +15,7 @@ async def test_an_endpoint_is_put_shown_listed_and_archived(http):
     told = (await put(http, headers={"X-Team": "stock"}, min_interval="1m")).json()
     shown = (await http.get("/v1/endpoints/shop")).json()
 
-    assert told["says"] == "5m after the end of each run" and len(told["next"]) == 10
+    assert told["says"] == "5m after the start of each run" and len(told["next"]) == 10
     assert (told["next_at"], told["source"]) == (shown["next_at"], "baseline-interval")
     assert shown["headers"] == {"X-Team": "stock"} and shown["candidates"] == [["baseline-interval", shown["next_at"]]]
     assert {name: shown[name] for name in SHOP} == SHOP

@@ -387,7 +387,7 @@ def test_a_claim_horizon_does_not_run_short_intervals_too_often():
 
 
 def test_a_stale_last_run_time_does_not_shorten_an_interval():
-    """Counted from a start long ago, the next time came too soon. Only the time of the question counts."""
+    """Counted from a start long ago, the next time came too soon. What would lie in the past counts from now."""
     _, decision = after_run(every(), None, started_ms=NOW - 24 * HOUR, now_ms=NOW, succeeded=True)
     _, prompt = after_run(every(), None, started_ms=NOW, now_ms=NOW, succeeded=True)
 
@@ -401,17 +401,44 @@ def test_a_slow_run_does_not_leave_the_next_time_in_the_past(duration_ms, rhythm
     course, now_ms = every() if rhythm is None else Course(), NOW + duration_ms
     _, decision = after_run(course, rhythm, started_ms=NOW, now_ms=now_ms, succeeded=True)
 
-    assert now_ms < decision.next_ms <= now_ms + 5 * MINUTE
+    assert now_ms <= decision.next_ms <= now_ms + 5 * MINUTE
+
+
+@pytest.mark.proves("S003-43", "S003-44", "S003-45", "S003-46", "S003-48", "S003-49", "S003-64", "S003-85")
+@pytest.mark.parametrize(
+    ("course", "rhythm", "took_ms", "after_start_ms", "source"),
+    [
+        (every(), None, MINUTE, 5 * MINUTE, "baseline-interval"),
+        (every(), None, 5 * MINUTE, 5 * MINUTE, "baseline-interval"),
+        (every(), None, 7 * MINUTE, 12 * MINUTE, "baseline-interval"),
+        (hinted(every(), interval=2 * MINUTE), None, MINUTE, 2 * MINUTE, "ai-interval"),
+        (hinted(every(), interval=2 * MINUTE), None, 3 * MINUTE, 5 * MINUTE, "ai-interval"),
+        (Course(), FIVE, MINUTE, 5 * MINUTE, "baseline-cron"),
+        (Course(), FIVE, 7 * MINUTE, 10 * MINUTE, "baseline-cron"),
+        (hinted(every(), at=NOW + 2 * MINUTE), None, 3 * MINUTE, 3 * MINUTE, "ai-oneshot"),
+        (hinted(every(), at=NOW + 10 * MINUTE), None, 7 * MINUTE, 10 * MINUTE, "ai-oneshot"),  # before 12 minutes
+        (every(MINUTE, min_ms=3 * MINUTE), None, 2 * MINUTE, 3 * MINUTE, "clamped-min"),
+        (every(MINUTE, min_ms=3 * MINUTE), None, 4 * MINUTE, 7 * MINUTE, "clamped-min"),
+        (every(HOUR, max_ms=3 * MINUTE), None, 2 * MINUTE, 3 * MINUTE, "clamped-max"),
+        (every(HOUR, max_ms=3 * MINUTE), None, 4 * MINUTE, 7 * MINUTE, "clamped-max"),
+    ],
+)
+def test_intervals_and_limits_count_from_the_start_of_a_run_and_from_now_where_that_is_past(
+    course, rhythm, took_ms, after_start_ms, source
+):
+    _, decision = after_run(course, rhythm, started_ms=NOW, now_ms=NOW + took_ms, succeeded=True)
+
+    assert (decision.next_ms - NOW, decision.source) == (after_start_ms, source)
 
 
 @pytest.mark.proves("S003-47", "S003-56")
-@pytest.mark.parametrize("duration_ms", [0, 1, HOUR])
-def test_a_consumed_one_shot_does_not_loop(duration_ms):
+@pytest.mark.parametrize(("duration_ms", "next_ms"), [(0, 5 * MINUTE), (1, 5 * MINUTE), (HOUR, HOUR + 5 * MINUTE)])
+def test_a_consumed_one_shot_does_not_loop(duration_ms, next_ms):
     course = hinted(every(), at=NOW)
     course, decision = after_run(course, None, started_ms=NOW, now_ms=NOW + duration_ms, succeeded=True)
 
     assert course.hint_at_ms is None
-    assert (decision.source, decision.next_ms) == ("baseline-interval", NOW + duration_ms + 5 * MINUTE)
+    assert (decision.source, decision.next_ms) == ("baseline-interval", NOW + next_ms)
 
 
 def test_a_one_shot_that_falls_due_during_a_run_gets_its_own_run_and_only_one():

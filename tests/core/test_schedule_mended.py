@@ -222,6 +222,53 @@ def test_a_one_shot_whose_time_comes_during_a_run_gets_a_run_of_its_own_and_only
     assert minutes(driver) == [5, 7]
 
 
+@pytest.mark.proves("S003-53", "S003-64", "S003-85")
+@pytest.mark.parametrize(("took", "starts"), [(2, [5, 10]), (4, [5, 10]), (7, [5, 17])])
+def test_the_interval_of_an_endpoint_counts_from_the_start_of_its_run(took, starts):
+    driver = flow()
+    driver.expect(put(every_ms=5 * MINUTE, governing=Governing()))
+    driver.advance(5 * MINUTE)
+    driver.advance(took * MINUTE)
+    driver.finish_all()
+    driver.advance(6 * MINUTE)
+
+    assert minutes(driver) == starts
+
+
+@pytest.mark.proves("S003-34", "S003-57")
+def test_a_hint_that_has_expired_stays_over_when_the_next_one_comes():
+    driver = flow()
+    driver.expect(put(every_ms=MINUTE, governing=Governing()))
+    driver.expect(inp.Advise(BY, T, "s", interval_ms=3 * HOUR, ttl_ms=HOUR))
+    finishing(driver, 120)
+    driver.expect(inp.Advise(BY, T, "s", at_ms=driver.now_ms + 30 * MINUTE, ttl_ms=90 * MINUTE))
+    finishing(driver, 33)
+
+    assert minutes(driver) == [1, *range(121, 154)]
+
+
+@pytest.mark.proves("S003-35", "S003-57")
+def test_a_one_shot_that_has_expired_stays_over_when_the_next_hint_comes():
+    driver = flow()
+    driver.expect(put(every_ms=HOUR, governing=Governing()))
+    driver.expect(inp.Advise(BY, T, "s", at_ms=driver.now_ms + 10 * MINUTE, ttl_ms=20 * MINUTE))
+    driver.expect(inp.Pause(BY, "schedule", T, "s"))
+    driver.advance(25 * MINUTE)
+    driver.expect(inp.Resume(BY, "schedule", T, "s"))
+    driver.advance(5 * MINUTE)
+    driver.expect(inp.Advise(BY, T, "s", interval_ms=40 * MINUTE, ttl_ms=2 * HOUR))
+    finishing(driver, 50)
+
+    assert minutes(driver) == [70]
+
+
+def finishing(driver, minutes):
+    """Every run ends in the minute in which it begins."""
+    for _ in range(minutes):
+        driver.advance(MINUTE)
+        driver.finish_all()
+
+
 def test_hints_that_are_taken_back_bring_the_baseline_back_where_they_were_the_reason():
     driver = flow()
     driver.expect(put(every_ms=5 * MINUTE, governing=Governing()))

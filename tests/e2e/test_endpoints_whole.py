@@ -101,7 +101,7 @@ def test_the_asynchronous_client_does_the_same(served):
 
 def test_the_command_line_tells_the_whole_story(served, cli):
     out = cli("put", "cli", health(served), "--every", "1h", "--header", "X-Team: stock", "--group", "shops")
-    assert "cli: 1h after the end of each run; next" in out and "address_refused" in out
+    assert "cli: 1h after the start of each run; next" in out and "address_refused" in out
     run = cli("run", "cli").strip()
     served.wait(run, timeout=20)
     served.wait(cli("test", "cli").strip(), timeout=20)

@@ -127,6 +127,12 @@ class CallingHouse(House):
         assert decision is not None and decision.next_ms is not None
         return decision.next_ms - decision.decided_ms
 
+    def after_start_ms(self, name: str = "shop") -> int:
+        """How long after the start of its last run it is due again."""
+        one = self.one(name)
+        assert one.decision is not None and one.decision.next_ms is not None
+        return one.decision.next_ms - one.begun_ms
+
     # ---- time
 
     def pass_ms(self, ms: int) -> None:

@@ -22,7 +22,7 @@ class Wanted:
     cron: str | None = None
     "When: five fields, or six with seconds first."
     every: str | None = None
-    "When: an interval, counted from the end of a run: 5m, PT5M."
+    "When: an interval, counted from the start of a run: 5m, PT5M."
     timezone: str | None = None
     "Zone of --cron, such as Europe/Berlin (UTC)."
     method: str | None = None

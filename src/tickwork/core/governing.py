@@ -45,6 +45,7 @@ def next_decision(schedule: Schedule, now_ms: int) -> tuple[Course, Decision]:
         )
     if schedule.ended:  # cancelled: neither a success nor a failure, but its one-shot is used up
         course = consumed(course, schedule.begun_ms)
+        return course, decide(now_ms, course, rhythm, started_ms=schedule.begun_ms)
     return course, decide(now_ms, course, rhythm)
 
 

@@ -1,16 +1,15 @@
 """The Governor: when an endpoint runs next, and why.
 
-A function of the time, the endpoint's course and its cron: asked twice it answers twice the same, and it never looks
-at when the endpoint ran before. So a run that began early, late or not at all cannot shorten or lengthen an interval:
-intervals count from the time of the question. It is asked at the end of each run (`after_run`), and again at once
-when a hint, a pause or an edit arrives (`arrives`).
+A function of the time, the endpoint's course and its cron: asked twice it answers twice the same. It is asked at the
+end of each run (`after_run`), and again at once when a hint, a pause or an edit arrives (`arrives`). Intervals and
+clamps count from the start of the run that has ended, and between two runs from the time of the question.
 
     candidates   the baseline (cron, or interval with backoff), the interval hint, the one-shot hint
     choice       an interval hint replaces the baseline; a one-shot competes with whichever of the two counts
-    clamps       not sooner than `min_ms` from now, then not later than `max_ms` from now
+    clamps       not sooner than `min_ms` from there, then not later than `max_ms` from there
     pause        over all of it
 
-Nothing it answers lies in the past; only a one-shot whose time has come may be due at once.
+Nothing it answers lies in the past: where a run took so long that the answer does, all of it counts from now instead.
 """
 
 from enum import StrEnum
@@ -65,13 +64,22 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     decided_ms: int
 
 
-def decide(now_ms: int, course: Course, rhythm: Rhythm | None) -> Decision:
-    """`rhythm` is the cron of a course without an interval, and is not looked at otherwise."""
-    candidates = _candidates(now_ms, course, rhythm)
+def decide(now_ms: int, course: Course, rhythm: Rhythm | None, *, started_ms: int | None = None) -> Decision:
+    """`rhythm` is the cron of a course without an interval, and is not looked at otherwise. `started_ms` is the start
+    of the run that has just ended: intervals and clamps count from it, unless the answer would lie in the past."""
+    if started_ms is not None and started_ms < now_ms:
+        decision = _decide(now_ms, course, rhythm, started_ms)
+        if decision.next_ms is None or decision.next_ms >= now_ms:
+            return decision
+    return _decide(now_ms, course, rhythm, now_ms)
+
+
+def _decide(now_ms: int, course: Course, rhythm: Rhythm | None, from_ms: int) -> Decision:
+    candidates = _candidates(now_ms, course, rhythm, from_ms)
     winner = _winner(candidates)
     if winner is None:
         return _ended(now_ms, course)
-    return _bounded(now_ms, course, winner, candidates)
+    return _bounded(now_ms, course, winner, candidates, from_ms)
 
 
 def after_run(
@@ -88,7 +96,7 @@ def after_run(
     if left.hint_expires_ms <= now_ms:
         left = cleared(left)
     left = msgspec.structs.replace(left, failures=0 if succeeded else course.failures + 1)
-    return left, decide(now_ms, left, rhythm)
+    return left, decide(now_ms, left, rhythm, started_ms=started_ms)
 
 
 def arrives(now_ms: int, before: Course, decision: Decision, after: Course, rhythm: Rhythm | None) -> Decision:
@@ -152,20 +160,20 @@ def check_course(course: Course, *, path: str = "") -> None:
         raise Refused("hint_without_end", "a hint says when it expires", path=_at(path, "hint_expires_ms"))
 
 
-def _candidates(now_ms: int, course: Course, rhythm: Rhythm | None) -> tuple[Candidate, ...]:
+def _candidates(now_ms: int, course: Course, rhythm: Rhythm | None, from_ms: int) -> tuple[Candidate, ...]:
     found: list[Candidate] = []
     if course.interval_ms is not None:
         every_ms = backoff_interval_ms(course.interval_ms, course.failures)
-        found.append(Candidate(Source.BASELINE_INTERVAL, now_ms + every_ms, every_ms))
+        found.append(Candidate(Source.BASELINE_INTERVAL, from_ms + every_ms, every_ms))
     else:
         assert rhythm is not None, "an endpoint has an interval or a cron"
-        at_ms = rhythm.next_ms(now_ms)
+        at_ms = rhythm.next_ms(from_ms)
         if at_ms is not None:
             found.append(Candidate(Source.BASELINE_CRON, at_ms))
     if course.hint_expires_ms > now_ms:
         if course.hint_interval_ms is not None:
             hinted_ms = course.hint_interval_ms
-            found.append(Candidate(Source.AI_INTERVAL, now_ms + hinted_ms, hinted_ms))
+            found.append(Candidate(Source.AI_INTERVAL, from_ms + hinted_ms, hinted_ms))
         if course.hint_at_ms is not None:
             found.append(Candidate(Source.AI_ONESHOT, max(course.hint_at_ms, now_ms)))
     return tuple(found)
@@ -181,12 +189,14 @@ def _winner(candidates: tuple[Candidate, ...]) -> Candidate | None:
     return oneshot if oneshot.at_ms <= steady.at_ms else steady  # of two at one instant, what was asked for by name
 
 
-def _bounded(now_ms: int, course: Course, winner: Candidate, candidates: tuple[Candidate, ...]) -> Decision:
+def _bounded(
+    now_ms: int, course: Course, winner: Candidate, candidates: tuple[Candidate, ...], from_ms: int
+) -> Decision:
     next_ms, source = winner.at_ms, winner.source
-    if course.min_ms is not None and next_ms < now_ms + course.min_ms:
-        next_ms, source = now_ms + course.min_ms, Source.CLAMPED_MIN
-    if course.max_ms is not None and next_ms > now_ms + course.max_ms:
-        next_ms, source = now_ms + course.max_ms, Source.CLAMPED_MAX
+    if course.min_ms is not None and next_ms < from_ms + course.min_ms:
+        next_ms, source = from_ms + course.min_ms, Source.CLAMPED_MIN
+    if course.max_ms is not None and next_ms > from_ms + course.max_ms:
+        next_ms, source = from_ms + course.max_ms, Source.CLAMPED_MAX
     if course.paused_until_ms is not None and course.paused_until_ms > now_ms:
         next_ms, source = course.paused_until_ms, Source.PAUSED
     return Decision(next_ms=next_ms, source=source, chosen=winner.source, candidates=candidates, decided_ms=now_ms)

@@ -321,8 +321,8 @@ def check_advice(state: State, asked: ask.Advise, *, now_ms: int) -> Schedule:
 
 
 def _advised(course: Course, asked: ask.Advise, now_ms: int) -> Course:
-    """Given hints replace those of their kind."""
-    if asked.clear:
+    """Given hints replace those of their kind. What has expired stays over: the new end is not for it."""
+    if asked.clear or course.hint_expires_ms <= now_ms:
         course = cleared(course)
     interval_ms = course.hint_interval_ms if asked.interval_ms is None else asked.interval_ms
     at_ms = course.hint_at_ms if asked.at_ms is None else asked.at_ms

@@ -94,7 +94,7 @@ class Endpoints(Schedules, Questions):
         view = words.endpoint_view(one, self._plan(tenant, one.workflow))
         times = told.next
         if one.when.every_ms is not None and view.next_at is not None:
-            # The intervals of an endpoint count from the end of its runs: these are the times if they took none.
+            # The intervals of an endpoint count from the start of its runs: these are the times if each is shorter.
             first_ms, every_ms = instant_ms(view.next_at, path="next_at"), one.when.every_ms
             ticks = [instant(first_ms + number * every_ms) for number in range(TIMES_SHOWN)]
             times = tuple(wire.Time(utc=at, local=at) for at in ticks)

@@ -203,9 +203,9 @@ def endpoint_view(one: Schedule, plan: Plan, *, last: wire.EndpointRun | None = 
 
 
 def _says(one: Schedule, rhythm: str) -> str:
-    """An interval of an endpoint has no anchor: it counts from the end of each run."""
+    """An interval of an endpoint has no anchor: it counts from the start of each run."""
     every_ms = one.when.every_ms
-    return rhythm if every_ms is None else f"{duration_text(every_ms)} after the end of each run"
+    return rhythm if every_ms is None else f"{duration_text(every_ms)} after the start of each run"
 
 
 def node_of(plan: Plan) -> HttpNode:
