@@ -500,6 +500,43 @@ def test_a_backfill_keeps_to_its_order_and_its_concurrency():
     assert begun(driver, "backfill") == [*range(-5, -61, -5)]
 
 
+@pytest.mark.proves("S004-42")
+def test_a_backfill_leaves_what_waits_for_a_live_run_to_that_schedule():
+    driver = scheduled(overlap="buffer_all")
+    driver.advance(16 * MINUTE)  # 5 runs, 10 and 15 wait for it
+    driver.expect(backfill(-5, 16, newest_first=True))
+    driver.quiet()
+    assert begun(driver, "backfill") == [0, -5]
+    finish(driver)
+
+    assert begun(driver) == [5] and begun(driver, "buffered") == [10, 15]
+
+
+@pytest.mark.proves("S004-42", "S004-48")
+def test_two_backfills_of_one_window_begin_each_time_once():
+    driver = scheduled()
+    driver.expect(backfill(-30, 0, concurrency=2), backfill(-30, 0, concurrency=3, newest_first=True))
+    finish(driver)
+
+    assert sorted(begun(driver, "backfill")) == [*range(-30, 0, 5)]
+    assert driver.state.backfills == {}
+
+
+@pytest.mark.parametrize(("priority", "first"), [(None, "submit"), (9, "backfill")])
+def test_a_backfill_goes_behind_live_work_unless_it_has_a_priority(priority, first):
+    driver = Driver(zones=load_zones(), credit=1)
+    driver.define("flow", task("a"))
+    driver.expect(put(priority=5))
+    driver.expect(backfill(-60, 0, concurrency=20, priority=priority))
+    driver.quiet()
+    driver.expect(*(inp.Submit(BY, T, f"live{number}", "flow") for number in range(3)))
+    driver.quiet()
+    finish(driver)
+    sources = [record.source for record in driver.records.values()]  # the first of them had the worker already
+
+    assert sources[1:4] == [first] * 3
+
+
 def test_a_backfill_is_paused_resumed_and_cancelled():
     driver = scheduled()
     driver.expect(backfill(-600, 0, concurrency=1))

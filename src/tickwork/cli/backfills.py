@@ -52,7 +52,7 @@ def backfill(
     concurrency
         So many runs at once.
     priority
-        Higher goes first.
+        Higher goes first; 0, behind live work, unless you say otherwise.
     forced
         Also what has run before, under ids of its own.
     wait

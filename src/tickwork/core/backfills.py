@@ -22,7 +22,7 @@ from tickwork.core.events import (
 )
 from tickwork.core.evolve.schedules import is_held
 from tickwork.core.lookup import answer
-from tickwork.core.model import Backfill, BackfillState, Schedule
+from tickwork.core.model import Backfill, BackfillState, Schedule, State
 from tickwork.core.occurrences import book_pause
 from tickwork.core.schedules import schedule_of
 from tickwork.core.turn import Turn
@@ -104,7 +104,7 @@ def look_at_backfill(turn: Turn, number: int) -> None:
     if backfill.ready or backfill.asked:
         return
     if not backfill.exhausted:
-        dues, cursor_ms = _portion(backfill)
+        dues, cursor_ms = _portion(state, backfill)
         turn.emit(BackfillAsked(number, dues, cursor_ms))
         if dues and not backfill.forced:
             name = backfill.schedule.name
@@ -113,24 +113,38 @@ def look_at_backfill(turn: Turn, number: int) -> None:
         turn.emit(BackfillEnded(number))
 
 
-def _portion(backfill: Backfill) -> tuple[tuple[int, ...], int]:
+def _portion(state: State, backfill: Backfill) -> tuple[tuple[int, ...], int]:
     """The next times, and where the walk goes on after them; 0: nowhere."""
     rhythm = backfill.schedule.rhythm
     if rhythm is None:
         return (), 0
+    taken: frozenset[int] = frozenset() if backfill.forced else _taken(state, backfill)
     dues: list[int] = []
     if backfill.newest_first:
-        time_ms = rhythm.prev_ms(backfill.cursor_ms)
+        walked_ms, time_ms = backfill.cursor_ms, rhythm.prev_ms(backfill.cursor_ms)
         while time_ms is not None and time_ms >= backfill.from_ms and len(dues) < PORTION:
-            dues.append(time_ms)
-            time_ms = rhythm.prev_ms(time_ms)
+            if time_ms not in taken:
+                dues.append(time_ms)
+            walked_ms, time_ms = time_ms, rhythm.prev_ms(time_ms)
         more = time_ms is not None and time_ms >= backfill.from_ms
-        return tuple(dues), dues[-1] if more else 0
+        return tuple(dues), walked_ms if more else 0
     time_ms = rhythm.next_ms(backfill.cursor_ms - 1)
     while time_ms is not None and time_ms < backfill.to_ms and len(dues) < PORTION:
-        dues.append(time_ms)
+        if time_ms not in taken:
+            dues.append(time_ms)
         time_ms = rhythm.next_ms(time_ms)
     return tuple(dues), time_ms if time_ms is not None and time_ms < backfill.to_ms else 0
+
+
+def _taken(state: State, backfill: Backfill) -> frozenset[int]:
+    """Times that nobody knows as begun yet and that will be: those that wait for a live run to end, and those of
+    another backfill. Begun here as well, two runs would have one id."""
+    schedule = backfill.schedule
+    taken = set(schedule.buffer)
+    for other in state.backfills.values():
+        if other is not backfill and other.schedule is schedule and not other.forced:
+            taken.update(other.asked, other.ready)
+    return frozenset(taken)
 
 
 BACKFILL_COMMANDS: dict[type[Any], Callable[[Turn, int, Any], None]] = {

@@ -7,6 +7,7 @@ import msgspec
 
 from tickwork.core import events as ev
 from tickwork.core import inputs as ask
+from tickwork.core.definition import PRIORITY_MIN
 from tickwork.core.evolve.upkeep import clear_timer, set_timer
 from tickwork.core.lifecycle import RunState
 from tickwork.core.model import Backfill, BackfillState, Run, State, Timer
@@ -45,7 +46,7 @@ def _on_begun(state: State, event: ev.BackfillBegun) -> None:
     state.next_number = max(state.next_number, event.backfill + 1)
     backfill = Backfill(
         event.backfill, schedule, asked.by, asked.from_ms, event.to_ms, asked.concurrency,
-        schedule.terms.priority if asked.priority is None else asked.priority, asked.newest_first, asked.forced,
+        PRIORITY_MIN if asked.priority is None else asked.priority, asked.newest_first, asked.forced,
         state.now_ms, event.to_ms if asked.newest_first else asked.from_ms,
     )  # fmt: skip
     state.backfills[event.backfill] = backfill
