@@ -13,6 +13,7 @@ import pytest
 import pytest_asyncio
 
 from cluster.clusterhouse import Doing, TestCluster
+from tickwork.ports import wire
 from tickwork.ports.store import InboxRow
 
 
@@ -170,6 +171,40 @@ async def test_what_cannot_reach_its_owner_waits_in_the_inbox_and_is_accepted(cl
 
 
 @pytest.mark.proves("F28", "F25")
+async def test_what_the_inbox_accepted_is_kept_where_it_is_refused_until_it_can_begin(cluster, monkeypatch):
+    """Accepted without its owner, so nobody could say that its workflow is unknown."""
+    monkeypatch.setattr("tickwork.cluster.node.REFUSED_AGAIN_S", 0.2)
+    house = await cluster.add("n1", partitions=2)
+    home = house.node.home("default")
+    [kept] = await house.node.to_inbox([wire.Submission(workflow="later")], by="alice", tenant="default")
+    [bad] = await house.node.to_inbox([wire.Submission(workflow="flow", priority=9_999)], by="a", tenant="default")
+    document = {"name": "flow", "nodes": [{"kind": "task", "id": "only", "handler": "do"}]}
+    path = f"{house.server.address}/v1/workflows"
+    assert (await cluster.client.put(path, json={"documents": [document]})).status_code == 200
+    await cluster.until(lambda: Counter(one.kind for one in house.node.desk.alarms)["inbox_refused"] == 2)
+    await asyncio.sleep(1.2)
+
+    assert set(cluster.disk.inbox[home]) == {kept.id, bad.id}
+    assert Counter(one.kind for one in house.node.desk.alarms)["inbox_refused"] == 2, "said once"
+    answer = await cluster.get(house, f"/v1/runs/{kept.id}")
+    assert (answer.status_code, answer.json()["code"]) == (409, "held_in_inbox")
+    assert "there is no workflow 'later'" in answer.json()["detail"]
+    held = (await cluster.get(house, "/v1/cluster/inbox")).json()["runs"]
+    assert [(one["id"], one["workflow"], one["by"], one["code"]) for one in held] == [
+        (kept.id, "later", "alice", "unknown_workflow"),
+        (bad.id, "flow", "a", "bad_priority"),
+    ]
+
+    assert (await cluster.client.put(path, json={"documents": [document | {"name": "later"}]})).status_code == 200
+    await cluster.until(lambda: kept.id not in cluster.disk.inbox[home])
+    assert (await cluster.get(house, f"/v1/runs/{kept.id}")).status_code == 200
+    gone = await cluster.client.delete(f"{house.server.address}/v1/cluster/inbox/{bad.id}")
+    assert gone.status_code == 204
+    assert (await cluster.client.delete(f"{house.server.address}/v1/cluster/inbox/{bad.id}")).status_code == 404
+    assert (await cluster.get(house, f"/v1/runs/{bad.id}")).status_code == 404
+    assert not cluster.disk.inbox[home]
+
+
 async def test_a_row_of_the_inbox_that_cannot_be_read_stops_nobody(cluster):
     house = await cluster.add()
     home = house.node.home("default")

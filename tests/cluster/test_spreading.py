@@ -209,3 +209,76 @@ async def test_a_worker_is_shown_with_all_of_its_credit(cluster, houses):
             break
         await asyncio.sleep(0.05)
     assert shown == ("w1", 8)
+
+
+# ---- publishing beside spreading
+
+LATER = {"name": "later", "nodes": [{"kind": "task", "id": "only", "handler": "do"}]}
+
+
+async def publish(cluster, house, document):
+    answer = await cluster.client.put(f"{house.server.address}/v1/workflows", json={"documents": [document]})
+    assert answer.status_code == 200, answer.text
+
+
+def ids_in_each(house, partitions=4):
+    """One id for each partition, of those that are new."""
+    node, route = house.node, Route("default", house.node.home("default"), partitions)
+    drawn = (node.desk.new_id() for _ in range(10_000))
+    return list({partition_of_run(route, one, partitions): one for one in drawn}.values())
+
+
+async def accepted_everywhere(cluster, house, workflow):
+    ids = ids_in_each(house)
+    assert len(ids) == 4
+    for one in ids:
+        answer = await cluster.client.post(f"{house.server.address}/v1/runs", json={"workflow": workflow, "id": one})
+        assert answer.status_code == 201, answer.text
+        assert (await cluster.get(house, f"/v1/runs/{one}")).status_code == 200
+
+
+def owner_of_home(cluster, houses):
+    return next(house for house in houses if house.node.home("default") in house.node.engines)
+
+
+async def test_what_a_node_publishes_that_has_not_heard_of_the_spread_is_known_everywhere(cluster, houses, monkeypatch):
+    other = next(house for house in houses if house is not owner_of_home(cluster, houses))
+    monkeypatch.setattr(module, "INBOX_S", 60.0)  # how often routes are read
+    await asyncio.sleep(1.1)
+    await cluster.spread(houses[0], 4)
+    await publish(cluster, other, LATER)
+    await cluster.until(lambda: True)
+    for house in houses:
+        await house.node._read_routes()
+
+    await accepted_everywhere(cluster, houses[0], "later")
+
+
+async def test_what_is_published_while_the_tenant_is_spread_is_known_everywhere(cluster, houses, monkeypatch):
+    home = owner_of_home(cluster, houses)
+    put_route, jobs = home.node.put_route, []
+
+    async def beside(route):
+        """The definitions were brought to the new partitions; now another is published, then the route changes."""
+        jobs.append(asyncio.create_task(publish(cluster, houses[1], LATER)))
+        await asyncio.wait(jobs, timeout=0.5)
+        await put_route(route)
+
+    monkeypatch.setattr(home.node, "put_route", beside)
+    await spread(cluster, houses, 4)
+    await asyncio.gather(*jobs)
+
+    await accepted_everywhere(cluster, houses[0], "later")
+
+
+async def test_a_partition_that_lacks_what_its_tenant_has_asks_for_it(cluster, houses):
+    """As where whoever spread it died on the way."""
+    home = houses[0].node.home("default")
+    cluster.disk.routes["default"] = Route("default", home, 4)
+    for house in houses:
+        await house.node._read_routes()
+
+    await accepted_everywhere(cluster, houses[0], "flow")
+    await accepted_everywhere(cluster, houses[1], "flow")
+    answer = await cluster.client.post(f"{houses[0].server.address}/v1/runs", json={"workflow": "nothing"})
+    assert (answer.status_code, answer.json()["code"]) == (404, "unknown_workflow")

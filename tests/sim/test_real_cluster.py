@@ -38,9 +38,15 @@ def test_nothing_is_violated_where_more_nodes_share_more_partitions(seed):
     check(seed, nodes="3", partitions="4", workers="4")
 
 
+@pytest.mark.parametrize("seed", seeds(930_000, few=6, many=200))
+def test_nothing_is_violated_where_a_tenant_is_spread_beside_publications(seed):
+    faults = "spreads=200,node_crashes=40,drop=0.02,store_slow=0.05,pauses=20"
+    check(seed, nodes="3", partitions="4", workers="2", faults=faults)
+
+
 @pytest.mark.parametrize("seed", FOUND, ids=FOUND.get)
 def test_what_a_seed_found_stays_found(seed):
-    check(seed, faults=str(Options.of(seed, {}).faults.without("store_cuts")))
+    check(seed, faults=str(Options.of(seed, {}).faults.without("store_cuts", "spreads")))
 
 
 def test_without_faults_the_whole_workload_ends_as_it_should():

@@ -3,11 +3,14 @@
 Each is taken away from the real code, not from a model of it, and found by the invariants that it is there for.
 """
 
+import asyncio
 import shlex
 
 import msgspec
 import pytest
 
+from tickwork.api import ways
+from tickwork.cluster import node
 from tickwork.core import inputs, machine, reports
 from tickwork.core.lifecycle import Phase
 from tickwork.runtime import partition
@@ -20,6 +23,8 @@ SHAPE = {"nodes": "2", "workers": "2", "tasks": "60", "safety_s": "300"}
 CRASHES = "node_crashes=200,store_slow=0.2,store_late=0.05,pauses=200"
 LATE = "store_late=0.2,store_cuts=300,pauses=300"
 LOST = "store_late=0.5,node_crashes=200"  # what was decided, and never committed by who decided it
+SPREADS = "spreads=200,node_crashes=60"
+WIDE = {"nodes": "3", "partitions": "4", "tasks": "20"}
 ZOMBIES = "zombie=0.1,spike=0.1,pauses=200,duplicate=0.2"
 
 
@@ -121,9 +126,33 @@ def changes_beside_the_events(patch):
     patch.setattr(machine.Machine, "apply", impure)
 
 
+def publications_beside_spreads(patch):
+    """Each node brings what is published to the partitions that it knows of, whoever spreads the tenant meanwhile."""
+
+    class Open:
+        async def __aenter__(self): ...
+
+        async def __aexit__(self, *_): ...
+
+    async def in_order(self, place, route, scope, receive, whole):
+        said = next((value for name, value in scope["headers"] if name == ways.PARTITION), None)
+        if said is not None:
+            return await self._here_or_nowhere(place, route, scope, receive, whole, said)
+        body = await ways._body(receive, whole)
+        return await self._all(place, route, scope, body, self.node.partitions_of("default"))
+
+    async def complete(self, engine, tenant):
+        return False
+
+    patch.setattr(ways.Ways, "_in_order", in_order)
+    patch.setattr(node.Node, "complete", complete)
+    patch.setattr(asyncio, "Lock", Open)
+
+
 def first_caught(faults):
+    shape = SHAPE | WIDE if faults == SPREADS else SHAPE
     for seed in range(SEEDS):
-        report = scenario.run(seed, SHAPE | {"faults": faults})
+        report = scenario.run(seed, shape | {"faults": faults})
         if not report.ok:
             return report
     raise AssertionError(f"nothing was found in {SEEDS} seeds")
@@ -140,6 +169,7 @@ def first_caught(faults):
         (answers_before_the_commit, LATE, {"I25", "ANSWER"}),
         (work_before_the_commit, LOST, {"I29"}),
         (changes_beside_the_events, CRASHES, {"I7"}),
+        (publications_beside_spreads, SPREADS, {"ANSWER"}),
     ],
 )
 def test_taking_a_safeguard_away_is_noticed_and_seen_again(take_away, faults, found_by, monkeypatch):

@@ -21,11 +21,13 @@ from tickwork.cluster.carrier import Carrier, HttpCarrier
 from tickwork.cluster.node import Node
 from tickwork.core.errors import OutcomeUnknown, Refused, Unavailable
 from tickwork.ports import wire
+from tickwork.runtime.engine import Engine
 from tickwork.runtime.ground import TENANT
 
 if TYPE_CHECKING:
     from tickwork.api.app import Place
 
+EVERY = b"all"  # of a request that the owner of the home brings to all partitions of the tenant
 BODY_BYTES_MAX = 256 * 1024 * 1024
 RETRY_MS = 200
 _PASSED = frozenset((b"location", b"retry-after", b"etag", b"content-disposition", b"allow"))
@@ -45,6 +47,8 @@ class Ways:
     ) -> Answer | Stream | None:
         if route.lives == "here":
             return await place.local(route, scope, receive, whole, self.node.desk)
+        if route.lives == "all" and self.node.partitions > 1:
+            return await self._in_order(place, route, scope, receive, whole)
         said = next((value for name, value in scope["headers"] if name == PARTITION), None)
         if said is not None:
             return await self._here_or_nowhere(place, route, scope, receive, whole, said)
@@ -53,10 +57,8 @@ class Ways:
         partitions = self._partitions(route, scope)
         engine = self.node.owned(partitions[0])
         if len(partitions) == 1 and engine is not None:
-            return await place.local(route, scope, receive, whole, engine)
+            return await self._local(place, route, scope, receive, whole, engine)
         body = await _body(receive, whole)
-        if route.lives == "all":
-            return await self._all(place, route, scope, body, partitions)
         if route.lives == "any":
             return await self._any(place, route, scope, body, partitions)
         if route.lives == "runs":
@@ -93,7 +95,20 @@ class Ways:
         engine = self.node.owned(int(said)) if said.isdigit() and len(said) < 6 else None
         if engine is None:
             return problem(503, "not_owner", "this node does not own that partition", retry_after(RETRY_MS))
-        return await place.local(route, scope, receive, whole, engine)
+        return await self._local(place, route, scope, receive, whole, engine)
+
+    async def _local(
+        self, place: "Place", route: Route, scope: Scope, receive: Receive, whole: bytes | None, engine: Engine
+    ) -> Answer | Stream | None:
+        """A run that was accepted and cannot begin is known by its id, too."""
+        answer = await place.local(route, scope, receive, whole, engine)
+        if (held := self.node.held.get(engine.number)) and route.lives == "run" and _unknown_run(answer):
+            kept = held.get(scope["path_params"]["run"])
+            if kept is not None:
+                where = f"{kept.refusal.path}: " if kept.refusal.path else ""
+                detail = f"it was accepted and waits in the inbox, because it is refused: {where}{kept.refusal.detail}"
+                return problem(409, "held_in_inbox", f"{detail}; mend that, or remove it from the inbox")
+        return answer
 
     # ---- at one owner
 
@@ -102,10 +117,12 @@ class Ways:
     ) -> Answer | Stream | None:
         engine = self.node.owned(partition)
         if engine is not None:
-            return await place.local(route, scope, _nothing_more, body, engine)
+            return await self._local(place, route, scope, _nothing_more, body, engine)
+        return await self._to_owner(partition, str(partition).encode(), scope, body)
+
+    async def _to_owner(self, partition: int, said: bytes, scope: Scope, body: bytes) -> Answer | Stream:
         try:
-            address = await self.node.address_of(partition)
-            return await self._forward(address, partition, scope, body)
+            return await self._forward(await self.node.address_of(partition), said, scope, body)
         except OutcomeUnknown as error:
             await self.node.look_again()
             return problem(OUTCOME_UNKNOWN, error.code, str(error))
@@ -113,9 +130,9 @@ class Ways:
             await self.node.look_again()
             return problem(503, "no_owner", str(error), retry_after(RETRY_MS))
 
-    async def _forward(self, address: str, partition: int, scope: Scope, body: bytes) -> Answer | Stream:
+    async def _forward(self, address: str, said: bytes, scope: Scope, body: bytes) -> Answer | Stream:
         headers = [(name, value) for name, value in scope["headers"] if name not in _HOP]
-        headers.append((PARTITION, str(partition).encode()))
+        headers.append((PARTITION, said))
         query = scope["query_string"].decode("latin-1")
         path = scope.get("raw_path", scope["path"].encode()).decode("latin-1").partition("?")[0]
         target = f"{path}?{query}" if query else path
@@ -186,6 +203,40 @@ class Ways:
         )
         bad = [one for one in answers if not isinstance(one, Answer) or one.status != 200]
         return bad[0] if bad else [one.body for one in answers if isinstance(one, Answer)]
+
+    async def _in_order(
+        self, place: "Place", route: Route, scope: Scope, receive: Receive, whole: bytes | None
+    ) -> Answer | Stream | None:
+        """What concerns all partitions of a tenant is done at the owner of its home, one request after the other and
+        none beside a spread: otherwise a partition that is just being added would miss it."""
+        said = next((value for name, value in scope["headers"] if name == PARTITION), None)
+        if said is not None and said != EVERY:
+            return await self._here_or_nowhere(place, route, scope, receive, whole, said)
+        body, home = await _body(receive, whole), self.node.home(TENANT)
+        if self.node.owned(home) is None:
+            if said == EVERY:
+                return problem(503, "not_owner", "this node does not own that partition", retry_after(RETRY_MS))
+            return await self._to_owner(home, EVERY, scope, body)
+        scope = {**scope, "headers": [pair for pair in scope["headers"] if pair[0] != PARTITION]}
+        async with self.node.order:
+            await self.node.refresh_routes()
+            partitions = self.node.partitions_of(TENANT)
+            answer = await self._all(place, route, scope, body, partitions)
+            while answer is not None and answer.status < 400:
+                # Home may have had another owner meanwhile, who spread the tenant. It has read what was published by
+                # then, or the route is read here with what it added: one of the two comes after the other.
+                await self.node.refresh_routes()
+                before, partitions = partitions, self.node.partitions_of(TENANT)
+                if len(partitions) <= len(before):
+                    break
+                if route.deals is not None:
+                    answer = await self._all(place, route, scope, body, partitions)
+                    continue
+                for partition in partitions[len(before) :]:
+                    added = await self.at(partition, place, route, scope, body)
+                    if added is None or (added.status >= 400 and added.status != 409):  # 409: it is so already
+                        return added
+        return answer
 
     async def _all(
         self, place: "Place", route: Route, scope: Scope, body: bytes, partitions: tuple[int, ...]

@@ -6,26 +6,33 @@ from tickwork.cli.exits import Ended, Exit
 from tickwork.cli.shared import TO, To
 
 
-def cluster(deed: Literal["show", "spread"] = "show", partitions: int = 0, /, *, to: To = TO) -> int:
+def cluster(deed: Literal["show", "spread", "inbox", "remove"] = "show", argument: str = "", /, *, to: To = TO) -> int:
     """Nodes, partitions and who owns them.
 
     `tickwork cluster spread 4` places new runs in four partitions, so that several nodes share the work. Schedules
     and keys stay at home, limits of queues are dealt out. It can only grow.
 
+    `tickwork cluster inbox` lists runs that were accepted while their partition had no owner, and are refused by the
+    owner that came: they are kept and tried again. `tickwork cluster remove ID` gives up on one of them.
+
     Parameters
     ----------
     deed
-        show, or spread.
-    partitions
-        How many partitions new runs are spread over.
+        show, spread, inbox or remove.
+    argument
+        Of spread: how many partitions new runs are spread over. Of remove: the id of the run.
     """
     from tickwork.cli.screen import console, print_json, safe, table, when
 
-    if bool(partitions) != (deed == "spread"):
+    if (deed == "spread") != (argument.isascii() and argument.isdigit()) and deed != "remove":
         raise Ended(Exit.USAGE, "write `tickwork cluster`, or `tickwork cluster spread NUMBER`")
+    if bool(argument) != (deed in ("spread", "remove")):
+        raise Ended(Exit.USAGE, "write `tickwork cluster inbox`, or `tickwork cluster remove ID`")
+    if deed in ("inbox", "remove"):
+        return _inbox(argument, to)
     with to.client() as client:
-        if partitions:
-            client.spread(partitions)
+        if argument:
+            client.spread(int(argument))
         found = client.cluster()
     if to.json:
         print_json(found)
@@ -45,4 +52,22 @@ def cluster(deed: Literal["show", "spread"] = "show", partitions: int = 0, /, *,
     screen.print(table((">partition", "owner", ">epoch", ">seq", ">rows behind"), places))
     for route in found.routes:
         screen.print(f"{safe(route.tenant)}: home {route.home}, runs in {route.spread} of {len(places)} partitions")
+    return Exit.OK
+
+
+def _inbox(remove: str, to: To) -> int:
+    from tickwork.cli.screen import console, print_json, safe, table
+
+    with to.client() as client:
+        if remove:
+            client.remove_from_inbox(remove)
+        held = client.inbox()
+    if to.json:
+        print_json(held)
+        return Exit.OK
+    rows = [
+        (safe(one.id), str(one.partition), safe(one.workflow), safe(one.by) or "-", safe(f"{one.code}: {one.detail}"))
+        for one in held.runs
+    ]
+    console().print(table(("run", ">partition", "workflow", "by", "refused because"), rows))
     return Exit.OK

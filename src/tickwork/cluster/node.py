@@ -42,12 +42,14 @@ PARTITIONS = 8
 WATCH_S = 0.2  # how often failed partitions and the inbox are looked at
 INBOX_S = 1.0
 INBOX_MAX = 500
+REFUSED_AGAIN_S, REFUSED_AGAIN_S_MAX = 2.0, 600.0  # a refused row is tried again after so long, twice as long each time
 BACKLOG_FAR = 5_000  # inputs that wait: from here on new runs are spread over all nodes, not kept here
 READ_AHEAD_S = 5.0  # the next owner may take so long for it; then it begins from the rows when its time has come
 AHEAD_KEPT_S = 30.0
 GIVE_S = 2.0
 FRESH_MS = 60_000  # an id that was drawn so short ago is new, or was sent a moment ago
 SKEW_MS = 2_000
+INBOX_READ_MAX = 10_000  # rows that are looked through for one
 LOOK_AGAIN_S = 0.02  # at most so often is asked who owns what because somebody did not answer
 
 
@@ -71,6 +73,9 @@ class Peers(Protocol):
     async def give(self, address: str, partition: int) -> None:
         """It is free. Returns when it ticks there."""
 
+    async def published(self, address: str, partition: int, tenant: str) -> list[wire.Publication]:
+        """What that partition, the home of the tenant, has of it."""
+
     async def close(self) -> None: ...
 
 
@@ -80,6 +85,16 @@ class Attendant(Protocol):
     def start(self) -> None: ...
 
     async def close(self) -> None: ...
+
+
+class Held(msgspec.Struct):
+    """A row of the inbox whose submission was refused. It stays until it is accepted, or an operator removes it."""
+
+    row: InboxRow
+    workflow: str
+    refusal: wire.Rejected
+    due_s: float  # when it is tried again
+    pause_s: float
 
 
 class Node:
@@ -107,6 +122,9 @@ class Node:
         self.desk = make_engine(-1)  # never started: for what needs no partition
         self.cluster, self.partitions = cluster, partitions
         self.routes: dict[str, Route] = {}
+        self.order = asyncio.Lock()  # held at home for what concerns all partitions of a tenant, and for spreading it
+        self.held: dict[int, dict[str, Held]] = {}  # refused rows of inboxes, by partition
+        self._completing: dict[int, asyncio.Task[bool]] = {}  # partitions that ask for what their tenant has
         self._unread: dict[int, set[str]] = {}  # rows of inboxes that this node cannot read, by partition
         self._rerouted_ms = 0  # when this node saw a route change
         self.on_alarm: Callable[[Alarm], None] = lambda _: None
@@ -284,12 +302,14 @@ class Node:
     async def _finish(self, partition: int) -> None:
         await self._leave(partition)
         engine = self.engines.pop(partition, None)
+        self.held.pop(partition, None)
         if engine is not None:
             await engine.stop()
 
     async def _drop(self, partition: int, reason: str) -> None:
         await self._leave(partition)
         engine = self.engines.pop(partition, None)
+        self.held.pop(partition, None)
         if engine is not None:
             self.alarm("dropped", f"partition {partition}: {reason}")
             await engine.abandon(reason)
@@ -323,6 +343,10 @@ class Node:
         if self._ownership is not None and found != self.routes:
             self._rerouted_ms = self._clock.wall_ms()
         self.routes = found
+
+    async def refresh_routes(self) -> None:
+        """As the store has them now. Raises `Unavailable`."""
+        await self._read_routes()
 
     def check_route(self, route: Route) -> None:
         """Runs that live stay where they are: a home never moves, and `spread` only grows."""
@@ -470,6 +494,58 @@ class Node:
         for trunk in list(self._trunks):
             trunk.close()
 
+    # ---- submissions, where a partition may lack what its tenant has
+
+    async def submit(
+        self,
+        engine: Engine,
+        submissions: Sequence[wire.Submission],
+        *,
+        by: str,
+        tenant: str,
+        new_id: Callable[[], str] | None = None,
+    ) -> list[wire.Submitted | wire.Rejected]:
+        """To an engine of this node. Where it does not know a workflow, the home of the tenant is asked first: whoever
+        spread the tenant may have died before all definitions were there."""
+        found = await engine.submit(submissions, by=by, tenant=tenant, new_id=new_id)
+        lacking = [place for place, one in enumerate(found) if _is_lacking(one)]
+        if not lacking or not await self.complete(engine, tenant):
+            return found
+        again = await engine.submit([submissions[place] for place in lacking], by=by, tenant=tenant, new_id=new_id)
+        for place, one in zip(lacking, again, strict=True):
+            found[place] = one
+        return found
+
+    async def complete(self, engine: Engine, tenant: str) -> bool:
+        """Bring what is published at home to this partition; one request for all who ask. False: nothing was missing,
+        or home does not answer."""
+        if engine.number == self.home(tenant):
+            return False
+        job = self._completing.get(engine.number)
+        if job is None:
+            job = self._completing[engine.number] = asyncio.get_running_loop().create_task(
+                self._complete(engine, tenant)
+            )
+            job.add_done_callback(lambda _: self._completing.pop(engine.number, None))
+        await asyncio.wait([job])
+        return not job.cancelled() and job.result()
+
+    async def _complete(self, engine: Engine, tenant: str) -> bool:
+        home = self.home(tenant)
+        own = self.owned(home)
+        try:
+            if own is not None:
+                publications = own.published(tenant=tenant)
+            else:
+                publications = await self._peers.published(await self.address_of(home), home, tenant)
+            known = engine.published(tenant=tenant)
+            missing = [one for one in publications if one not in known]
+            for one in publications if missing else ():  # all of them: the last one is the latest
+                await engine.publish(one, by="cluster", tenant=tenant)
+        except TickworkError:
+            return False  # whoever submits is told that it is unknown here, and may ask again
+        return bool(missing)
+
     # ---- the inbox: for submissions whose owner cannot be reached
 
     async def to_inbox(self, submissions: list[wire.Submission], *, by: str, tenant: str) -> list[wire.Submitted]:
@@ -492,23 +568,53 @@ class Node:
                     await self._read_inbox(partition, engine)
 
     async def _read_inbox(self, partition: int, engine: Engine) -> None:
-        """A row is taken away when it is decided; decided twice, its id makes it the same run. One that cannot be
-        read stays: a node of a later version may have written it, and can."""
+        """A row is taken away when it is accepted; accepted twice, its id makes it the same run. One that cannot be
+        read stays: a node of a later version may have written it, and can. So does one that is refused: whoever sent
+        it was told that it is accepted."""
         while True:
-            limit = INBOX_MAX + len(self._unread.get(partition, ()))
+            held, now_s = self.held.setdefault(partition, {}), asyncio.get_running_loop().time()
+            limit = INBOX_MAX + len(self._unread.get(partition, ())) + len(held)
             rows = {row: self._read(row) for row in await self.store.read_inbox(partition, limit=limit)}
-            asked = {row: one for row, one in rows.items() if one is not None}
             self._unread[partition] = {row.id for row, one in rows.items() if one is None}
+            for gone in held.keys() - {row.id for row in rows}:
+                del held[gone]
+            asked = {
+                row: one
+                for row, one in rows.items()
+                if one is not None and (row.id not in held or held[row.id].due_s <= now_s)
+            }
             if not asked:
                 return
+            done: list[str] = []
             for tenant, by in dict.fromkeys((row.tenant, row.by) for row in asked):
                 some = {row: one for row, one in asked.items() if (row.tenant, row.by) == (tenant, by)}
-                found = await engine.submit(list(some.values()), by=by or "inbox", tenant=tenant)
-                for row, outcome in zip(some, found, strict=True):
+                found = await self.submit(engine, list(some.values()), by=by or "inbox", tenant=tenant)
+                for (row, one), outcome in zip(some.items(), found, strict=True):
                     if isinstance(outcome, wire.Rejected):
-                        where = f"{outcome.path}: " if outcome.path else ""
-                        self.alarm("inbox_refused", f"{tenant}/{row.id}: {where}{outcome.detail}")
-            await self.store.drop_inbox(partition, [row.id for row in asked])
+                        self._hold(row, one.workflow, outcome, now_s)
+                    else:
+                        held.pop(row.id, None)
+                        done.append(row.id)
+            await self.store.drop_inbox(partition, done)
+
+    def _hold(self, row: InboxRow, workflow: str, refusal: wire.Rejected, now_s: float) -> None:
+        held = self.held[row.partition]
+        before = held.get(row.id)
+        if before is None:
+            where = f"{refusal.path}: " if refusal.path else ""
+            self.alarm("inbox_refused", f"{row.tenant}/{row.id} stays in the inbox: {where}{refusal.detail}")
+        pause_s = REFUSED_AGAIN_S if before is None else min(2 * before.pause_s, REFUSED_AGAIN_S_MAX)
+        held[row.id] = Held(row, workflow, refusal, now_s + pause_s, pause_s)
+
+    async def remove_from_inbox(self, run_id: str) -> bool:
+        """An operator gives up on what was accepted and cannot begin. False: it is not there."""
+        for partition in range(self.partitions):
+            rows = await self.store.read_inbox(partition, limit=INBOX_READ_MAX)
+            if any(row.id == run_id for row in rows):
+                await self.store.drop_inbox(partition, [run_id])
+                self.held.get(partition, {}).pop(run_id, None)
+                return True
+        return False
 
     def _read(self, row: InboxRow) -> wire.Submission | None:
         try:
@@ -517,6 +623,10 @@ class Node:
             if row.id not in self._unread.get(row.partition, ()):
                 self.alarm("inbox_unreadable", f"{row.tenant}/{row.id} stays in the inbox: {error}")
             return None
+
+
+def _is_lacking(outcome: wire.Submitted | wire.Rejected) -> bool:
+    return isinstance(outcome, wire.Rejected) and outcome.code == "unknown_workflow"
 
 
 def member_of(*, session: str, node: str, address: str, started_ms: int, engine: bool = True) -> Member:

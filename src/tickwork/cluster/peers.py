@@ -12,7 +12,7 @@ import msgspec
 from tickwork.cluster.trunk import NotSpoken, Trunk
 from tickwork.core.errors import Refused, Unavailable
 from tickwork.ports.exchange import Beats, Call, Reply, encoder, reply_decoder
-from tickwork.ports.wire import Problem
+from tickwork.ports.wire import Problem, Publication, Publications
 from tickwork.worker.http1 import Poster
 
 MSGPACK = {"content-type": "application/msgpack", "accept": "application/msgpack"}
@@ -72,6 +72,14 @@ class HttpPeers:
 
     async def give(self, address: str, partition: int) -> None:
         await self._post(address, f"/v1/cluster/give?partition={partition}", b"", ANSWER_S)
+
+    async def published(self, address: str, partition: int, tenant: str) -> list[Publication]:
+        path = f"/v1/cluster/published?partition={partition}&tenant={quote(tenant, safe='')}"
+        data = await self._post(address, path, b"", ANSWER_S)
+        try:
+            return list(msgspec.json.decode(data, type=Publications).publications)
+        except msgspec.DecodeError as error:
+            raise Unavailable(f"the reply of {address} cannot be read: {error}", retry_after_ms=RETRY_MS) from error
 
     async def _post(self, address: str, path: str, data: bytes, timeout_s: float) -> bytes:
         poster = self._posters.get(address)

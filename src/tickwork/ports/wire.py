@@ -726,6 +726,27 @@ class Publication(_Request, frozen=True, kw_only=True):
     latest: bool = False  # make it the latest all the same
 
 
+class Publications(msgspec.Struct, frozen=True, kw_only=True):
+    """All that a tenant has, in the order in which it is published elsewhere."""
+
+    publications: tuple[Publication, ...] = ()
+
+
+class HeldRun(msgspec.Struct, frozen=True, kw_only=True):
+    """Accepted while its partition had no owner, and refused by the owner that came."""
+
+    id: str
+    partition: int
+    workflow: str
+    by: str = ""
+    code: str = ""
+    detail: str = ""
+
+
+class HeldRuns(msgspec.Struct, frozen=True, kw_only=True):
+    runs: tuple[HeldRun, ...] = ()
+
+
 class Ids(_Request, frozen=True, kw_only=True):
     ids: tuple[str, ...]
 

@@ -345,6 +345,14 @@ class AsyncClient(AsyncSchedules, AsyncEndpoints):
         """Place new runs in so many partitions of the cluster. It can only grow."""
         await self._ask(calls.spread(partitions))
 
+    async def inbox(self) -> wire.HeldRuns:
+        """Runs that were accepted while their partition had no owner, and are refused by it. They are kept."""
+        return await self._ask(calls.inbox())
+
+    async def remove_from_inbox(self, run_id: str) -> None:
+        """Give up on such a run for good."""
+        await self._ask(calls.remove_from_inbox(run_id))
+
     # ---- the network
 
     async def _ask(self, ask: Ask[T], *, within_s: float | None = None) -> T:

@@ -345,6 +345,14 @@ def spread(partitions: int) -> Ask[None]:
     return Ask("PUT", "/v1/cluster/spread", None, body=msgspec.json.encode(wire.SpreadRequest(spread=partitions)))
 
 
+def inbox() -> Ask[wire.HeldRuns]:
+    return Ask("GET", "/v1/cluster/inbox", wire.HeldRuns)
+
+
+def remove_from_inbox(run_id: str) -> Ask[None]:
+    return Ask("DELETE", f"/v1/cluster/inbox/{quote(run_id, safe='')}", None)
+
+
 def events_path(run: RunLike) -> str:
     return _run(run, "events")
 

@@ -350,6 +350,14 @@ class Client(Schedules, Endpoints):
         """Place new runs in so many partitions of the cluster. It can only grow."""
         self._ask(calls.spread(partitions))
 
+    def inbox(self) -> wire.HeldRuns:
+        """Runs that were accepted while their partition had no owner, and are refused by it. They are kept."""
+        return self._ask(calls.inbox())
+
+    def remove_from_inbox(self, run_id: str) -> None:
+        """Give up on such a run for good."""
+        self._ask(calls.remove_from_inbox(run_id))
+
     # ---- the network
 
     def _ask(self, ask: Ask[T], *, within_s: float | None = None) -> T:

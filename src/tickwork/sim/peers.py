@@ -10,6 +10,7 @@ from tickwork.cluster.carrier import SAFE, Carried, Header, no_answer
 from tickwork.core.errors import Refused, Unavailable
 from tickwork.ports.exchange import Beats, Call, Reply, encoder, reply_decoder
 from tickwork.ports.leases import Holding, Member
+from tickwork.ports.wire import Publication, Publications
 from tickwork.sim.asgi import PORT, Answer, Request
 from tickwork.sim.network import Net
 from tickwork.sim.store import SimStore
@@ -65,6 +66,12 @@ class SimPeers:
 
     async def give(self, address: str, partition: int) -> None:
         _must_do(await self._ask(address, Request("POST", f"/v1/cluster/give?partition={partition}"), PATIENCE_S))
+
+    async def published(self, address: str, partition: int, tenant: str) -> list[Publication]:
+        path = f"/v1/cluster/published?partition={partition}&tenant={tenant}"
+        answer = await self._ask(address, Request("POST", path), PATIENCE_S)
+        _must_do(answer)
+        return list(msgspec.json.decode(answer.body, type=Publications).publications)
 
     async def close(self) -> None: ...
 

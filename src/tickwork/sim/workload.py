@@ -9,6 +9,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from tickwork.sim.asgi import HttpClient
+from tickwork.sim.chance import Chance
 from tickwork.sim.cluster import ClientSeat
 from tickwork.sim.executor import Handler
 from tickwork.sim.report import Violation
@@ -130,6 +131,10 @@ class Client:
     async def main(self) -> None:
         options = self._seat.cluster.options
         await self._publish()
+        spreads = self._seat.cluster.world.faults.spreads
+        if spreads and options.partitions > 1:
+            count = max(1, spreads * options.safety_s // 3600)
+            self._more += [self._loop.create_task(self._spread_beside_publish(number)) for number in range(count)]
         gap_ms = options.safety_s * 800 // options.tasks
         for number in range(options.tasks):
             await self._submit(number)
@@ -146,6 +151,46 @@ class Client:
         )
         if answer.status != 200:
             self._wrong(f"publishing is answered with {answer.status} {answer.body.decode()}")
+
+    async def _spread_beside_publish(self, number: int) -> None:
+        """At the same moment and at different nodes. Whoever is told that a workflow is published may submit it
+        anywhere, and every run that was accepted is there."""
+        cluster = self._seat.cluster
+        chance = self._host.chance.stream(f"spreads/{number}")
+        await asyncio.sleep(chance.below(cluster.options.safety_s * 800) / 1000)
+        cluster.world.fault(self._host.name, "spreads")
+        name = f"late{number}"
+        wider = self._loop.create_task(self._spread(chance))
+        await asyncio.sleep(chance.below(200) / 1000)
+        document = _workflow(name, _task("one"))
+        answer = await self._other().ask("PUT", "/v1/workflows", {"documents": [document]})
+        if answer.status != 200:
+            self._wrong(f"publishing {name} is answered with {answer.status} {answer.body.decode()}")
+        for place in range(2 * cluster.options.partitions):
+            run = f"{self._host.name}-{name}-{place}"
+            body = {"workflow": name, "inputs": {}} | ({"id": run} if place % 2 else {})
+            self._seat.asks()
+            answer = await self._other().ask("POST", "/v1/runs", body)
+            if answer.status not in (200, 201):
+                self._wrong(f"submitting {name} is answered with {answer.status} {answer.body.decode()}")
+            else:
+                self._seat.accepted(TENANT, answer.json()["id"])
+        await wider
+
+    async def _spread(self, chance: Chance) -> None:
+        cluster = self._seat.cluster
+        while (now := cluster.disk.routes[TENANT].spread) < cluster.options.partitions:
+            answer = await self._other().ask("PUT", "/v1/cluster/spread", {"spread": now + 1})
+            if answer.status == 204:
+                return
+            if answer.status not in (400, 409, 422):  # somebody else spread it meanwhile
+                self._wrong(f"spreading is answered with {answer.status} {answer.body.decode()}")
+                return
+            await asyncio.sleep(chance.below(1_000) / 1000)
+
+    def _other(self) -> HttpClient:
+        """Of another node than the one before, perhaps."""
+        return HttpClient(self._seat.cluster.net, self._host, self._seat.nodes)
 
     async def _submit(self, number: int) -> None:
         workflow = self._chance.pick(_DRAWN)

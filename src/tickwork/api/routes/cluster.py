@@ -22,6 +22,7 @@ from tickwork.runtime.ground import TENANT
 
 if TYPE_CHECKING:
     from tickwork.api.ways import Ways
+    from tickwork.cluster.node import Node
 
 BEATS_BYTES_MAX = 32 * 1024 * 1024
 
@@ -97,7 +98,15 @@ async def spread(asked: Asked) -> Answer:
     ways = asked.ways
     if ways is None:
         raise Refused("no_cluster", "this server is alone: there is nothing to spread over", path="")
-    node, wanted = ways.node, await asked.body(wire.SpreadRequest)
+    wanted = await asked.body(wire.SpreadRequest)
+    async with ways.node.order:
+        await ways.node.refresh_routes()
+        await _spread(asked, ways, wanted)
+    return nothing()
+
+
+async def _spread(asked: Asked, ways: "Ways", wanted: wire.SpreadRequest) -> None:
+    node = ways.node
     route = ports.Route(TENANT, node.home(TENANT), wanted.spread)
     node.check_route(route)
     places, old = partitions_of(route, node.partitions), node.partitions_of(TENANT)
@@ -105,9 +114,8 @@ async def spread(asked: Asked) -> Answer:
     found = whole([await crew.queues(place) for place in old])
     limits = [one for one in found if one.limit is not None or one.rate is not None or one.paused]
     parts = {one.name: [_part(one, number, len(places)) for number in range(len(places))] for one in limits}
-    for place in places[1:]:
-        for publication in asked.engine.published():
-            await crew.publish(place, publication)
+    published = asked.engine.published()
+    await crew.publish_all(places[1:], published)
     for number, place in enumerate(places[len(old) :], len(old)):
         await crew.hold(place, limits, parts, number)
         for workflow in asked.engine.workflows():
@@ -123,7 +131,12 @@ async def spread(asked: Asked) -> Answer:
             raise
         message = f"it broke off ({error}); spread again, then put the limits of these queues again: {names}"
         raise Unavailable(message, retry_after_ms=1_000) from error
-    return nothing()
+    # Home may have had another owner meanwhile, to whom something was published. Whoever published it reads the route
+    # afterwards, and finds it as it was, or this finds what was published.
+    if node.owned(route.home) is not asked.engine:
+        raise Unavailable("the home partition moved; spread again", retry_after_ms=1_000)
+    if (later := asked.engine.published()) != published:
+        await crew.publish_all(places[1:], later)
 
 
 def _part(queue: wire.Queue, number: int, count: int) -> wire.QueueRequest:
@@ -146,6 +159,11 @@ class _Crew:
         if engine is not None:
             return msgspec.json.encode(wire.Queues(queues=tuple(engine.queues())))
         return await self._ways.ask(place, "GET", "/v1/queues")
+
+    async def publish_all(self, places: Sequence[int], publications: Sequence[wire.Publication]) -> None:
+        for place in places:
+            for publication in publications:
+                await self.publish(place, publication)
 
     async def publish(self, place: int, publication: wire.Publication) -> None:
         engine = self._ways.node.owned(place)
@@ -186,6 +204,52 @@ def _already() -> Iterator[None]:
     except Refused as refused:
         if refused.code != "illegal_move":
             raise
+
+
+async def published(asked: Asked) -> Answer:
+    """What the tenant has at home: a partition that lacks some of it asks."""
+    engine = asked.node.owned(asked.query["partition"]) if asked.node is not None else None
+    if engine is None:
+        raise Unavailable("this node does not own that partition", retry_after_ms=200)
+    return as_json(wire.Publications(publications=tuple(engine.published(tenant=asked.query["tenant"] or TENANT))))
+
+
+async def inbox(asked: Asked) -> Answer:
+    """With `partition`, what this node knows of it; otherwise its owner is asked for each."""
+    ways = asked.ways
+    if ways is None:
+        raise Refused("no_cluster", "this server is alone: nothing waits in an inbox", path="")
+    wanted: int = asked.query["partition"]
+    if wanted >= 0:
+        return as_json(wire.HeldRuns(runs=_held(ways.node, wanted)))
+    found: list[wire.HeldRun] = []
+    for partition in range(ways.node.partitions):
+        if ways.node.owned(partition) is not None:
+            found += _held(ways.node, partition)
+        else:
+            body = await ways.ask(partition, "GET", f"/v1/cluster/inbox?partition={partition}")
+            found += msgspec.json.decode(body, type=wire.HeldRuns).runs
+    return as_json(wire.HeldRuns(runs=tuple(found)))
+
+
+def _held(node: "Node", partition: int) -> tuple[wire.HeldRun, ...]:
+    return tuple(
+        wire.HeldRun(
+            id=one.row.id,
+            partition=partition,
+            workflow=one.workflow,
+            by=one.row.by,
+            code=one.refusal.code,
+            detail=one.refusal.detail,
+        )
+        for one in node.held.get(partition, {}).values()
+    )
+
+
+async def remove_from_inbox(asked: Asked) -> Answer:
+    if asked.node is None or not await asked.node.remove_from_inbox(asked.run_id):
+        raise Refused("unknown_run", "nothing of this id waits in an inbox", path="run")
+    return nothing()
 
 
 async def beats(asked: Asked) -> Answer:
@@ -239,6 +303,38 @@ ROUTES = (
         tag="cluster",
         query=(_PARTITION,),
         gives=DONE,
+    ),
+    Route(
+        method="POST",
+        path="/v1/cluster/published",
+        lives="here",
+        does=published,
+        says="What a tenant has published at its home. Nodes ask each other.",
+        tag="cluster",
+        query=(_PARTITION, Param("tenant", "Whose.")),
+        gives={200: Gives(wire.Publications)},
+    ),
+    Route(
+        method="GET",
+        path="/v1/cluster/inbox",
+        lives="here",
+        does=inbox,
+        says="Runs that were accepted while their partition had no owner, and are refused by it: they are kept, and "
+        "tried again.",
+        tag="cluster",
+        query=(Param("partition", "Of this one alone, as the node knows it that is asked.", int, -1, -1, 511),),
+        gives={200: Gives(wire.HeldRuns)},
+        refusals=(404,),
+    ),
+    Route(
+        method="DELETE",
+        path="/v1/cluster/inbox/{run}",
+        lives="here",
+        does=remove_from_inbox,
+        says="Give up on such a run: it is removed from the inbox for good.",
+        tag="cluster",
+        gives=DONE,
+        refusals=(404,),
     ),
     Route(
         method="POST",

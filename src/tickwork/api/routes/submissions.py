@@ -42,7 +42,13 @@ _decoders: dict[str, Any] = {
 
 async def submit(asked: Asked) -> Answer:
     submission = _under_header(await asked.body(wire.Submission), asked.key)
-    return _told(asked, (await asked.engine.submit([submission], by=asked.by))[0])
+    return _told(asked, (await _submitted(asked, [submission]))[0])
+
+
+async def _submitted(asked: Asked, runs: Sequence[wire.Submission]) -> list[wire.Submitted | wire.Rejected]:
+    if asked.node is None:
+        return await asked.engine.submit(runs, by=asked.by)
+    return await asked.node.submit(asked.engine, runs, by=asked.by, tenant=TENANT)
 
 
 def _told(asked: Asked, outcome: wire.Submitted | wire.Rejected) -> Answer:
@@ -54,7 +60,7 @@ def _told(asked: Asked, outcome: wire.Submitted | wire.Rejected) -> Answer:
 
 
 async def submit_batch(asked: Asked) -> Answer:
-    return _all_told(asked, await asked.engine.submit(await _runs_of(asked), by=asked.by))
+    return _all_told(asked, await _submitted(asked, await _runs_of(asked)))
 
 
 def _all_told(asked: Asked, outcomes: Sequence[wire.Submitted | wire.Rejected]) -> Answer:
@@ -160,7 +166,7 @@ async def _here(node: Node, runs: Sequence[wire.Submission], *, by: str) -> list
     engine = node.owned(partition) if partition is not None else None
     if partition is None or engine is None:
         return None
-    return await engine.submit(runs, by=by, new_id=node.new_id_in(TENANT, partition))
+    return await node.submit(engine, runs, by=by, tenant=TENANT, new_id=node.new_id_in(TENANT, partition))
 
 
 def _named(submission: wire.Submission, node: Node) -> wire.Submission:
