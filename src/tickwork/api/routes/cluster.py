@@ -208,7 +208,9 @@ def _already() -> Iterator[None]:
 
 async def published(asked: Asked) -> Answer:
     """What the tenant has at home: a partition that lacks some of it asks."""
-    engine = asked.node.owned(asked.query["partition"]) if asked.node is not None else None
+    if asked.node is None:
+        raise Refused("no_cluster", "this server is alone: it has a store of its own", path="")
+    engine = asked.node.owned(asked.query["partition"])
     if engine is None:
         raise Unavailable("this node does not own that partition", retry_after_ms=200)
     return as_json(wire.Publications(publications=tuple(engine.published(tenant=asked.query["tenant"] or TENANT))))
@@ -313,6 +315,7 @@ ROUTES = (
         tag="cluster",
         query=(_PARTITION, Param("tenant", "Whose.")),
         gives={200: Gives(wire.Publications)},
+        refusals=(404,),
     ),
     Route(
         method="GET",
