@@ -50,3 +50,23 @@ def test_a_torn_end_is_told_after_the_whole_rows():
     assert [next(rows).seq, next(rows).seq] == [1, 2]
     with pytest.raises(Corrupt, match="middle of a row"):
         next(rows)
+
+
+def whole(rows=3) -> tuple[list, bytes]:
+    recorder = Recorder()
+    sealed = [recorder.row(tick + 1, [], []) for tick in range(rows)]
+    head = Head(HEAD.settings, last=rows, last_hash=sealed[-1].hash)
+    return sealed, write_head(head) + b"".join(stream.write(sealed))
+
+
+def test_an_export_that_was_cut_between_two_rows_is_refused():
+    sealed, data = whole()
+    _, rows = read([data])
+    assert list(rows) == sealed
+
+    _, rows = read([data[: -len(b"".join(stream.write(sealed[-1:])))]])
+    with pytest.raises(Corrupt, match="names seq 3 as its last row, and ends with seq 2"):
+        list(rows)
+    _, rows = read([data, *stream.write([Recorder(seq=3, head=sealed[-1].hash).row(9, [], [])])])
+    with pytest.raises(Corrupt, match="not whole"):
+        list(rows)

@@ -30,7 +30,9 @@ class Replayed(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What a replay found."""
 
     partition: int | None = None  # of a cluster
-    rows: int
+    rows: int  # that are equal: `decided` and `folded` together
+    decided: int  # again, under the rules that decided them
+    folded: int  # of other rules: their events were applied, and nothing was decided
     seq: int
     hash: str
     equal: bool
@@ -99,7 +101,10 @@ def _told(found: Replayed, to: To) -> int:
     if to.json:
         print_json(found)
     elif found.equal:
-        print(f"{which}equal: {found.rows} rows decided again, through seq {found.seq}, hash {found.hash}")
+        print(
+            f"{which}equal: {found.decided} rows decided again, {found.folded} of other rules folded, "
+            f"through seq {found.seq}, hash {found.hash}"
+        )
     else:
         tell(f"{which}differs: {found.detail} ({found.rows} rows before it are equal)")
     return Exit.OK if found.equal else Exit.FAILED
@@ -114,10 +119,12 @@ class Judge:
         from tickwork.cli.screen import console
         from tickwork.core.machine import Machine
         from tickwork.journal.record import GENESIS
+        from tickwork.journal.replay import Tally
         from tickwork.zonedata import load_zones
 
         self._machine = Machine(settings=settings, zones=load_zones())
         self._head, self._seq, self._rows = GENESIS, 0, 0
+        self._tally = Tally()
         self._difference = ""
         screen = console(stderr=True)
         self.progress = Progress(
@@ -132,7 +139,7 @@ class Judge:
         from tickwork.journal.replay import replay as decide
 
         try:
-            self._head = decide(rows, self._machine, head=self._head, seq=self._seq)
+            self._head = decide(rows, self._machine, head=self._head, seq=self._seq, tally=self._tally)
         except ReplayDiffers as differs:
             self._rows, self._seq, self._difference = differs.seq - 1, differs.seq, str(differs)
             return False
@@ -143,7 +150,11 @@ class Judge:
 
     def verdict(self) -> Replayed:
         equal = not self._difference
-        return Replayed(rows=self._rows, seq=self._seq, hash=self._head.hex(), equal=equal, detail=self._difference)
+        decided, folded = self._tally.decided, self._tally.folded
+        return Replayed(
+            rows=self._rows, decided=decided, folded=folded, seq=self._seq, hash=self._head.hex(), equal=equal,
+            detail=self._difference,
+        )  # fmt: skip
 
     @property
     def head(self) -> tuple[int, bytes]:
@@ -157,6 +168,11 @@ def _judged(source: Iterable[bytes], *, total: int | None, quiet: bool) -> Repla
     head, rows = read(source)
     if head.after:
         raise Refused("partial_journal", f"this export begins behind seq {head.after}; a replay needs all of it")
+    if not head.last_hash:
+        raise Refused(
+            "endless_journal",
+            "this export does not name its end, so that nobody can tell whether it is whole: export it again",
+        )
     judge = Judge(head.settings, total=total, quiet=quiet)
     with judge.progress:
         for portion in _portions(rows):
@@ -195,7 +211,9 @@ def _reproduced(data: bytes) -> Replayed:
     detail = f"seq {found.seq}: {found.text}; inputs that are enough: {enough or 'none'}" if found.differs else ""
     if found.differs and not found.still:
         detail += " (with those alone it is equal)"
-    return Replayed(rows=0, seq=found.seq, hash=made.row.hash.hex(), equal=not found.differs, detail=detail)
+    return Replayed(
+        rows=0, decided=0, folded=0, seq=found.seq, hash=made.row.hash.hex(), equal=not found.differs, detail=detail
+    )
 
 
 def _of_server(client: "Client", save: Path | None, partition: int | None, to: To) -> Replayed:

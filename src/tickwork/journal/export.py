@@ -1,12 +1,14 @@
 """A journal on its way out: one head that says what the rows need to be decided again, then the rows.
 
 The head has the settings under which the machine began and the place where the rows begin: everything that a replay
-needs, so an export is read without the store it came from.
+needs, so an export is read without the store it came from. It also names the last row with its hash: one that was cut
+off is refused, also where it was cut between two rows.
 """
 
 import struct
 import zlib
 from collections.abc import Iterable, Iterator
+from itertools import chain
 
 import msgspec
 
@@ -24,6 +26,8 @@ class Head(msgspec.Struct, frozen=True):
     settings: Settings
     after: int = 0  # the rows begin behind this seq
     hash: bytes = GENESIS  # of that row
+    last: int = 0  # seq of the last row, `after` where there is none
+    last_hash: bytes = b""  # empty: an earlier version wrote it, which did not name the end
 
 
 _decoder = msgspec.msgpack.Decoder(Head)
@@ -51,7 +55,7 @@ def read(chunks: Iterable[bytes]) -> tuple[Head, Iterator[Sealed]]:
         head = _decoder.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise Corrupt(f"the head of the journal cannot be read: {error}") from None
-    return head, _rows(buffer[end:], source)
+    return head, _rows(buffer[end:], source, head)
 
 
 def _end(buffer: bytes, begin: int) -> int | None:
@@ -66,10 +70,16 @@ def _end(buffer: bytes, begin: int) -> int | None:
     return begin + length
 
 
-def _rows(first: bytes, rest: Iterator[bytes]) -> Iterator[Sealed]:
-    reader = Reader()
-    yield from reader.feed(first)
-    for piece in rest:
-        yield from reader.feed(piece)
+def _rows(first: bytes, rest: Iterator[bytes], head: Head) -> Iterator[Sealed]:
+    reader, seq, hash_ = Reader(), head.after, head.hash
+    for piece in chain([first], rest):
+        for row in reader.feed(piece):
+            seq, hash_ = row.seq, row.hash
+            yield row
     if reader.torn:
         raise Corrupt("the journal ends in the middle of a row; what came before is whole")
+    if head.last_hash and (seq, hash_) != (head.last, head.last_hash):
+        raise Corrupt(
+            f"this export is not whole: it names seq {head.last} as its last row, and ends with seq {seq}, or with "
+            "another row: export it again"
+        )

@@ -6,11 +6,12 @@ without deciding. Both verify the hash chain on the way.
 """
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from tickwork.core.errors import Corrupt, ReplayDiffers
 from tickwork.core.events import Event
 from tickwork.core.inputs import Input
-from tickwork.core.machine import Machine, rules_of
+from tickwork.core.machine import Machine, Outcome, rules_of
 from tickwork.core.zones import UTC_ONLY
 from tickwork.journal.record import GENESIS, Row, Sealed, seal, unseal
 
@@ -29,18 +30,49 @@ class Recorder:
         return sealed
 
 
-def replay(rows: Iterable[Sealed], machine: Machine, *, head: bytes = GENESIS, seq: int = 0) -> bytes:
+@dataclass(slots=True)
+class Tally:
+    """What a replay did with rows."""
+
+    decided: int = 0  # again, with the same events
+    folded: int = 0  # of other rules: their events were applied, and nothing was decided
+
+
+def replay(
+    rows: Iterable[Sealed], machine: Machine, *, head: bytes = GENESIS, seq: int = 0, tally: Tally | None = None
+) -> bytes:
     """Bring `machine` from just after `seq` to the end of these rows. Returns the last hash."""
+    tally = tally or Tally()
     for sealed in rows:
         row = _next(sealed, head, seq, machine.state.tick)
         if row.rules == machine.rules:
-            outcome = machine.apply(row.tick, row.inputs)
+            outcome = _again(row, machine)
             if outcome.taken != len(row.inputs) or outcome.events != row.events:
                 raise ReplayDiffers(_difference(row, outcome.taken, outcome.events), seq=row.seq)
+            tally.decided += 1
         else:
-            machine.fold(row.tick, row.inputs, row.events)
+            _fold(row, machine)
+            tally.folded += 1
         head, seq = sealed.hash, sealed.seq
     return head
+
+
+def _again(row: Row, machine: Machine) -> Outcome:
+    try:
+        return machine.apply(row.tick, row.inputs)
+    except Exception as error:  # inputs that no machine took, or a defect: either way it is not the recorded decision
+        raise ReplayDiffers(f"it cannot be decided again: {_words(error)}", seq=row.seq) from error
+
+
+def _fold(row: Row, machine: Machine) -> None:
+    try:
+        machine.fold(row.tick, row.inputs, row.events)
+    except Exception as error:  # events that no machine decided in this state
+        raise ReplayDiffers(f"its events do not fit the state before it: {_words(error)}", seq=row.seq) from error
+
+
+def _words(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"[:300]
 
 
 def fold(rows: Iterable[Sealed], machine: Machine, *, head: bytes = GENESIS, seq: int = 0) -> bytes:

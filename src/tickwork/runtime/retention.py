@@ -225,7 +225,7 @@ class Retention:
             if last is None:
                 raise Corrupt(f"nobody knows the hash of seq {after}, behind which the journal begins")
             before = last.hash
-        head = export.Head(self._settings, after, before)
+        head = export.Head(self._settings, after, before, rows[-1].seq, rows[-1].hash)
         data = export.write_head(head) + b"".join(stream.write(rows))
         object_ = await self._artifacts.put(data)
         archive = Archive(

@@ -23,7 +23,10 @@ async def export(asked: Asked) -> Stream:
         if not before or before[0].seq != after:
             raise Refused("unknown_seq", f"the journal has no seq {after}; its last one is {last}", path="query.after")
         head = before[0].hash
-    return Stream(_pieces(asked, Head(await engine.settings(), after, head), last), JOURNAL)
+    end = head
+    if last > after:
+        end = (await engine.journal(after=last - 1, limit=1))[0].hash
+    return Stream(_pieces(asked, Head(await engine.settings(), after, head, max(after, last), end), last), JOURNAL)
 
 
 async def _pieces(asked: Asked, head: Head, last: int) -> AsyncIterator[bytes]:
@@ -43,7 +46,7 @@ ROUTES = (
         method="GET",
         path="/v1/journal",
         does=export,
-        says="The journal behind a seq: a head with the settings, then the rows in their frames.",
+        says="The journal behind a seq: a head with the settings and the end of it, then the rows in their frames.",
         tag="server",
         query=(AFTER,),
         gives={200: Gives(None, (JOURNAL,), "Head and rows, as `tickwork.journal.export` reads them.")},
