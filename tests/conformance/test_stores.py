@@ -15,7 +15,7 @@ from tickwork.stores.memory import MemoryDisk, MemoryStore
 from tickwork.stores.postgres.store import PostgresStore
 from tickwork.stores.sqlite.store import SqliteStore
 
-A_DAY_LATER = "update payloads set day = day - 1; update renewals set day = day - 1"
+A_DAY_LATER = "update payloads set day = day - 1, day_again = day - 1; update renewals set day = day - 1"
 
 
 class _Reopening:

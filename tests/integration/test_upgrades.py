@@ -40,6 +40,7 @@ DIGESTS = {
         7: "149a492d1e83e557d470fe966fa1263a",
         8: "362aabffaafdefc2c82ce7174caf6206",
         9: "92f941b801dff021c2c55a84b4247c06",
+        10: "2cb7a49512b0edf7c2093ff5264c345c",
     },
     "postgres": {
         1: "1f2e0526e58b5ddf945d5057fd744aba",
@@ -51,6 +52,7 @@ DIGESTS = {
         7: "322166ae8b545bf9c5c45dc5e99bfa04",
         8: "4279b8df00113fc283c4e39595002838",
         9: "2a8c668dcb8c0e135a54e5ec657574de",
+        10: "cee3bf70ab65fb7a22cda1ca5cc600b9",
     },
 }
 

@@ -66,7 +66,7 @@ def upgrade(*, store: At = None, json: Json = False) -> int:
 
 @db.command
 def check(*, store: At = None, json: Json = False) -> int:
-    """Verify a store: checksums, the chain of the journal, and the rows against a fold of it. 65 where it is damaged.
+    """Verify a store: checksums, the journal's chain, the rows against a fold of it, artifacts. 65 where it is damaged.
 
     A folder must not be in use by a server; a database may.
 
@@ -144,7 +144,7 @@ async def _check(place: str, *, json: bool) -> int:
 
     async with _opened(place, exists=True) as (store, artifacts):
         with _progress("check", quiet=json) as say:
-            found = await verify(store, artifacts, load_zones(), say)
+            found = await verify(store, artifacts, load_zones(), say, _beside(place))
     if json:
         print_json(found)
     else:

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from tickwork.core.effects import Release, Stop
-from tickwork.core.errors import Unavailable
+from tickwork.core.errors import Corrupt, Unavailable
 from tickwork.core.inputs import Failed, WorkerLost
 from tickwork.core.lanes import is_carrier
 from tickwork.core.model import State
@@ -367,14 +367,17 @@ class Floor:
             self.deliver([(order.worker, work, order.recipe.spec)])
         except BadArgument as error:
             self._refuse(order, str(error))
+        except Corrupt as error:  # another attempt would read the same bytes
+            self._on_alarm("argument_damaged", f"task {order.task} of run {order.run_id}: {error}")
+            self._refuse(order, f"an argument is damaged: {error}", code="DamagedArgument")
         except Exception as error:
             self._refuse(order, f"its arguments could not be loaded: {error}")
         finally:
             self._loading.discard((order.task, order.attempt))
 
-    def _refuse(self, order: Order, message: str) -> None:
+    def _refuse(self, order: Order, message: str, *, code: str = "BadArgument") -> None:
         with contextlib.suppress(Exception):
-            self._partition().ask([Failed(order.task, order.attempt, "BadArgument", message, permanent=True)])
+            self._partition().ask([Failed(order.task, order.attempt, code, message, permanent=True)])
 
     def _note_taken(self, call: Call) -> None:
         """What this call took its worker has from the lane, and knows of it from this reply on."""

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from tickwork.core.errors import Refused
+from tickwork.core.errors import Corrupt, Refused
 from tickwork.core.explain import WhyNot, why_not
 from tickwork.core.lanes import PIN_LABEL
 from tickwork.core.machine import Machine
@@ -82,7 +82,10 @@ class Questions(Ground):
         """A value for people; nothing where it is too large to be shown."""
         if value is None or reads.shown(value) > reads.SHOWN_BYTES_MAX:
             return None
-        data = await self.vault.bytes_of(value)
+        try:
+            data = await self.vault.bytes_of(value)
+        except Corrupt as error:  # the rest of the run can be shown; who asks for the value alone gets the error
+            return f"[this value is damaged: {error}]"
         return shown(data) if len(data) <= reads.SHOWN_BYTES_MAX else None
 
     async def value_bytes(self, run_id: str, node: str = "", *, tenant: str = TENANT) -> bytes:

@@ -22,7 +22,7 @@ Row = tuple[Any, ...]
 
 
 def of_bytes(number: int, data: bytes) -> int:
-    return crc32(data, number & 0xFFFFFFFF)
+    return crc32(data, (number ^ number >> 32) & 0xFFFFFFFF)  # every bit of a number counts
 
 
 def of_row(row: CacheRow | InboxRow | Archive) -> int:

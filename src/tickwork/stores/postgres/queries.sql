@@ -101,7 +101,7 @@ with head as (
     select distinct on (given.digest) given.digest, given.data, today()
       from head, unnest($7::text[], $8::bytea[]) as given (digest, data)
      order by given.digest
-    on conflict (digest) do update set day = excluded.day where payloads.day < excluded.day
+    on conflict (digest) do update set day = excluded.day, day_again = excluded.day where payloads.day < excluded.day
 )
 insert into journal (partition_id, seq, epoch, tick, hash, data)
 select id, $3, $2, $4, $5, $6 from head
@@ -156,7 +156,7 @@ select number, data, checksum from schedules where number between $1 and $2 orde
 -- name: put_payload
 -- A digest names its bytes, so only the day may be new.
 insert into payloads (digest, data, day) values ($1, $2, today())
-on conflict (digest) do update set day = excluded.day where payloads.day < excluded.day;
+on conflict (digest) do update set day = excluded.day, day_again = excluded.day where payloads.day < excluded.day;
 
 -- name: read_payloads
 -- The bytes of digests.
@@ -475,12 +475,16 @@ delete from payloads where digest = $1;
 -- From elsewhere.
 insert into payloads (digest, data, day) select *, today() from unnest($1::text[], $2::bytea[]) on conflict do nothing;
 
+-- name: read_odd_days
+-- Values whose day was damaged.
+select digest from payloads where day <> day_again limit 1;
+
 -- name: renew_payloads
 -- Those of them that are here, which are needed today. In order, so that two of these do not wait for each other.
 with known as (
     select digest, day from payloads where digest = any($1::text[]) order by digest for no key update
 ), renewed as (
-    update payloads p set day = today() from known where p.digest = known.digest and known.day < today()
+    update payloads p set day = today(), day_again = today() from known where p.digest = known.digest and known.day < today()
 )
 select digest from known;
 
@@ -490,7 +494,7 @@ delete from payloads p
  where p.day < $1
    and p.digest in (
         select digest from payloads v
-         where v.day between 1 and $1 - 1
+         where v.day between 1 and $1 - 1 and v.day = v.day_again
            and not exists (select from archives a where a.object = v.digest)
            and not exists (select from log_chunks l where l.digest = v.digest)
          order by v.day limit $2)

@@ -82,7 +82,8 @@ $body$;
 create table payloads (
     digest text collate "C" primary key,
     data bytea not null,
-    day integer not null default today()  -- the last on which somebody said that it is needed
+    day integer not null default today(),  -- the last on which somebody said that it is needed
+    day_again integer not null default today()  -- the same: a flipped bit in one of them is noticed, and nothing goes by it
 );
 alter table payloads alter column data set storage external;
 create index payloads_by_day on payloads (day);

@@ -166,6 +166,8 @@ class PostgresUpkeep:
 
     async def export(self, take: Take) -> None:
         async def work(talk: Talk) -> None:
+            odd = await talk.fetch("read_odd_days")
+            require(not odd, f"the day of payload {odd[0][0] if odd else ''}")
             for table in COLUMNS:
                 async for rows in _runs(talk) if table == "runs" else talk.stream(_select(table), ROWS):
                     batch = Batch(table, [_checked(table, row) for row in rows])

@@ -71,6 +71,9 @@ class Dump:
                 yield Batch(table, portion)
 
     def _plain(self, table: str) -> Iterator[Row]:
+        if table == "payloads":
+            odd = self._connection.execute("select digest from payloads where day <> day_again limit 1").fetchall()
+            checksums.require(not odd, f"the day of payload {odd[0][0] if odd else ''}")
         names, summed = ", ".join(COLUMNS[table]), SUMS.get(table)
         order = _ORDER.get(table, names if table in ("journal", "children", "fates", "log_chunks") else "1, 2")
         extra = ", checksum" if summed is not None else ""
@@ -93,6 +96,7 @@ class Dump:
             number = head[0]
             checksums.require(checksum == checksums.of_epoch(*head[:3]), f"the epoch of partition {number}")
             machine: Any = self._connection.execute(machines, (number,)).fetchone()
+            checksums.require(machine is not None, f"the machine of partition {number}")
             settings, sum_, header, header_sum = machine
             checksums.require(sum_ == of(0, settings), f"the settings of partition {number}")
             checksums.require(header_sum == of(0, header), f"the header of partition {number}")
@@ -173,7 +177,9 @@ class Arrival:
 
     def finish(self) -> None:
         try:
-            self._connection.execute("update payloads set day = unixepoch() / 86400")  # by its own clock
+            self._connection.execute(
+                "update payloads set day = unixepoch() / 86400, day_again = unixepoch() / 86400"
+            )  # by its own clock
             self._connection.execute("commit")
         except apsw.Error as error:
             raise explained(error, system_errno=self._connection.system_errno) from error

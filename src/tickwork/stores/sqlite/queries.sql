@@ -62,8 +62,9 @@ insert into journal (partition_id, seq, epoch, tick, hash, data) values (?, ?, ?
 
 -- name: add_payload
 -- A digest names its bytes, so only the day may be new.
-insert into payloads (digest, data, checksum, day) values (?, ?, ?, unixepoch() / 86400)
-on conflict (digest) do update set day = excluded.day where day < excluded.day;
+insert into payloads (digest, data, checksum, day, day_again)
+values (?, ?, ?, unixepoch() / 86400, unixepoch() / 86400)
+on conflict (digest) do update set day = excluded.day, day_again = excluded.day where day < excluded.day;
 
 -- name: advance_watermark
 -- First statement of every write of rows. No row changed: fenced, or these rows are not the next.
@@ -361,7 +362,8 @@ select coalesce(min(seq), 1) - 1 from journal where partition_id = ?;
 
 -- name: renew_payload
 -- It is needed today.
-update payloads set day = unixepoch() / 86400 where digest = ? and day < unixepoch() / 86400;
+update payloads set day = unixepoch() / 86400, day_again = unixepoch() / 86400
+ where digest = ? and day < unixepoch() / 86400;
 
 -- name: has_payload
 -- Whether it is here.
@@ -372,7 +374,7 @@ select 1 from payloads where digest = ?;
 delete from payloads
  where digest in (
     select digest from payloads v
-     where v.day between 1 and ? - 1
+     where v.day between 1 and ? - 1 and v.day = v.day_again
        and not exists (select 1 from archives a where a.object = v.digest)
        and not exists (select 1 from log_chunks l where l.digest = v.digest)
      order by v.day limit ?);

@@ -65,7 +65,8 @@ create table payloads (
     digest text primary key,
     data blob not null,
     checksum integer not null,
-    day integer not null default 0  -- the last on which somebody said that it is needed; 0: it is not known
+    day integer not null default 0,  -- the last on which somebody said that it is needed; 0: it is not known
+    day_again integer not null default 0  -- the same: a flipped bit in one of them is noticed, and nothing goes by it
 ) strict;
 create index payloads_by_day on payloads (day);
 
