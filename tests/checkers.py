@@ -244,6 +244,7 @@ _CAUSED_BY: dict[type, tuple[type, ...]] = {
     ev.ScopePaused: (inp.Pause,),
     ev.ScopeResumed: (inp.Resume,),
     ev.GapNoted: (inp.ClockGap,),
+    ev.TimersHeld: (inp.HoldTimers,),
 }
 
 

@@ -560,7 +560,8 @@ class History:
         ]
 
     def gap(self) -> list[inp.Input]:
-        return [inp.ClockGap(self.driver.now_ms, self.driver.now_ms + 60_000, "suspended")]
+        gap = inp.ClockGap(self.driver.now_ms, self.driver.now_ms + 60_000, "suspended")
+        return [gap, inp.HoldTimers(True, "ahead of real time"), inp.HoldTimers(False)]
 
 
 class ScheduleHistory(History):

@@ -369,6 +369,7 @@ def programs(node=SmallNode, handlers=HANDLERS) -> Programs:
         worker=lambda seat: SmallWorker(seat, handlers).main(),
         client=small_client,
         settings=SETTINGS,
+        doubts_clocks=False,
     )
 
 

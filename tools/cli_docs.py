@@ -60,7 +60,8 @@ WIRE = {
     "zones": "`ZoneNames`", "versions": "`AppVersions`",
     "queues": "`Queues`", "queues put": '`{"queue": NAME}`', "queues pause": '`{"queue": NAME}`',
     "queues resume": '`{"queue": NAME}`',
-    "workflows": "`Workflows`", "workers": "`Workers`", "status": "`Status`",
+    "workflows": "`Workflows`", "workers": "`Workers`", "status": "`Status`", "clock": "`ClockStatus`",
+    "clock confirm": "`ClockStatus`",
     "init": '`{"files": [PATH, …]}`',
     "db upgrade": '`{"store", "schema"}`',
     "db check": '`{"rows", "partitions": [{"partition", "seq", "hash", "verified", "archived", "folded", "damage"}], '

@@ -345,3 +345,17 @@ async def test_what_a_worker_returns_is_shown_whatever_it_is(http):
         shown, output = await http.get(f"/v1/runs/{run_id}"), await http.get(f"/v1/runs/{run_id}/output")
         assert (shown.status_code, output.status_code in (200, 406)) == (200, True), (shown.text, output.text)
         await worker.call(goodbye=True)
+
+
+async def test_a_held_step_of_the_clock_is_shown_and_can_be_confirmed(http, engine, monkeypatch):
+    clock, now_ms = engine._clock, engine._clock.wall_ms
+    monkeypatch.setattr(clock, "wall_ms", lambda: now_ms() + 3_600_000)
+    status = (await http.get("/v1/status")).json()["clock"]
+    assert (status["state"], round(status["step_ms"], -4)) == ("held", 3_600_000)
+    [warning] = (await http.get("/readyz")).json()["warnings"]
+    assert "1h" in warning and "tickwork clock confirm" in warning
+
+    assert (await http.post("/v1/clock/confirm")).status_code == 204
+    assert (await http.get("/v1/status")).json()["clock"]["state"] == "steady"
+    assert "warnings" not in (await http.get("/readyz")).json()
+    assert engine.alarm_counts["clock_gap"] == 1

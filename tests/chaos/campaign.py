@@ -143,8 +143,7 @@ async def _verdicts(
         checks.check_beliefs(beliefs, faults),
         *checks.check_promises(faults),
     ]
-    if not any(fault.kind == "jump" for fault in faults):
-        found.append(checks.check_waits(begun, load, allowed_ms=2 * SKEW_MS))
+    found.append(checks.check_waits(begun, load, allowed_ms=2 * SKEW_MS))
     if settings.gate:
         found += checks.check_recovery(faults)
     return found

@@ -191,3 +191,21 @@ def test_an_outage_in_which_nothing_was_due_alarms_nobody_and_is_on_record(cause
 
     assert [alert.kind for alert in driver.alerts] == told
     assert len(driver.events(GapNoted)) == 1
+
+
+@pytest.mark.proves("I16")
+def test_held_timers_fire_when_they_are_released_and_inputs_are_decided_meanwhile():
+    driver = Driver()
+    driver.define("sleepy", {"kind": "wait", "id": "rest", "duration": "10s"})
+    driver.define("w", task("a"))
+    driver.submit("sleepy", "x")
+    driver.send(inp.HoldTimers(True, "ahead of real time"))
+    driver.send(at=driver.tick + 60_000)
+    driver.submit("w", "y")
+    assert driver.events(WaitElapsed) == []
+    assert driver.machine.next_tick() is None or driver.machine.next_tick() == driver.tick + 1
+    assert driver.run("y") is not None
+
+    driver.send(inp.HoldTimers(False))
+    driver.send()
+    assert len(driver.events(WaitElapsed)) == 1

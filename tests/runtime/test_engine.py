@@ -799,12 +799,71 @@ async def test_a_cached_value_that_cannot_be_read_counts_as_none_and_its_task_ru
 
 
 @pytest.mark.proves("F17", "I15")
-async def test_a_clock_that_jumps_ahead_is_a_gap_in_the_journal(house):
+async def test_a_clock_that_jumps_ahead_is_a_gap_in_the_journal_once_it_is_believed(house):
     await house.define("w", task("a"))
     before = house.engine.state.now_ms
     house.clock.wall_offset_ms += 3_600_000
     await house.submit("w")
+    assert house.engine.state.now_ms < before + 10_000
 
+    house.clock.pass_ms(300_000)
+    await house.submit("w")
+    assert house.engine.state.now_ms >= before + 3_600_000
+    assert house.engine.alarm_counts["clock_gap"] == 1
+
+
+@pytest.mark.proves("F17", "I16")
+async def test_a_clock_that_is_wrong_for_a_moment_starts_nothing_early_also_after_a_restart(house):
+    await house.define("w", task("a"))
+    due = await house.submit("w", delay_ms=1_800_000)
+    house.clock.wall_offset_ms += 3_600_000
+    await house.submit("w")
+    await house.engine.clock_monitor.check()
+    status = (await house.engine.status()).clock
+    assert (status.state, round(status.step_ms, -3)) == ("held", 3_600_000)
+    assert house.engine.alarm_counts["clock_step"] == 1
+    assert "tickwork clock confirm" in house.engine.warnings[0]
+
+    house.clock.wall_offset_ms -= 3_600_000
+    await house.engine.stop()
+    await house.open()
+    assert (await house.engine.run(due)).state == "pending"
+    assert (await house.engine.status()).clock.state == "steady"
+
+
+@pytest.mark.proves("I16")
+async def test_work_goes_on_and_timers_wait_while_logical_time_is_ahead_of_real_time(house):
+    await house.define("w", task("a"))
+    house.clock.pass_ms(3_600_000)
+    due = await house.submit("w", delay_ms=2_000)
+    await house.engine.stop()
+    house.clock.pass_ms(-3_600_000)  # the clock was wrong all the time, and was corrected while nothing ran
+    await house.open()
+    async with serving(Hand(house), a=lambda: None):
+        now = await house.submit("w")
+        await house.until(now, "completed")
+        assert house.engine.state.timers_held
+        assert (await house.engine.status()).clock.state == "ahead"
+
+        house.clock.pass_ms(10_000)
+        house.engine._live.look_again()
+        await house.submit("w")
+        assert (await house.engine.run(due)).state == "pending"
+
+        house.clock.pass_ms(3_600_000)
+        await house.engine.clock_monitor.check()
+        await house.until(due, "completed")
+        assert not house.engine.state.timers_held
+
+
+async def test_a_person_confirms_a_step_of_the_clock(house):
+    await house.define("w", task("a"))
+    before = house.engine.state.now_ms
+    assert not await house.engine.confirm_clock(by="ada")
+    house.clock.wall_offset_ms += 3_600_000
+    await house.submit("w")
+
+    assert await house.engine.confirm_clock(by="ada")
     assert house.engine.state.now_ms >= before + 3_600_000
     assert house.engine.alarm_counts["clock_gap"] == 1
 

@@ -13,7 +13,7 @@ from tickwork.api import ways
 from tickwork.cluster import node
 from tickwork.core import inputs, machine, reports
 from tickwork.core.lifecycle import Phase
-from tickwork.runtime import partition
+from tickwork.runtime import partition, timekeeper
 from tickwork.sim import checkers, scenario
 from tickwork.sim.__main__ import _options
 from tickwork.stores import memory
@@ -25,6 +25,7 @@ LATE = "store_late=0.2,store_cuts=300,pauses=300"
 LOST = "store_late=0.5,node_crashes=200"  # what was decided, and never committed by who decided it
 SPREADS = "spreads=200,node_crashes=60"
 WIDE = {"nodes": "3", "partitions": "4", "tasks": "20"}
+CLOCKS = "clock_steps=200,node_crashes=60"
 ZOMBIES = "zombie=0.1,spike=0.1,pauses=200,duplicate=0.2"
 
 
@@ -149,6 +150,15 @@ def publications_beside_spreads(patch):
     patch.setattr(asyncio, "Lock", Open)
 
 
+def wall_clocks_that_are_believed_at_once(patch):
+    honest = timekeeper.RealTime.__init__
+
+    def gullible(self, clock, **_):
+        honest(self, clock, hold_ms=0)
+
+    patch.setattr(timekeeper.RealTime, "__init__", gullible)
+
+
 def first_caught(faults):
     shape = SHAPE | WIDE if faults == SPREADS else SHAPE
     for seed in range(SEEDS):
@@ -170,6 +180,7 @@ def first_caught(faults):
         (work_before_the_commit, LOST, {"I29"}),
         (changes_beside_the_events, CRASHES, {"I7"}),
         (publications_beside_spreads, SPREADS, {"ANSWER"}),
+        (wall_clocks_that_are_believed_at_once, CLOCKS, {"I16"}),
     ],
 )
 def test_taking_a_safeguard_away_is_noticed_and_seen_again(take_away, faults, found_by, monkeypatch):
@@ -185,7 +196,7 @@ def test_taking_a_safeguard_away_is_noticed_and_seen_again(take_away, faults, fo
 
 
 def test_the_same_runs_with_all_safeguards_are_well():
-    for faults in (CRASHES, LATE, LOST, ZOMBIES):
+    for faults in (CRASHES, LATE, LOST, ZOMBIES, CLOCKS):
         for seed in range(2):
             report = scenario.run(seed, SHAPE | {"faults": faults})
             assert report.ok, str(report)

@@ -220,6 +220,9 @@ def _server(found: "Settings") -> Iterator[Check]:
             yield Check(name="server", result="fail", detail=f"{detail} accepts nothing", advice="tickwork status")
         else:
             yield Check(name="server", result="ok", detail=detail)
+        if status.clock is not None and status.clock.description:
+            advice = "correct the clock, or: tickwork clock confirm"
+            yield Check(name="server's clock", result="warn", detail=status.clock.description, advice=advice)
         yield _workers(client)
         yield from (
             Check(name="stranded", result="warn", detail=alert.removeprefix("stranded: "), advice="tickwork versions")

@@ -68,6 +68,8 @@ def status(*, to: To = TO) -> int:
         wrong = f"; [red]{found.ledger_differences} differences[/]" if found.ledger_differences else ""
         screen.print(f"ledger   {found.schedules} schedules: {safe(fates)}{wrong}", soft_wrap=True)
     screen.print(f"journal  seq {found.seq}, rows through {found.watermark}, tick {found.tick}, epoch {found.epoch}")
+    if found.clock is not None and found.clock.description:
+        screen.print(f"[yellow]clock[/]    {safe(found.clock.description)}", soft_wrap=True)
     if found.dispatch_held:
         screen.print(f"[red]held[/]     nothing is given to workers: {safe(found.dispatch_held)}")
     if len(found.alerts) > ALERTS_SHOWN:

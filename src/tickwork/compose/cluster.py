@@ -23,18 +23,17 @@ from tickwork.compose.auditing import Audited, Several, Standby, holding, keepin
 from tickwork.compose.children import PARENT
 from tickwork.compose.lanes import carrying
 from tickwork.compose.retaining import how_long
-from tickwork.compose.settings import PREFIX, BadSettings, Settings
+from tickwork.compose.settings import PREFIX, BadSettings, Settings, duration_setting
 from tickwork.compose.starting import check_start
-from tickwork.core.errors import Refused
 from tickwork.core.model import Clock as LogicalClock
 from tickwork.core.model import Settings as MachineSettings
-from tickwork.core.timetext import duration_ms
 from tickwork.ports.artifacts import Artifacts
 from tickwork.ports.leases import Leases
-from tickwork.ports.store import HasNotes, Store
+from tickwork.ports.store import HasNotes, HasTime, Store
 from tickwork.runtime.engine import Engine
 from tickwork.runtime.ground import Alarm
 from tickwork.system import SystemClock, SystemIds, SystemProcesses
+from tickwork.time_reference import StoreTime
 from tickwork.zonedata import load_zones
 
 PARTITIONS_MAX = 512
@@ -77,7 +76,7 @@ def make_stores(settings: Settings) -> tuple[Store, Leases, Artifacts]:
 
 
 def make_node(settings: Settings, address: str, attend: Callable[[Engine], Attendant] | None = None) -> Node:
-    ttl_ms, retry_ms = _duration(settings.lease_ttl, "lease_ttl"), _duration(settings.lease_retry, "lease_retry")
+    ttl_ms, retry_ms = duration_setting(settings, "lease_ttl"), duration_setting(settings, "lease_retry")
     if ttl_ms < TTL_MS_MIN:
         raise BadSettings("bad_setting", "at least 1s, or a busy moment loses it", path="lease_ttl")
     if not 1 <= settings.partitions <= PARTITIONS_MAX:
@@ -104,6 +103,8 @@ def make_node(settings: Settings, address: str, attend: Callable[[Engine], Atten
             zones=zones,
             catch_up=settings.catch_up,
             keep=keep,
+            reference=StoreTime(store) if isinstance(store, HasTime) else None,
+            clock_hold_ms=duration_setting(settings, "clock_hold"),
             number=number,
             shared=True,
         )
@@ -202,13 +203,6 @@ def _address(settings: Settings, sock: socket.socket) -> str:
         raise BadSettings("bad_setting", message, path="advertise")
     host = f"[{settings.host}]" if ":" in settings.host else settings.host
     return f"http://{host}:{port}"
-
-
-def _duration(text: str, path: str) -> int:
-    try:
-        return duration_ms(text, path=path)
-    except Refused as refused:
-        raise BadSettings("bad_setting", refused.message, path=path) from None
 
 
 # ---- one server of several processes

@@ -16,7 +16,7 @@ from tickwork.compose.auditing import keeping
 from tickwork.compose.cluster import serving_node
 from tickwork.compose.lanes import carrying
 from tickwork.compose.retaining import how_long
-from tickwork.compose.settings import Settings
+from tickwork.compose.settings import Settings, duration_setting
 from tickwork.compose.starting import check_start
 from tickwork.core.model import Clock as LogicalClock
 from tickwork.core.model import Settings as MachineSettings
@@ -24,10 +24,12 @@ from tickwork.runtime.engine import Engine
 from tickwork.stores.sqlite.store import SqliteStore
 from tickwork.stores.sqlite.writing import Failpoints
 from tickwork.system import FolderArtifacts, SystemClock, SystemIds, SystemProcesses
+from tickwork.time_reference import BootTime
 from tickwork.zonedata import load_zones
 
 DATABASE = "tickwork.db"
 ARTIFACTS = "artifacts"
+CLOCK = "clock"  # when this machine's boot clock was last compared with real time
 
 
 def make_engine(
@@ -52,6 +54,8 @@ def make_engine(
         zones=load_zones(),
         catch_up=settings.catch_up,
         keep=how_long(settings),
+        reference=BootTime(folder / CLOCK),
+        clock_hold_ms=duration_setting(settings, "clock_hold"),
     )
 
 

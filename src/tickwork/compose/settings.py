@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from tickwork.core.errors import Refused
+from tickwork.core.timetext import duration_ms
 
 PREFIX = "TICKWORK_"
 PORT = 8440
@@ -73,6 +74,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     retention_archive: str = "365d"  # how long the archive is kept. "0": for ever
     retention_logs: str = "30d"  # the same for logs
     audit: bool = False  # decide every tick a second time and compare; a difference holds dispatch
+    clock_hold: str = "5m"  # how long a step of the wall clock must persist before it is believed
     lane: str = ""  # address of a broker that carries dispatches to workers; "": the exchange brings them
     lane_queues: str = "default"  # whose work goes by the lane, comma-separated
     lane_credit: int = 1_000  # dispatches of one partition that may be on the lane
@@ -205,6 +207,14 @@ def _pyproject(here: Path) -> dict[str, Any]:
     tool = _toml(here / "pyproject.toml").get("tool", {})
     own = tool.get("tickwork", {}) if isinstance(tool, dict) else {}
     return own if isinstance(own, dict) else {}
+
+
+def duration_setting(settings: Settings, name: str) -> int:
+    """A setting that is a length of time, in ms."""
+    try:
+        return duration_ms(getattr(settings, name), path=name)
+    except Refused as refused:
+        raise BadSettings("bad_setting", refused.message, path=name) from None
 
 
 def pairs(text: str, *, path: str) -> dict[str, str]:

@@ -34,6 +34,7 @@ from tickwork.core.events import (
     TaskAnswered,
     TaskFailed,
     TenantPut,
+    TimersHeld,
 )
 from tickwork.core.evolve.arrivals import submitted
 from tickwork.core.evolve.setup import scope_gauge
@@ -501,6 +502,11 @@ def _clock_gap(turn: Turn, place: int, asked: inputs.ClockGap) -> None:
         turn.effects.append(Alert("clock_gap", "", asked.cause, span))
 
 
+def _hold_timers(turn: Turn, place: int, asked: inputs.HoldTimers) -> None:
+    if asked.held != turn.state.timers_held:
+        turn.emit(TimersHeld(place, asked.held))
+
+
 COMMANDS: dict[type[Any], Callable[[Turn, int, Any], None]] = {
     **schedules.SCHEDULE_COMMANDS,
     **VERSION_COMMANDS,
@@ -520,4 +526,5 @@ COMMANDS: dict[type[Any], Callable[[Turn, int, Any], None]] = {
     inputs.PutLabelLimit: _put_label_limit,
     inputs.PutPolicy: _put_policy,
     inputs.ClockGap: _clock_gap,
+    inputs.HoldTimers: _hold_timers,
 }

@@ -87,6 +87,13 @@ class GapNoted(_Event, frozen=True, tag=13):
     input: int
 
 
+class TimersHeld(_Event, frozen=True, tag=160):
+    """No timer fires until `held` is false again."""
+
+    input: int
+    held: bool
+
+
 # ---- schedules
 
 
@@ -539,6 +546,7 @@ Event = (
     | Duplicate
     | StaleReport
     | GapNoted
+    | TimersHeld
     | RunSubmitted
     | RunDebounced
     | RunScheduled

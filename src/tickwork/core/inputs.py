@@ -434,6 +434,15 @@ class ClockGap(_Input, frozen=True, tag=28):
     from_ms: int
     to_ms: int
     cause: str  # outage, clock_step
+    by: str = ""  # who confirmed a step; "": it was adopted without a person
+
+
+class HoldTimers(_Input, frozen=True, tag=100):
+    """Logical time is ahead of real time, or no longer is. While timers are held none fires, so nothing happens before
+    its time; every other input is decided as usual."""
+
+    held: bool
+    reason: str = ""
 
 
 Input = (
@@ -474,5 +483,6 @@ Input = (
     | HandedBack
     | CacheAnswered
     | ClockGap
+    | HoldTimers
     | Taken
 )

@@ -91,7 +91,7 @@ class Machine:
             or any(blocker.parked and has_room(blocker, state.now_ms) for blocker in state.stirred)
         ):
             return state.tick + 1
-        due = state.wheel.next_due()
+        due = None if state.timers_held else state.wheel.next_due()
         return None if due is None else max(due, state.tick + 1)
 
 
@@ -116,6 +116,8 @@ def refuse(turn: Turn, place: int, refused: Refused) -> None:
 def _take_timers(turn: Turn) -> int:
     """How many. Not all that are due at one instant at once: what the first of them began goes out while others are
     decided."""
+    if turn.state.timers_held:
+        return 0
     wheel, tick = turn.state.wheel, turn.state.tick
     changes_max = max(1, turn.changes_max * 3 // 4)
     for fired in range(TIMERS_PER_TICK):

@@ -544,6 +544,7 @@ class State:
     gauge: Gauge = field(default_factory=lambda: Gauge(scope="partition", name=""))  # pauses all dispatch
     stamp: int = 0  # tick that a run wanted now is noted with
     choice: Choice | None = None  # how to catch up with what was late when it was made
+    timers_held: bool = False  # logical time is ahead of real time: no timer fires
     zones_version: str = ""  # of the zone data by which next times were last told anew; "": never
     # ---- found again from the fields above
     wheel: Wheel = field(default_factory=Wheel)

@@ -119,6 +119,7 @@ def encode_header(state: State) -> bytes:
             | {"capacity": state.capacity, "shed": [shed.on, shed.lag_ms, shed.stirred]}
             | ({"gauge": _row(state.gauge, _GAUGE)} if state.gauge.paused or state.gauge.stirred else {})
             | ({} if state.choice is None else {"choice": state.choice})
+            | ({"timers_held": True} if state.timers_held else {})
             | ({"zones_version": state.zones_version} if state.zones_version else {}),
             tenants=[_tenant_row(tenant) for _, tenant in _sorted(state.tenants)],
             queues=[_row(queue.gauge, _GAUGE) for _, queue in _sorted(state.queues)],
@@ -263,6 +264,7 @@ def _portions(rows: Iterable[bytes]) -> Iterator[list[bytes]]:
 def _restore_partition(state: State, header: Header, documents: Iterable[tuple[str, bytes]]) -> None:
     _set(state, header.partition, _SCALARS)
     state.capacity = _tuple(header.partition["capacity"])
+    state.timers_held = header.partition.get("timers_held", False)
     state.zones_version = header.partition.get("zones_version", "")
     state.shed = Shed()
     state.shed.on, state.shed.lag_ms, state.shed.stirred = header.partition["shed"]

@@ -254,7 +254,7 @@ ENDINGS = frozenset({ev.TaskSucceeded, ev.TaskFailed, ev.TaskAnswered, ev.FanEnd
 HEADER_ONLY = frozenset(
     {
         ev.DefinitionPut, ev.TenantPut, ev.QueuePut, ev.LabelLimitPut, ev.PolicyPut, ev.ZonesNoted, ev.CatchUpChosen,
-        ev.VersionPut,
+        ev.VersionPut, ev.TimersHeld,
         ev.InputRefused, ev.Duplicate, ev.StaleReport, ev.GapNoted, ev.PolicyDecided, ev.WorkerOffered, ev.WorkerGone,
         ev.LaneHeld, ev.RateDue, ev.LoadShed, ev.BackfillBegun, ev.BackfillSteered, ev.BackfillAsked, ev.BackfillTold,
         ev.BackfillEnded,

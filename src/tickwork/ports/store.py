@@ -295,6 +295,14 @@ class HasHorizon(Protocol):
 
 
 @runtime_checkable
+class HasTime(Protocol):
+    """A store on a server with a clock of its own."""
+
+    async def time_ms(self) -> int:
+        """UTC since 1970, by that clock."""
+
+
+@runtime_checkable
 class HasNotes(Protocol):
     """A store that has looked at its server when it was opened."""
 

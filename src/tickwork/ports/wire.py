@@ -494,6 +494,7 @@ class Stored(_Model, frozen=True, kw_only=True):
 class Health(_Model, frozen=True, kw_only=True):
     status: str
     detail: str = ""
+    warnings: tuple[str, ...] = ()  # what a person should know although work is accepted
 
 
 class PartitionHead(_Model, frozen=True, kw_only=True):
@@ -506,6 +507,20 @@ class PartitionHead(_Model, frozen=True, kw_only=True):
     hash: str
     watermark: int
     dispatch_held: str = ""  # why nothing of it is given to workers; "": it is
+
+
+class ClockStatus(_Model, frozen=True, kw_only=True):
+    """How wall clock, real time and logical time stand. `steady`: they agree. `held`: the wall clock has stepped, and
+    the step is not believed yet. `ahead`: logical time is ahead of real time, and timers are held."""
+
+    state: Literal["steady", "held", "ahead"]
+    wall_time: str
+    real_time: str  # what is believed
+    logical_time: str
+    step_ms: int = 0  # wall clock minus real time, while a step is held
+    contradicted: bool = False  # by the clock of the database
+    adopted_in_ms: int | None = None  # when a held step is believed by itself; null: when a person confirms it
+    description: str = ""
 
 
 class Status(_Model, frozen=True, kw_only=True):
@@ -529,6 +544,7 @@ class Status(_Model, frozen=True, kw_only=True):
     occurrences: dict[str, int] = {}  # of this tenant: expected, then by fate, and those that wait for their turn
     ledger_differences: int = 0  # since the start; anything but 0 is a defect
     dispatch_held: str = ""  # why nothing is given to workers; "": it is
+    clock: ClockStatus | None = None
 
 
 # ---- requests

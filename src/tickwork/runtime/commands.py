@@ -119,7 +119,7 @@ class Commands(Endpoints, Versions):
         plan = owner.plans.get(submission.workflow) if owner is not None else None
         if plan is None or SCHEDULED_TIME not in plan.definition.inputs or SCHEDULED_TIME in submission.inputs:
             return submission
-        given = submission.inputs | {SCHEDULED_TIME: instant(self._clock.wall_ms())}
+        given = submission.inputs | {SCHEDULED_TIME: instant(self.now_ms())}
         return msgspec.structs.replace(submission, inputs=given)
 
     async def _large_inputs(self, submission: wire.Submission, tenant: str, payloads: list[Payload]) -> Value:
@@ -197,6 +197,13 @@ class Commands(Endpoints, Versions):
         rate_ms = duration_ms(wanted.per, path="per")
         await self._command(ask.PutQueue(by, name, wanted.limit, wanted.rate, rate_ms, wanted.burst))
 
+    async def confirm_clock(self, *, by: str) -> bool:
+        """A person says that the wall clock is right. Return whether a step of it was held here."""
+        if self.clock_monitor is None or not self.clock_monitor.confirm(by):
+            return False
+        await self._command(ask.HoldTimers(self._live.keeper.is_ahead()))  # durable, with the gap before it
+        return True
+
     async def cancel(self, run_id: str, *, by: str, reason: str = "", tenant: str = TENANT) -> None:
         await self._command(ask.Cancel(by, tenant, run_id, reason), facts=True)
 
@@ -204,7 +211,7 @@ class Commands(Endpoints, Versions):
         self, scope: str, name: str, *, by: str, reason: str = "", until: str = "", tenant: str = TENANT
     ) -> None:
         until_ms = instant_ms(until, path="until") if until else None
-        if until_ms is not None and until_ms <= max(self._clock.wall_ms(), self.state.now_ms):
+        if until_ms is not None and until_ms <= max(self.now_ms(), self.state.now_ms):
             raise Refused("bad_time", "a pause must end in the future", path="until")
         await self._command(ask.Pause(by, scope, tenant, name, reason, until_ms), facts=scope == "run")
 

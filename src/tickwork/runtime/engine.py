@@ -26,6 +26,7 @@ from tickwork.ports.exchange import Call, Reply
 from tickwork.ports.store import Head
 from tickwork.runtime.assign import Assigner
 from tickwork.runtime.auditor import Auditor, Leave, at_the_watermark
+from tickwork.runtime.clock_monitor import ClockMonitor
 from tickwork.runtime.commands import INPUT_BYTES_MAX, Commands
 from tickwork.runtime.facts import Facts
 from tickwork.runtime.floor import Floor
@@ -35,7 +36,7 @@ from tickwork.runtime.patience import patiently
 from tickwork.runtime.recovery import Follower, Recovered, check_rules, read_ahead, recover
 from tickwork.runtime.retention import Keep as HowLong
 from tickwork.runtime.retention import Retention
-from tickwork.runtime.timekeeper import Timekeeper
+from tickwork.runtime.timekeeper import BelievedClock, RealTime, Timekeeper
 from tickwork.runtime.vault import ARGUMENTS_STEP, decode_value
 from tickwork.runtime.versions import stranded_words
 
@@ -61,8 +62,9 @@ class Engine(Commands):
         if self._ahead is None:
             await check_rules(self._store, self.number, known=self.rules_known)
         head = await self._store.claim(self.number, owner=self._owner, settings=settings)
-        self.partition = self._assemble(head, await self._caught_up(head))
+        self.partition = self._assemble(head, await self._caught_up(head), await self._reference_ms())
         self.partition.start()
+        self._watch_clock(self.partition)
         # Handed over before the first tick, which decides about what is late: inputs come before timers.
         chosen = self._choice and self.partition.ask([ask.ChooseCatchUp("engine", *self._choice)])
         self.floor.start()
@@ -85,12 +87,31 @@ class Engine(Commands):
         """Rebuild the machine as it is stored, to be asked and nothing else: nothing is owned, ticks or is accepted."""
         await self._store.open()
         await check_rules(self._store, self.number, known=self.rules_known)
-        self.partition = self._assemble(await self._store.read_head(self.number), await self._recover())
+        self.partition = self._assemble(await self._store.read_head(self.number), await self._recover(), None)
         self._draining = True
 
-    def _assemble(self, head: Head, recovered: Recovered) -> Partition:
+    async def _reference_ms(self) -> int | None:
+        with contextlib.suppress(TickworkError):
+            return None if self._reference is None else await self._reference.read_ms()
+        return None
+
+    def _watch_clock(self, partition: Partition) -> None:
+        if self._clock_hold_ms is not None:
+            monitor = ClockMonitor(partition, self._clock, self._reference, on_alarm=self._alarm)
+            monitor.hold_timers()  # before the first tick: inputs come before timers
+            self._beside.append(asyncio.get_running_loop().create_task(monitor.run()))
+            self.clock_monitor = monitor
+
+    def _assemble(self, head: Head, recovered: Recovered, reference_ms: int | None) -> Partition:
         machine, books, watermark_head = recovered
-        logical = machine.state.settings.clock
+        logical, last_tick = machine.state.settings.clock, machine.state.tick
+        real = RealTime(
+            self._clock,
+            hold_ms=self._clock_hold_ms or 0,
+            reference_ms=reference_ms,
+            independent=self._reference is not None and self._reference.independent,
+            closest_to_ms=logical.ms_of(last_tick) if last_tick else 0,
+        )
         self._assigner = Assigner(self.vault, logical)
         partition = Partition(
             number=self.number,
@@ -98,7 +119,7 @@ class Engine(Commands):
             machine=machine,
             head=head,
             watermark_head=watermark_head,
-            keeper=Timekeeper(self._clock, logical, last_tick=machine.state.tick),
+            keeper=Timekeeper(real, logical, last_tick=last_tick),
             books=books,
             assigner=self._assigner,
             facts=Facts(self.archives, books, self.number),
@@ -124,7 +145,7 @@ class Engine(Commands):
             store=self._store,
             artifacts=self.artifacts,
             archives=self.archives,
-            clock=self._clock,
+            clock=BelievedClock(self._live.keeper.real, self._clock),  # a wrong wall clock must delete nothing
             partition=self.number,
             epoch=self._live.epoch,
             settings=self.state.settings,
@@ -239,7 +260,7 @@ class Engine(Commands):
                     self._spawn(self._find_runs(effect))
                 case Keep():
                     asked: Any = decided.inputs[effect.input]
-                    self._live.books.keep_cached(effect.key, asked.value, self._clock.wall_ms())
+                    self._live.books.keep_cached(effect.key, asked.value, self.now_ms())
                 case Alert():
                     subject = f"{effect.tenant}/{effect.subject}" if effect.tenant else effect.subject
                     self._alarm(effect.kind, f"{subject}: {effect.detail}")
@@ -303,7 +324,7 @@ class Engine(Commands):
         row = self._live.books.find_cached(effect.key)
         if row is None:
             row = (await patiently(lambda: self._store.read_cache([effect.key]))).get(effect.key)
-        fresh = row is not None and (effect.ttl_ms is None or row.kept_ms + effect.ttl_ms > self._clock.wall_ms())
+        fresh = row is not None and (effect.ttl_ms is None or row.kept_ms + effect.ttl_ms > self.now_ms())
         value = decode_value(row.value) if row is not None and fresh else None
         if not await patiently(lambda: self.vault.renewed(value)):
             return False, None  # nobody needed it for so long that it is gone

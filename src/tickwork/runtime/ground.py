@@ -21,19 +21,21 @@ from tickwork.core.names import is_run_id
 from tickwork.core.plan import Plan
 from tickwork.core.zones import UTC_ONLY, Zones
 from tickwork.ports.artifacts import Artifacts
-from tickwork.ports.clock import Clock
+from tickwork.ports.clock import Clock, TimeReference
 from tickwork.ports.ids import Ids
 from tickwork.ports.processes import Processes
 from tickwork.ports.store import Payload, RunRow, Store, StoreFull
 from tickwork.runtime.archive import Archives
 from tickwork.runtime.auditor import Auditor, Difference
 from tickwork.runtime.checks import check_writable
+from tickwork.runtime.clock_monitor import ClockMonitor
 from tickwork.runtime.figures import Figures
 from tickwork.runtime.floor import LOST_AFTER_MS, Floor
 from tickwork.runtime.inbox import Letter
 from tickwork.runtime.logs import Logs
 from tickwork.runtime.partition import Partition
 from tickwork.runtime.retention import Keep, Retention
+from tickwork.runtime.timekeeper import HOLD_MS
 from tickwork.runtime.vault import Vault
 
 PARTITION = 0  # the only one where there is no cluster
@@ -68,6 +70,8 @@ class Ground:
         processes: Processes | None = None,  # of this host; None: no process is known to have ended
         catch_up: str = "",  # for whatever is late at the start; "": as each schedule says
         keep: Keep | None = None,  # how long what is kept; None: nothing is archived or deleted
+        reference: TimeReference | None = None,  # a second opinion on real time
+        clock_hold_ms: int | None = HOLD_MS,  # how long a step of the wall clock is not believed; None: virtual time
         number: int = PARTITION,
         shared: bool = False,  # the store is others' too: whoever made this engine opens and closes it
     ) -> None:
@@ -78,6 +82,9 @@ class Ground:
         self._beside: list[asyncio.Task[None]] = []  # jobs that never end by themselves
         self._store = store
         self._clock = clock
+        self._reference = reference
+        self._clock_hold_ms = clock_hold_ms
+        self.clock_monitor: ClockMonitor | None = None
         self._ids = ids
         self._owner = owner
         self._settings = settings
@@ -138,7 +145,8 @@ class Ground:
         return "the store has no space left" if live.writer.full else ""
 
     def now_ms(self) -> int:
-        return self._clock.wall_ms()
+        """Real time, as far as it is believed."""
+        return self._clock.wall_ms() if self.partition is None else self.partition.keeper.real.peek()
 
     def new_id(self) -> str:
         """An id that nobody has had: of a run, or of a request in the log."""

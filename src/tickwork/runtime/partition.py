@@ -300,9 +300,12 @@ class Partition:
             await asyncio.sleep(0)
 
     async def _next_tick(self) -> int:
-        """Above the last one, and never ahead of real time."""
+        """Above the last one, and not ahead of real time. Where logical time is ahead already, it is the next one."""
         last = self.machine.state.tick
         while (tick := self.keeper.tick()) <= last:
+            if self.keeper.is_ahead():
+                await asyncio.sleep(self.machine.state.settings.clock.resolution_ms / 1000)
+                return max(self.keeper.tick(), self.keeper.creep(last))
             await asyncio.sleep(max(self.keeper.seconds_until(last + 1), 0.0005))
         return tick
 
@@ -320,7 +323,7 @@ class Partition:
         tick = await self._next_tick()
         if self.failed is not None:
             return  # whoever asked has been told
-        gaps: list[Input] = [ClockGap(gap.from_ms, gap.to_ms, gap.cause) for gap in self.keeper.take_gaps()]
+        gaps: list[Input] = [ClockGap(gap.from_ms, gap.to_ms, gap.cause, gap.by) for gap in self.keeper.take_gaps()]
         inputs = gaps + asked if gaps else asked
         try:
             outcome = self.machine.apply(tick, inputs)

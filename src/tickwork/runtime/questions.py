@@ -23,12 +23,13 @@ from tickwork.ports.store import RunFilter
 from tickwork.runtime import reads
 from tickwork.runtime.books import Attempt, attempts_decoder
 from tickwork.runtime.checks import shown
+from tickwork.runtime.clock_monitor import describe_clock
 from tickwork.runtime.ground import TENANT, Ground
 from tickwork.runtime.partition import Decided
 from tickwork.runtime.recovery import settings_of
 from tickwork.runtime.vault import decode_value
 from tickwork.runtime.versions import latest_name, stranded_words
-from tickwork.runtime.words import STATE_NUMBERS, instant_or_none
+from tickwork.runtime.words import STATE_NUMBERS, instant, instant_or_none
 from tickwork.version import VERSION
 
 ROWS_PER_READ = 256
@@ -183,7 +184,29 @@ class Questions(Ground):
             occurrences=balance.words() if balance is not None else {},
             ledger_differences=ledger.differences,
             dispatch_held=(state.gauge.pause_reason or "paused") if state.gauge.paused else "",
+            clock=self._clock_status(),
         )
+
+    def _clock_status(self) -> wire.ClockStatus | None:
+        if self.clock_monitor is None:
+            return None
+        reading = self.clock_monitor.reading()
+        return wire.ClockStatus(
+            state=reading.state,
+            wall_time=instant(reading.wall_ms),
+            real_time=instant(reading.real_ms),
+            logical_time=instant(reading.logical_ms),
+            step_ms=reading.step_ms,
+            contradicted=reading.contradicted,
+            adopted_in_ms=reading.adopted_in_ms,
+            description=describe_clock(reading),
+        )
+
+    @property
+    def warnings(self) -> list[str]:
+        """What a person should know although work is accepted."""
+        clock = self._clock_status()
+        return [clock.description] if clock is not None and clock.description else []
 
     def workflows(self, *, tenant: str = TENANT) -> list[wire.Workflow]:
         return reads.workflows(self.state, tenant)

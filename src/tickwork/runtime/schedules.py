@@ -114,7 +114,7 @@ class Schedules(Ground):
     async def advise(self, name: str, wanted: wire.HintRequest, *, by: str, tenant: str = TENANT) -> wire.Schedule:
         interval_ms = length_ms(wanted.interval, "interval")
         at_ms = instant_ms(wanted.at, path="at") if wanted.at else None
-        now_ms = self._clock.wall_ms()
+        now_ms = self.now_ms()
         ttl_ms = duration_ms(wanted.ttl, path="ttl") if wanted.ttl else HINT_TTL_MS + max(0, (at_ms or 0) - now_ms)
         asked = ask.Advise(by, tenant, name, interval_ms, at_ms, ttl_ms, wanted.reason, wanted.cost)
         with in_words():
@@ -308,7 +308,7 @@ class Schedules(Ground):
         when = anchored(when_of(wanted), old, state.now_ms)
         with in_words():
             rhythm = rhythm_of(state, self._tenant(tenant), name, when)
-        now_ms, zone, left = self._clock.wall_ms(), state.zones.get(when.zone), left_of(wanted.max_runs, old)
+        now_ms, zone, left = self.now_ms(), state.zones.get(when.zone), left_of(wanted.max_runs, old)
         times, terms = told.next_times(rhythm, zone, now_ms, min(TIMES_SHOWN, left)), terms_of(wanted)
         found = [
             *told.without_pile_up(told.warnings(when, rhythm, state.zones, now_ms), terms),
@@ -326,7 +326,7 @@ class Schedules(Ground):
         self, *, days: int, tenant: str = TENANT, name: str = "", after: str = "", limit: int = 10_000
     ) -> wire.Upcoming:
         """What is expected within so many days, by time: a page of it, those after `after`."""
-        now_ms, owner = self._clock.wall_ms(), self._tenant(tenant)
+        now_ms, owner = self.now_ms(), self._tenant(tenant)
         every = (one for one_name, one in owner.schedules.items() if name in ("", one_name))
         times = upcoming(every, now_ms, now_ms + days * DAY_MS, _place(after) if after else (0, ""))
         found = list(islice(times, limit + 1))
@@ -345,7 +345,7 @@ class Schedules(Ground):
         """What became of a schedule's occurrences, oldest first; also of one that was removed."""
         await self._durable()
         from_ms = instant_ms(start, path="start") if start else 0
-        to_ms = instant_ms(end, path="end") if end else self._clock.wall_ms() + 1
+        to_ms = instant_ms(end, path="end") if end else self.now_ms() + 1
         fresh = self._live.books.fates_of(tenant, name)
         stored = await self._store.read_fates(tenant, name, from_ms=from_ms, to_ms=to_ms, limit=limit + 1)
         spans: dict[tuple[int, int, int], Range] = {}
@@ -358,7 +358,7 @@ class Schedules(Ground):
 
     def catch_ups(self, *, policy: str = "", tenant: str = TENANT) -> list[wire.CatchUp]:
         """What is late now, and what would become of it under the schedules' own policies, or under another."""
-        return views.catch_ups(self._tenant(tenant), self._clock.wall_ms(), policy)
+        return views.catch_ups(self._tenant(tenant), self.now_ms(), policy)
 
     def zone_names(self) -> wire.ZoneNames:
         return wire.ZoneNames(zones=tuple(self.state.zones.names), tzdata=self.state.zones.version)

@@ -330,6 +330,10 @@ class AsyncClient(AsyncSchedules, AsyncEndpoints):
         """How the engine is."""
         return await self._ask(calls.status())
 
+    async def confirm_clock(self) -> None:
+        """Believe the server's wall clock: a step of it that is held (`status().clock`) is adopted now."""
+        await self._ask(calls.confirm_clock())
+
     async def alive(self) -> bool:
         """Whether a server answers at all; asked once."""
         try:

@@ -337,6 +337,10 @@ def status() -> Ask[wire.Status]:
     return Ask("GET", "/v1/status", wire.Status)
 
 
+def confirm_clock() -> Ask[None]:
+    return Ask("POST", "/v1/clock/confirm", None)
+
+
 def cluster() -> Ask[wire.Cluster]:
     return Ask("GET", "/v1/cluster", wire.Cluster)
 

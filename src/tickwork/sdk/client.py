@@ -335,6 +335,10 @@ class Client(Schedules, Endpoints):
         """How the engine is."""
         return self._ask(calls.status())
 
+    def confirm_clock(self) -> None:
+        """Believe the server's wall clock: a step of it that is held (`status().clock`) is adopted now."""
+        self._ask(calls.confirm_clock())
+
     def alive(self) -> bool:
         """Whether a server answers at all; asked once."""
         try:

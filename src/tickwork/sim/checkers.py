@@ -100,6 +100,18 @@ def _end_of(belief: Belief, now_ns: int) -> int:
     return now_ns if belief.end_ns is None else belief.end_ns
 
 
+def never_early(commits: Sequence[Commit], settings: Settings, *, origin_ms: int, allowed_ms: int) -> Found:
+    """I16: logical time is not ahead of true time by more than the skew that clocks are allowed, so nothing that waits
+    for its time happens before it."""
+    for commit in commits:
+        true_ms = origin_ms + commit.at_ns // 1_000_000
+        early_ms = settings.clock.ms_of(commit.row.tick) - true_ms
+        if early_ms > allowed_ms:
+            where = f"partition {commit.partition}, seq {commit.row.seq} of {commit.owner}"
+            yield Violation("I16", f"{where} was decided {early_ms} ms ahead of true time", commit.at)
+            return  # the rows behind it say the same
+
+
 def folds_to(settings: Settings, rows: Sequence[Sealed], live: State) -> Found:
     """I7: the fold of the journal is the live state. `rows` end where the live state stands."""
     machine = Machine(settings=settings)

@@ -25,6 +25,7 @@ from tickwork.core.model import Settings, State
 from tickwork.journal.record import Sealed
 from tickwork.ports.store import Route
 from tickwork.runtime.ground import TENANT
+from tickwork.runtime.timekeeper import STEP_MS
 from tickwork.sim import checkers
 from tickwork.sim.chance import Chance
 from tickwork.sim.executor import EffectLedger
@@ -36,7 +37,7 @@ from tickwork.sim.net import MemoryArtifacts, Server, ServerService, SimLink
 from tickwork.sim.network import Net
 from tickwork.sim.report import Report, Violation
 from tickwork.sim.store import SimStore, StoreTroubles
-from tickwork.sim.world import MS, Host, World
+from tickwork.sim.world import MS, ORIGIN_MS, Host, World
 from tickwork.stores.memory import MemoryDisk, MemoryStore
 from tickwork.stores.memory_leases import MemoryLeases
 
@@ -50,6 +51,7 @@ EVENTS = (
     *("node_crashes", "worker_crashes", "pauses", "partitions", "store_outages", "disk_full", "clock_steps"),
     "store_cuts",
 )
+OFFSET_MS, DRIFT_PPM = 100, 500  # how wrong the clock of a host is without a fault
 BELIEF_NS = TTL_MS * MS + 200 * MS  # a lease, and the skew between two clocks
 
 
@@ -157,6 +159,7 @@ class Programs:
     worker: WorkerProgram
     client: ClientProgram
     settings: Settings = field(default_factory=Settings)  # of the partitions, to fold their journals
+    doubts_clocks: bool = True  # False: its nodes believe their wall clock at once
     checks: Callable[["Cluster"], Sequence[Violation]] = lambda _: ()  # of its own, at the end
 
 
@@ -198,6 +201,7 @@ class Cluster:
         self.submitted = 0
         self.accepted: dict[tuple[str, str], None] = {}
         self.violations: list[Violation] = []
+        self.small_steps = 0  # of wall clocks, forward, that nobody can tell from drift
         self.planned = 0  # fault events that were drawn
         self.seats: dict[str, NodeSeat] = {}
         self._busy_clients = self.options.clients
@@ -241,8 +245,8 @@ class Cluster:
     def _boot(self) -> None:
         for host in self.world.hosts.values():
             chance = host.chance.stream("clock")
-            host.clock.step(chance.between(-100, 100))
-            host.clock.drift(chance.between(-500, 500))
+            host.clock.step(chance.between(-OFFSET_MS, OFFSET_MS))
+            host.clock.drift(chance.between(-DRIFT_PPM, DRIFT_PPM))
             host.start()
 
     def _safety_phase(self) -> None:
@@ -324,6 +328,9 @@ class Cluster:
         now_ns = self.world.loop.now_ns
         found += checkers.one_believes(self.journals.beliefs, pauses, allowed_ns=BELIEF_NS, now_ns=now_ns)
         found += checkers.nothing_acknowledged_is_gone(self.journals, kept)
+        for number in kept if self.programs.doubts_clocks else ():
+            commits = self.journals.commits(number)
+            found += checkers.never_early(commits, settings, origin_ms=ORIGIN_MS, allowed_ms=self._skew_ms())
         workers = any(host.up for host in self.workers)
         for number, rows in kept.items():
             of_one = replace_settings(settings, partition=number)
@@ -334,6 +341,11 @@ class Cluster:
         for alive in self.alive():
             found += checkers.folds_to(alive.settings, kept.get(alive.partition, ())[: alive.seq], alive.state)
         self.violations += [*found, *self.programs.checks(self), *self._vacuous()]
+
+    def _skew_ms(self) -> int:
+        """What a wall clock may be ahead without being in doubt: offset, drift, and steps too small to notice."""
+        drift_ms = round(self.world.loop.time() * 1000 * DRIFT_PPM) // 1_000_000
+        return STEP_MS + OFFSET_MS + drift_ms + STEP_MS * self.small_steps
 
     def _home(self, rows: Sequence[Sealed]) -> list[tuple[str, str]]:
         known = checkers.lives_of(rows).states
@@ -462,6 +474,10 @@ class Chaos:
         ms = self.chance.pick([-3_600_000, -1_000, 1_000, 3_600_000])
         self.world.fault(host.name, "clock_steps", f"{ms} ms")
         host.clock.step(ms)
+        if 0 < ms <= STEP_MS:
+            self.cluster.small_steps += 1
+        elif self.chance.happens(0.5):  # wrong for a moment only
+            self.world.later(self._seconds(10), host.clock.step, -ms)
 
     def _store_cuts(self) -> None:
         victim, seconds = self.cuts.pick(self.cluster.nodes).name, self.cuts.between(100, 60_000) / 1000

@@ -24,6 +24,7 @@ class Commit:
     owner: str
     row: Sealed
     at: int
+    at_ns: int = 0  # true time
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,6 +29,7 @@ from tickwork.sim.report import Violation
 from tickwork.sim.store import at_once
 from tickwork.sim.world import ORIGIN_MS
 from tickwork.stores.memory import MemoryStore
+from tickwork.time_reference import StoreTime
 
 SETTINGS = Settings(clock=Clock(origin_ms=ORIGIN_MS - 86_400_000))
 AGAIN_S = 1.0
@@ -43,6 +44,8 @@ EXPECTED_ALARMS = frozenset(
         "rows_late",
         "fenced",
         "clock_gap",
+        "clock_step",
+        "clock_ahead",
         "dead_letter",
         "run_failed",
         "leases_unavailable",
@@ -108,6 +111,7 @@ class Node:
                 ids=host.ids,
                 owner=host.name,
                 settings=SETTINGS,
+                reference=StoreTime(self._seat.store),
                 number=number,
                 shared=True,
             )

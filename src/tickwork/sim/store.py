@@ -35,7 +35,7 @@ from tickwork.ports.store import (
 from tickwork.ports.upkeep import Archive, ArchivedRun, Batch, LogPlace, Take
 from tickwork.sim.journals import Commit, Grant, Journals, RowsWritten
 from tickwork.sim.loop import NS, SimulationError
-from tickwork.sim.world import MS, Host, World
+from tickwork.sim.world import MS, ORIGIN_MS, Host, World
 
 T = TypeVar("T")
 LATENCY_NS = MS
@@ -155,7 +155,9 @@ class SimStore:
         def committed(_: None) -> None:
             text = f"partition {partition}, seq {row.seq}, epoch {epoch}, {row.hash.hex()[:16]}"
             at = self.world.note(self.host.name, "commits", text)
-            made.append(Commit(partition, epoch, self._owner.get(epoch, self.host.name), row, at))
+            made.append(
+                Commit(partition, epoch, self._owner.get(epoch, self.host.name), row, at, self.world.loop.now_ns)
+            )
             self.journals.written.append(made[0])
 
         async def in_time() -> None:
@@ -204,6 +206,12 @@ class SimStore:
 
     async def read_children(self, run: int, step: int) -> list[tuple[int, bytes]]:
         return await self._read("read_children", lambda: self.inner.read_children(run, step))
+
+    async def time_ms(self) -> int:
+        """The database's clock is right. It is read over a connection of its own, so nothing waits behind it."""
+        if self.troubles.down or self.troubles.is_cut(self.host.name) or self.troubles.is_deaf(self.host.name):
+            raise Unavailable("the store does not answer", retry_after_ms=RETRY_AFTER_MS)
+        return ORIGIN_MS + self.world.loop.now_ns // MS
 
     async def read_cache(self, keys: Sequence[str]) -> dict[str, CacheRow]:
         return await self._read("read_cache", lambda: self.inner.read_cache(keys))

@@ -94,6 +94,7 @@ class World:
             ids=CountedIds(),
             owner="world",
             lost_after_ms=NEVER_MS,
+            clock_hold_ms=None,
             zones=load_zones(),
         )
         self._do(self._engine.start())

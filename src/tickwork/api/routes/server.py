@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from tickwork.api.asked import Asked
-from tickwork.api.messages import METRICS, Answer, Stream, as_json
+from tickwork.api.messages import METRICS, Answer, Stream, as_json, nothing
 from tickwork.api.metrics import exposition
 from tickwork.api.problems import problem, retry_after
 from tickwork.api.table import Gives, Route
@@ -32,6 +32,7 @@ async def spread_status(ways: "Ways", place: "Place", asked: Asked) -> Answer | 
         if not isinstance(answer, Answer) or answer.status != 200:
             return answer
         found.append(msgspec.json.decode(answer.body, type=wire.Status))
+    clocks = [one.clock for one in found if one.clock is not None]
     runs: dict[str, int] = {}
     for one in found:
         for state, count in one.runs.items():
@@ -46,6 +47,7 @@ async def spread_status(ways: "Ways", place: "Place", asked: Asked) -> Answer | 
             runs=runs,
             alerts=tuple(dict.fromkeys(alert for one in found for alert in one.alerts)),
             accepting=all(one.accepting for one in found),
+            clock=next((clock for clock in clocks if clock.state != "steady"), found[0].clock),
         )
     )
 
@@ -59,7 +61,14 @@ async def ready(asked: Asked) -> Answer:
     why_not = "the server is shutting down" if asked.closing else host.why_not_accepting
     if why_not:
         return problem(503, "not_ready", why_not, retry_after(1_000))
-    return as_json(wire.Health(status="ready"))
+    engines = [asked.engine] if asked.node is None else [engine for _, engine in sorted(asked.node.engines.items())]
+    warnings = tuple(dict.fromkeys(text for engine in engines for text in engine.warnings))
+    return as_json(wire.Health(status="ready", warnings=warnings))
+
+
+async def confirm_clock(asked: Asked) -> Answer:
+    await asked.engine.confirm_clock(by=asked.by)
+    return nothing()
 
 
 async def metrics(asked: Asked) -> Answer:
@@ -86,6 +95,15 @@ ROUTES = (
         says="How the engine is.",
         tag="server",
         gives={200: Gives(wire.Status)},
+    ),
+    Route(
+        method="POST",
+        path="/v1/clock/confirm",
+        lives="all",
+        does=confirm_clock,
+        says="Believe the wall clock: a step of it that is held is adopted now. Without such a step nothing happens.",
+        tag="server",
+        gives={204: Gives(None, (), "Done, and durable.")},
     ),
     Route(
         method="GET",

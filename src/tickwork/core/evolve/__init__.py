@@ -58,6 +58,10 @@ def _on_stale(state: State, _event: ev.StaleReport) -> None:
     state.stale += 1
 
 
+def _on_timers_held(state: State, event: ev.TimersHeld) -> None:
+    state.timers_held = event.held
+
+
 HANDLERS: dict[type[Any], Callable[[State, Any], None]] = {
     **SETUP_HANDLERS,
     **ARRIVAL_HANDLERS,
@@ -70,5 +74,6 @@ HANDLERS: dict[type[Any], Callable[[State, Any], None]] = {
     ev.StaleReport: _on_stale,
     ev.Duplicate: _nothing,
     ev.GapNoted: _nothing,
+    ev.TimersHeld: _on_timers_held,
     ev.PolicyDecided: _nothing,
 }

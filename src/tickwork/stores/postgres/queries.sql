@@ -325,6 +325,10 @@ select coalesce(max(extract(epoch from clock_timestamp() - since) * 1000), 0)::b
     select prepared from pg_prepared_xacts
 ) as held;
 
+-- name: read_time
+-- The server's clock, in ms.
+select (extract(epoch from clock_timestamp()) * 1000)::bigint;
+
 -- name: beat
 -- This node lives.
 insert into members (session, node, address, data, until)

@@ -335,6 +335,10 @@ class PostgresStore(PostgresUpkeep):
         """How long somebody has held the oldest snapshot: what dies meanwhile cannot be cleared away."""
         return int((await self._at.readers.fetch("read_horizon"))[0][0])
 
+    async def time_ms(self) -> int:
+        """The time by the server's clock."""
+        return int((await self._at.readers.fetch("read_time"))[0][0])
+
 
 class _Connections:
     """Which statement goes where."""

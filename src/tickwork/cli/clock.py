@@ -1,0 +1,51 @@
+"""`tickwork clock`: how the server's clocks stand, and a person's word that the wall clock is right."""
+
+from typing import TYPE_CHECKING
+
+from cyclopts import App
+
+from tickwork.cli.exits import Exit
+from tickwork.cli.shared import TO, To
+
+if TYPE_CHECKING:
+    from tickwork.ports.wire import ClockStatus
+
+clock = App(name="clock", help_format="plaintext")
+
+
+@clock.default
+def show(*, to: To = TO) -> int:
+    """Wall clock, real time and logical time of the server, and whether they agree."""
+    with to.client() as client:
+        status = client.status().clock
+    _print_status(status, to)
+    return Exit.OK
+
+
+@clock.command
+def confirm(*, to: To = TO) -> int:
+    """Believe the wall clock: a step of it that is held is adopted now."""
+    with to.client() as client:
+        client.confirm_clock()
+        status = client.status().clock
+    _print_status(status, to)
+    return Exit.OK
+
+
+def _print_status(status: "ClockStatus | None", to: To) -> None:
+    from tickwork.cli.screen import console, print_json, safe
+
+    if to.json:
+        print_json(status)
+        return
+    screen = console()
+    if status is None:
+        screen.print("this server runs on virtual time")
+        return
+    colour = "green" if status.state == "steady" else "yellow"
+    screen.print(f"clocks   [{colour}]{status.state}[/]")
+    screen.print(f"wall     {safe(status.wall_time)}")
+    screen.print(f"real     {safe(status.real_time)}")
+    screen.print(f"logical  {safe(status.logical_time)}")
+    if status.description:
+        screen.print(safe(status.description), soft_wrap=True)
