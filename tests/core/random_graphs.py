@@ -81,9 +81,10 @@ def make(seed: int) -> Case:
     rng = Random(seed)
     case = Case(seed)
     names = [f"leaf{seed}", f"middle{seed}"][: rng.choice((0, 1, 1, 2))]
+    large: set[str] = set()  # those whose output lies elsewhere
     for level, name in enumerate(names):
-        case.documents.append(_document(rng, name, rng.randint(1, 4), names[:level]))
-    case.documents.append(_document(rng, f"flow{seed}", rng.randint(1, 14), names))
+        case.documents.append(_document(rng, name, rng.randint(1, 4), names[:level], large))
+    case.documents.append(_document(rng, f"flow{seed}", rng.randint(1, 14), names, large))
     case.inputs = {
         "n": rng.randint(0, 6),
         "items": list(range(rng.randint(0, 4))),
@@ -92,12 +93,20 @@ def make(seed: int) -> Case:
     return case
 
 
-def _document(rng: Random, name: str, size: int, children: list[str]) -> dict[str, Any]:
-    maker = _Maker(rng, children)
+def is_large(node: dict[str, Any], large: set[str]) -> bool:
+    called = node.get("workflow") or node.get("body", {}).get("workflow")
+    return node["kind"] == "map" or called in large
+
+
+def _document(rng: Random, name: str, size: int, children: list[str], large: set[str]) -> dict[str, Any]:
+    maker = _Maker(rng, children, large)
     while len(maker.nodes) < size:
         maker.block([], 0)
     nodes = maker.nodes
-    output = rng.choice(nodes)["id"]
+    chosen = rng.choice(nodes)
+    output = chosen["id"]
+    if is_large(chosen, large):
+        large.add(name)
     if rng.random() < 0.5:
         rng.shuffle(nodes)
     made: dict[str, Any] = {"name": name, "inputs": INPUTS, "nodes": nodes, "output": f"nodes.{output}"}
@@ -107,9 +116,10 @@ def _document(rng: Random, name: str, size: int, children: list[str]) -> dict[st
 
 
 class _Maker:
-    def __init__(self, rng: Random, children: list[str]) -> None:
+    def __init__(self, rng: Random, children: list[str], large: set[str]) -> None:
         self.rng = rng
         self.children = children
+        self.large = large
         self.nodes: list[dict[str, Any]] = []
         self.above: dict[str, set[str]] = {}  # all ancestors of each node
         self.plain: list[str] = []  # what may be needed by anybody: a branch only by those that it names
@@ -199,10 +209,13 @@ class _Maker:
         if roll < 0.85:
             return {"kind": "map", "over": "", "body": self.body(), **rng.choice(({}, {"max_parallel": 1}))}
         if roll < 0.93 or not self.children:
+            body = self.body()
             until = rng.choice(("last.n > 3", "iteration >= 2", "true", "false", "inputs.n > 2", "last == null"))
+            if not LARGE_VALUES and body.get("workflow") in self.large:
+                until = "iteration >= 2"
             extra = {"delay": "10s"} if rng.random() < 0.3 else {}
             ends = {"max_iterations": rng.randint(1, 3), "on_max": rng.choice(("fail", "continue"))}
-            return {"kind": "repeat", "until": until, "body": self.body(), **ends, **extra}
+            return {"kind": "repeat", "until": until, "body": body, **ends, **extra}
         return {"kind": "workflow", "workflow": rng.choice(self.children), **self.retry()}
 
     def work(self) -> dict[str, Any]:
@@ -249,8 +262,8 @@ class _Maker:
 
     def small(self, found: dict[str, Any]) -> list[str]:
         """Those whose results lie with the run: of a map they never do."""
-        kinds = {node["id"]: node["kind"] for node in self.nodes}
-        return [name for name in self.values(found) if LARGE_VALUES or kinds[name] != "map"]
+        large = {node["id"] for node in self.nodes if is_large(node, self.large)}
+        return [name for name in self.values(found) if LARGE_VALUES or name not in large]
 
     def condition(self, found: dict[str, Any]) -> str:
         rng = self.rng

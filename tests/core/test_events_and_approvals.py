@@ -145,8 +145,31 @@ def test_an_event_for_a_delayed_run_does_not_start_it_and_is_there_when_it_start
 
 
 @pytest.mark.proves("I47")
+def test_an_event_that_a_run_can_never_take_is_refused():
+    driver = flow(task("a"), event("e", event="paid", needs=["a"]))
+    run = driver.submit("flow")
+
+    assert driver.refusal(inp.Ingest(BY, T, "payed", "", run)) == "unknown_event"
+    assert "its events are paid" in driver.answers[-1].message
+    assert driver.refusal(inp.Ingest(BY, T, "paid", "", run)) == ""
+    driver.finish_all()
+    assert driver.state_of(run) == "COMPLETED"
+
+
+@pytest.mark.parametrize(
+    "fields", [{"exits": [{"when": "events.exists(e, e.name == 'x')"}]}, {"policy": ["reads_what_it_likes"]}]
+)
+def test_an_event_that_a_condition_or_a_policy_may_read_is_kept(fields):
+    driver = Driver()
+    driver.expect(inp.PutPolicy(BY, "reads_what_it_likes", "true", "free"))
+    driver.define("flow", task("a"), **fields)
+    run = driver.submit("flow")
+
+    assert driver.refusal(inp.Ingest(BY, T, "x", "", run)) == ""
+
+
 def test_a_run_keeps_so_many_events_and_refuses_more():
-    driver = flow(task("a"))
+    driver = flow(task("a"), event("e", event="opened", when="false"))
     run = driver.submit("flow")
     driver.expect(*(inp.Ingest(BY, T, "opened", str(n), run) for n in range(1_000)))
 

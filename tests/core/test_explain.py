@@ -442,7 +442,7 @@ def test_an_event_and_an_approval_say_what_they_wait_for():
 
     assert event.facts == {"event": "paid", "key": "o7", "on_timeout": "fail"}
     assert event.until - event.since == 3_600_000
-    assert approval.facts == {"approvers": [BY, "bob"], "not_by": BY, "on_timeout": "fail"}
+    assert approval.facts == {"approvers": [BY, "bob"], "not_by": BY, "on_timeout": "fail", "message": ""}
     assert asked(driver, run_id).state == "WAITING"
 
 

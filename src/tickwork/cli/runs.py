@@ -208,6 +208,8 @@ def _add_task(tree: "Tree", task: "wire.Task") -> None:
         if one.error:
             code = f" (exit {one.exit_code})" if one.exit_code is not None else ""
             line.add(f"[red]{safe(one.error)}{code}[/]: {safe(one.message)}")
+    if task.message:
+        branch.add(safe(task.message))
     if task.due_at:
         branch.add(f"due {when(task.due_at)}")
     if task.reason:

@@ -422,6 +422,11 @@ def _ingest(turn: Turn, place: int, asked: inputs.Ingest) -> None:
     own = [task for task in waiting if task.run is run]
     if own:
         turn.emit(TaskAnswered(own[0].number, place))
+    elif run.plan.events is not None and asked.event not in run.plan.events:
+        known = ", ".join(run.plan.events[:10])
+        waits = f"its events are {known}" if known else "it waits for no event"
+        message = f"run {run.id} of {run.plan.name} can never take the event {asked.event}: {waits}"
+        raise Refused("unknown_event", message, path="event")
     elif run.signals is not None and len(run.signals) >= EVENTS_KEPT_MAX:
         raise Refused("too_many_events", f"a run keeps at most {EVENTS_KEPT_MAX} events", path="run_id")
     else:

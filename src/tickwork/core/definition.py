@@ -203,7 +203,7 @@ class ApprovalNode(Node, frozen=True, kw_only=True, tag="approval"):
     four_eyes: bool = False  # not by whoever submitted the run
     timeout_ms: int | None = None
     on_timeout: str = "fail"  # or "continue"
-    message: str = ""
+    message: str = ""  # for people; `${inputs.NAME}` and `${nodes.ID}` stand for values
 
 
 class WorkflowNode(Node, frozen=True, kw_only=True, tag="workflow"):

@@ -17,6 +17,7 @@ from tickwork.core.definition import ApprovalNode, EventNode, MapNode, RepeatNod
 from tickwork.core.evolve import has_children_to_give
 from tickwork.core.lanes import CARRIER, is_carrier
 from tickwork.core.lifecycle import Phase, RunState
+from tickwork.core.messages import message_of
 from tickwork.core.model import Gate, Run, State, Task, tries_of
 from tickwork.core.obstacles import Held, Need, Obstacle, in_line, obstacle
 from tickwork.core.plan import Kind, Step
@@ -307,12 +308,16 @@ def _event(state: State, task: Task, node: EventNode) -> Obstacle:
 def _approval(state: State, task: Task, node: ApprovalNode) -> Obstacle:
     who = " or ".join(node.approvers) or "anybody who may approve"
     but = f", but not {task.run.by}, who asked for the run" if node.four_eyes else ""
+    run = task.run
+    message = message_of(node.message, run.plan, run.inputs, run.results or {})
+    asks = f": {message}" if message else ""
     return obstacle(
         state, Held.APPROVAL, f"node:{node.id}",
-        f"it waits for the approval of {who}{but}{_patience(state, task, node.on_timeout)}",
+        f"it waits for the approval of {who}{but}{_patience(state, task, node.on_timeout)}{asks}",
         f"Ask {who} to approve {node.id}.", Need("approval", node.id),
         since=_since(state, task, node.timeout_ms), until=task.due,
         approvers=list(node.approvers), not_by=task.run.by if node.four_eyes else "", on_timeout=node.on_timeout,
+        message=message,
     )  # fmt: skip
 
 

@@ -83,6 +83,7 @@ class Plan(msgspec.Struct, eq=False):
     exits: tuple[Condition, ...]
     gate_key: Condition | None
     sla_points: tuple[tuple[int, int, int], ...]  # (after ms, 0 warning or 1 breach, node or -1 for the run)
+    events: tuple[str, ...] | None  # the names that a run may wait for; None: a condition reads whatever came
     output: int  # the node whose whole result is the run's output; -1: look at the definition
 
     def fresh_counts(self) -> "bytearray | list[int]":
@@ -122,6 +123,7 @@ def compile_plan(definition: Definition) -> Plan:
         for position, node in enumerate(definition.nodes)
     )
     counts = [len(step.parents) for step in steps]
+    exits = tuple(Condition.compile(way.when) for way in definition.exits)
     concurrency = definition.concurrency
     return Plan(
         definition=definition,
@@ -131,11 +133,21 @@ def compile_plan(definition: Definition) -> Plan:
         index=index,
         roots=tuple(position for position, count in enumerate(counts) if count == 0),
         parent_counts=bytes(counts) if max(counts) < 256 else tuple(counts),
-        exits=tuple(Condition.compile(way.when) for way in definition.exits),
+        exits=exits,
         gate_key=Condition.compile(concurrency.key) if concurrency and concurrency.key else None,
         sla_points=_sla_points(definition),
+        events=_events(definition, steps, exits),
         output=_output(definition, index),
     )
+
+
+def _events(definition: Definition, steps: tuple[Step, ...], exits: tuple[Condition, ...]) -> tuple[str, ...] | None:
+    conditions = [one for step in steps for one in (step.when, step.until, *(case for case, _ in step.cases))]
+    if any(one is not None and "events" in one.names for one in (*conditions, *exits)):
+        return None
+    if definition.policy or any(node.policy for node in definition.nodes):
+        return None  # a policy may read them, and can be changed while a run goes on
+    return tuple(dict.fromkeys(node.event for node in definition.nodes if isinstance(node, EventNode)))
 
 
 def _output(definition: Definition, index: dict[str, int]) -> int:

@@ -5,10 +5,12 @@ further dots walk into the value. Names may contain dots themselves; a reference
 of them is refused, so it always means one thing.
 """
 
+import re
 from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass
 
 from tickwork.core.definition import (
+    ApprovalNode,
     Argument,
     Definition,
     EventNode,
@@ -25,6 +27,7 @@ from tickwork.core.problems import join
 REFERENCE_CHARACTERS_MAX = 1_024
 SEGMENTS_MAX = 32
 
+IN_TEXT = re.compile(r"\$\{([^{}]*)\}")  # a reference in a text for people: ${nodes.ID}
 _IN_MAP = ("item", "index")
 _IN_REPEAT = ("iteration", "previous")
 
@@ -77,6 +80,9 @@ def places_of(node: Node, path: str) -> Iterator[Place]:
             yield Place(f"{path}.until", until)
         case EventNode(key=str(key)):
             yield Place(f"{path}.key", key)
+        case ApprovalNode():
+            for source in IN_TEXT.findall(node.message):
+                yield Place(f"{path}.message", source)
         case MapNode():
             yield Place(f"{path}.over", node.over)
             yield from _arguments(node.body.args, f"{path}.body", _IN_MAP)

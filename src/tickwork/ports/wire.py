@@ -65,6 +65,7 @@ class Task(_Model, frozen=True, kw_only=True):
     due_at: str | None = None  # a wait, a retry
     result: Any = None  # where it is small enough to show; see `result_size`
     result_size: int = 0
+    message: str = ""  # of an approval: what it asks, with the values of the run
 
 
 class Run(_Model, frozen=True, kw_only=True):

@@ -4,18 +4,19 @@ Unfinished runs are read from the state, ended ones from what is not stored yet 
 built in one go, so they never mix two ticks.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from heapq import merge
 from typing import Any
 
 import msgspec
 
-from tickwork.core.definition import WorkNode
+from tickwork.core.definition import ApprovalNode, WorkNode
 from tickwork.core.inputs import RunRecord
 from tickwork.core.lanes import UNLIMITED
 from tickwork.core.lifecycle import AttemptState, Phase
+from tickwork.core.messages import message_of
 from tickwork.core.model import Clock, Run, State, Task
-from tickwork.core.plan import Plan, Step
+from tickwork.core.plan import Kind, Plan, Step
 from tickwork.core.timetext import duration_text
 from tickwork.core.values import Ref, Value
 from tickwork.ports import wire
@@ -100,6 +101,8 @@ def live_draft(state: State, books: Books, run: Run, stored: Iterable[Attempt]) 
         view = _task_view(run.number, step, run.phases[step.index], attempts, progress)
         if task is not None:
             _add_live(view, task, clock)
+        if step.kind is Kind.APPROVAL:
+            _add_message(view, step, run.plan, run.inputs, run.results or {})
         tasks.append((view, (run.results or {}).get(step.index)))
         for child in _children(run.number, step, attempts, progress):
             living = state.tasks.get(int(child["id"]))
@@ -118,6 +121,8 @@ def ended_draft(row: RunRow, plan: Plan | None, output: Value, stored: Iterable[
     tasks: list[tuple[dict[str, Any], Value]] = []
     for step in plan.steps if plan is not None else ():
         view = _task_view(row.number, step, record.phases[step.index], attempts, {})
+        if plan is not None and step.kind is Kind.APPROVAL:
+            _add_message(view, step, plan, record.inputs, results)
         tasks.append((view, results.get(step.index)))
         tasks += [(child, None) for child in _children(row.number, step, attempts, {})]
     head = _row_head(row, record) | _promised(plan, record.scheduled_ms or row.submitted_ms)
@@ -161,6 +166,11 @@ def _add_live(view: dict[str, Any], task: Task, clock: Clock) -> None:
             "succeeded": fan.succeeded,
             "failed": fan.failed,
         }
+
+
+def _add_message(view: dict[str, Any], step: Step, plan: Plan, inputs: Value, results: Mapping[int, Value]) -> None:
+    assert isinstance(step.node, ApprovalNode)
+    view["message"] = message_of(step.node.message, plan, inputs, results)
 
 
 def _children(

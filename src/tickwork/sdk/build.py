@@ -102,7 +102,7 @@ class Record:
         for found in (*self.args.values(), *self.fields.values()):
             if isinstance(found, Value):
                 yield found
-            elif isinstance(found, Condition):
+            elif isinstance(found, Condition | Message):
                 yield from found.values()
         if self.condition is not None:
             yield from self.condition.values()
@@ -114,6 +114,20 @@ class Record:
         read = [root for value in self.values() if isinstance(root := value._tw_root, Record)]
         before = [] if self.barrier is None else [self.barrier]
         return list(dict.fromkeys([*self.branches, *read, *self.needs, *before]))
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """A text for people, with values to come in it."""
+
+    parts: tuple[Any, ...]
+
+    def values(self) -> list[Value]:
+        return [one for one in self.parts if isinstance(one, Value)]
+
+    def text(self) -> str:
+        """Ids must be settled by now."""
+        return "".join(f"${{{one._tw_reference()}}}" if isinstance(one, Value) else one for one in self.parts)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from typing import Any, TypeVar, cast, overload
 
 from tickwork.core.definition import HTTP_BODY_BYTES
 from tickwork.core.timetext import instant_ms
-from tickwork.sdk.build import Builder, Choice, Constant, Record, Scope, Side, building, make_captured
+from tickwork.sdk.build import Builder, Choice, Constant, Message, Record, Scope, Side, building, make_captured
 from tickwork.sdk.options import duration, task_options
 from tickwork.sdk.placeholders import Condition, Node, Value, as_condition, asked
 from tickwork.sdk.places import at_place, placed
@@ -70,10 +70,14 @@ def approval(
     four_eyes: bool = False,
     timeout: Duration | None = None,
     on_timeout: str = "fail",
-    message: str = "",
+    message: Any = "",
     barrier: bool = True,
 ) -> Any:
-    """Waits for a person to approve; rejected, the node fails. `four_eyes`: not by whoever submitted the run."""
+    """Waits for a person to approve; rejected, the node fails. `four_eyes`: not by whoever submitted the run.
+
+    `message` says what is asked: a text, a result, or a list of both that are shown one after the other:
+    `message=["Ship ", order["number"], "?"]`. It is shown by `tickwork show` and `why`, on the page and in the API.
+    """
     builder = building("approval")
     if isinstance(approvers, str):
         raise placed("bad_approvers", f"approvers is a list: approvers=[{approvers!r}]")
@@ -81,7 +85,7 @@ def approval(
         "approvers": tuple(approvers),
         "four_eyes": four_eyes,
         "on_timeout": on_timeout,
-        "message": message,
+        "message": Message(tuple(_message_part(builder, one) for one in _parts(message))),
         **_timeout(timeout, "approval"),
     }
     return _ordered(builder, builder.add("approval", _base(name, "approval"), fields=fields), barrier=barrier)
@@ -231,6 +235,18 @@ def _settled(condition: Condition) -> Condition:
     for value in condition.values():
         value._tw_root  # noqa: B018 - the result of a branch gets its node here
     return condition
+
+
+def _parts(message: Any) -> Sequence[Any]:
+    return message if isinstance(message, list | tuple) else (message,)
+
+
+def _message_part(builder: Builder, part: Any) -> Any:
+    if isinstance(part, Value):
+        return builder.whole(part)
+    if not isinstance(part, str | int | float):
+        raise placed("bad_message", f"a message is made of texts and results, not of {part!r}; make the text in a task")
+    return str(part)
 
 
 def _timeout(value: Duration | None, what: str) -> dict[str, Any]:

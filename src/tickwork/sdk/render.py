@@ -20,7 +20,7 @@ from tickwork.core.definition import (
     WorkflowNode,
 )
 from tickwork.core.errors import InvalidDefinition, Problem
-from tickwork.sdk.build import Builder, Record, rendered_args, settle_ids
+from tickwork.sdk.build import Builder, Message, Record, rendered_args, settle_ids
 from tickwork.sdk.placeholders import Condition, Value
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ def _work(record: Record) -> dict[str, Any]:
 def _plain(value: Any) -> Any:
     if isinstance(value, Value):
         return value._tw_reference()
-    return value.text() if isinstance(value, Condition) else value
+    return value.text() if isinstance(value, Condition | Message) else value
 
 
 def _check_condition(text: str) -> str | None:
