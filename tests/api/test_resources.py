@@ -77,6 +77,18 @@ async def test_a_queue_is_declared_and_paused(http):
     assert (await http.post("/v1/queues/gpu/resume")).status_code == 204
 
 
+async def test_a_rate_says_how_it_is_counted(http):
+    for name, window in (("exact", {"window": "sliding"}), ("even", {})):
+        assert (await http.put(f"/v1/queues/{name}", json={"rate": 5, "per": "2s"} | window)).status_code == 204
+    refused = await http.put("/v1/queues/exact", json={"rate": 5, "burst": 9, "window": "sliding"})
+
+    queues = {one["name"]: one for one in (await http.get("/v1/queues")).json()["queues"]}
+    assert (queues["exact"]["window"], queues["exact"].get("burst")) == ("sliding", None)
+    assert (queues["even"]["window"], queues["even"]["burst"]) == ("bucket", 5)
+    assert (refused.status_code, refused.json()["code"]) == (422, "bad_rate")
+    assert "no burst" in refused.json()["detail"]
+
+
 async def test_workers_are_listed(http):
     await Worker(http, "w9").call()
 

@@ -30,6 +30,9 @@ class Oracle:
             self.lanes.setdefault(lane_key(task), []).append(task)
 
     def tokens(self, gauge: Any) -> int:
+        if gauge.sliding:
+            inside = [at for at in gauge.starts if self.now_ms - gauge.rate_ms < at <= self.now_ms]
+            return (gauge.rate_starts - len(inside)) * gauge.rate_ms
         earned = (self.now_ms - gauge.refilled_ms) * gauge.rate_starts
         return min(gauge.burst * gauge.rate_ms, gauge.tokens + earned)
 

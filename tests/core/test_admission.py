@@ -1,5 +1,7 @@
 """Who may start: limits, rates, priority, pauses, and the reason recorded for whoever may not."""
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -8,7 +10,7 @@ from driver import BY, Driver, T, task
 from tickwork.core import inputs as inp
 from tickwork.core.events import LaneHeld, RateDue
 from tickwork.core.machine import Machine
-from tickwork.core.snapshot import digest
+from tickwork.core.snapshot import capture, digest, restore
 
 GPU = {"labels": {"gpu": "true"}}
 
@@ -123,6 +125,74 @@ def test_in_every_window_no_more_start_than_burst_and_rate_allow(rate, steps, sc
         for last in range(first, len(times)):
             window = times[last] - times[first]
             assert (last - first + 1 - burst) * per_ms <= starts * window
+
+
+@given(
+    rate=st.tuples(st.integers(1, 5), st.sampled_from([7, 100, 2_000])),
+    steps=st.lists(st.tuples(st.integers(0, 900), st.integers(1, 5)), min_size=1, max_size=8),
+    again=st.sampled_from([None, "put again", "restored"]),
+    scope=st.sampled_from(["tenant", "queue"]),
+)
+@pytest.mark.proves("I44", "S001-103", "S001-26")
+def test_no_stretch_of_a_sliding_window_has_more_starts_than_its_rate(rate, steps, again, scope):
+    starts, per_ms = rate
+    driver = Driver()
+    fields = {"rate_starts": starts, "rate_ms": per_ms, "window": "sliding"}
+    put = inp.PutTenant(BY, T, **fields) if scope == "tenant" else inp.PutQueue(BY, "default", **fields)
+    driver.expect(put)
+    with_runs(driver, 5)
+    for pause, count in steps:
+        driver.advance(pause)
+        if again == "put again":
+            driver.expect(put)
+        elif again == "restored":
+            driver.machine = Machine(restore(*capture(driver.state)))
+            driver.state = driver.machine.state
+        submit(driver, "flow", count)
+    driver.advance((5 + 5 * len(steps)) * per_ms)
+    times = [tick for tick, _, events in driver.rows for event in events if type(event).__name__ == "TaskDispatched"]
+
+    assert len(times) == 5 + sum(count for _, count in steps), "everything starts in the end"
+    assert all(later - earlier >= per_ms for earlier, later in zip(times, times[starts:], strict=False))
+    gauge = driver.state.tenants[T].gauge if scope == "tenant" else driver.state.queues["default"].gauge
+    assert len(gauge.starts) <= 2 * starts
+
+
+def test_five_in_two_seconds_are_nine_by_a_bucket_and_five_by_a_sliding_window():
+    found = {}
+    for window in ("bucket", "sliding"):
+        driver = Driver()
+        driver.expect(inp.PutQueue(BY, "default", rate_starts=5, rate_ms=2_000, window=window))
+        with_runs(driver, 20)
+        driver.advance(1_990)
+        found[window] = len(driver.started)
+
+    assert found == {"bucket": 9, "sliding": 5}
+
+
+def test_a_sliding_window_lets_the_next_start_as_soon_as_the_first_has_left_it():
+    driver = Driver()
+    driver.expect(inp.PutQueue(BY, "default", rate_starts=2, rate_ms=1_000, window="sliding"))
+    with_runs(driver, 1)
+    driver.advance(400)
+    submit(driver, "flow", 4)
+    driver.advance(3_000)
+    times = [tick for tick, _, events in driver.rows for event in events if type(event).__name__ == "TaskDispatched"]
+    wait = times[1] - times[0]
+
+    assert [later - earlier for earlier, later in pairwise(times)] == [wait, 1_000 - wait, wait, 1_000 - wait]
+
+
+@pytest.mark.parametrize("window", ["sliding", "bucket"])
+def test_a_change_between_bucket_and_sliding_window_earns_nothing(window):
+    other = "bucket" if window == "sliding" else "sliding"
+    driver = Driver()
+    driver.expect(inp.PutQueue(BY, "default", rate_starts=3, rate_ms=100_000, window=window))
+    with_runs(driver, 9)
+    driver.expect(inp.PutQueue(BY, "default", rate_starts=3, rate_ms=100_000, window=other))
+    driver.quiet()
+
+    assert len(driver.started) == 3
 
 
 def test_a_rate_lets_the_rest_start_as_soon_as_it_allows():
@@ -282,6 +352,10 @@ def test_a_queue_must_be_declared_before_a_definition_names_it():
         (inp.PutQueue(BY, "q", rate_starts=0), "bad_rate"),
         (inp.PutQueue(BY, "q", rate_starts=1, rate_ms=0), "bad_rate"),
         (inp.PutQueue(BY, "q", rate_starts=1, burst=0), "bad_rate"),
+        (inp.PutQueue(BY, "q", rate_starts=1, window="fixed"), "bad_rate"),
+        (inp.PutQueue(BY, "q", window="sliding"), "bad_rate"),
+        (inp.PutQueue(BY, "q", rate_starts=1, burst=1, window="sliding"), "bad_rate"),
+        (inp.PutTenant(BY, T, rate_starts=10_001, window="sliding"), "bad_rate"),
         (inp.PutLabelLimit(BY, "gpu", "true", -1), "bad_limit"),
         (inp.PutLabelLimit(BY, "gpu", "true", 10**10), "bad_limit"),
     ],

@@ -24,7 +24,7 @@ class Traffic:
     """Random but repeatable: one seed, one history."""
 
     def __init__(self, seed, **settings):
-        self.dice = random.Random(seed)
+        self.dice, self.windows = random.Random(seed), random.Random(f"windows of {seed}")
         self.driver = Watched(set_up=False, ageing_ms=self.dice.choice([20, 1_000, 60_000]), **settings)
         self.driver.send(*(inp.PutTenant(BY, name) for name in TENANTS), *(inp.PutQueue(BY, name) for name in QUEUES))
         for tenant in TENANTS:
@@ -85,7 +85,10 @@ class Traffic:
         if self.dice.random() < 0.5:
             return {"limit": limit}
         rate = {"rate_starts": self.dice.choice([1, 3]), "rate_ms": self.dice.choice([50, 1_000])}
-        return {"limit": limit, "burst": self.dice.choice([None, 1, 4]), **rate}
+        burst = self.dice.choice([None, 1, 4])
+        if self.windows.random() < 0.3:
+            return {"limit": limit, "window": "sliding", **rate}
+        return {"limit": limit, "burst": burst, **rate}
 
     def limit_tenant(self):
         return [inp.PutTenant(BY, self.dice.choice(TENANTS), self.dice.choice([1, 2, 7]), **self.limits())]

@@ -1,5 +1,7 @@
 """`tickwork queues`: what nodes, schedules and endpoints name and workers serve, with limits."""
 
+from typing import Literal
+
 from cyclopts import App
 
 from tickwork.cli.exits import Exit
@@ -37,6 +39,7 @@ def put(
     rate: Count | None = None,
     per: str = "1s",
     burst: Count | None = None,
+    window: Literal["bucket", "sliding"] = "bucket",
     to: To = TO,
 ) -> int:
     """Declare a queue, or replace its limits.
@@ -48,14 +51,16 @@ def put(
     limit
         At most so many of its tasks run at once.
     rate
-        At most so many of its tasks start in the time of --per.
+        On average so many of its tasks start in the time of --per; with --window sliding never more.
     per
         The time that --rate is for.
     burst
-        So many may start at once after a rest (as many as --rate).
+        So many may start at once after a rest (as many as --rate). Not with a sliding window.
+    window
+        How the rate is counted: a bucket that refills, or a sliding window in which there are never more.
     """
     with to.client() as client:
-        client.put_queue(name, limit=limit, rate=rate, per=per, burst=burst)
+        client.put_queue(name, limit=limit, rate=rate, per=per, burst=burst, window=window)
     return _told(name, "declared", to)
 
 

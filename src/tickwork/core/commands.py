@@ -54,6 +54,7 @@ from tickwork.core.versions import VERSION_COMMANDS, pinned
 
 WEIGHT_MAX = 100
 LIMIT_MAX = 1_000_000_000
+SLIDING_STARTS_MAX = 10_000
 DELAY_MS_MAX = 100 * 366 * 86_400_000
 KEY_CHARACTERS_MAX = 255
 EVENTS_KEPT_MAX = 1_000  # of one run: they stay in memory as long as it does
@@ -477,6 +478,22 @@ def _check_limits(asked: inputs.PutTenant | inputs.PutQueue) -> None:
         raise Refused("bad_rate", "a rate is counted over 1 ms to one day", path="rate_ms")
     if asked.rate_starts is not None and asked.burst == 0:
         raise Refused("bad_rate", "a burst of 0 would let nothing start", path="burst")
+    if asked.window not in ("bucket", "sliding"):
+        raise Refused("bad_rate", "a window is bucket or sliding", path="window")
+    if asked.window == "sliding":
+        _check_sliding(asked)
+
+
+def _check_sliding(asked: inputs.PutTenant | inputs.PutQueue) -> None:
+    if asked.rate_starts is None:
+        raise Refused("bad_rate", "a sliding window needs a rate: give the number of starts", path="rate_starts")
+    if asked.rate_starts > SLIDING_STARTS_MAX:
+        message = (
+            f"a sliding window remembers each start, {SLIDING_STARTS_MAX:,} at most; use a bucket, or a shorter time"
+        )
+        raise Refused("bad_rate", message, path="rate_starts")
+    if asked.burst is not None:
+        raise Refused("bad_rate", "a sliding window has no burst; leave it out, or use a bucket", path="burst")
 
 
 def _put_label_limit(turn: Turn, place: int, asked: inputs.PutLabelLimit) -> None:

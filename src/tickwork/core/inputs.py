@@ -39,6 +39,7 @@ class PutTenant(_Input, frozen=True, tag=2):
     rate_ms: int = 1_000
     burst: int | None = None
     max_live_runs: int | None = None
+    window: str = "bucket"  # or "sliding": exact, and without a burst
 
 
 class PutQueue(_Input, frozen=True, tag=3):
@@ -48,6 +49,7 @@ class PutQueue(_Input, frozen=True, tag=3):
     rate_starts: int | None = None
     rate_ms: int = 1_000
     burst: int | None = None
+    window: str = "bucket"  # as in PutTenant
 
 
 class PutLabelLimit(_Input, frozen=True, tag=4):

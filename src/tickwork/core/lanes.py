@@ -10,6 +10,7 @@ here only find that order quickly; none of them decides it. Keys only ever grow,
 may be out of date but is never too late: it is corrected when it reaches the top.
 """
 
+from bisect import bisect_right
 from collections import deque
 from dataclasses import dataclass, field
 from heapq import heappop, heappush, heapreplace
@@ -73,6 +74,9 @@ class Gauge(Blocker):
     The rate is a token bucket in integers: `rate_starts` per `rate_ms`. One start costs
     `rate_ms` tokens and each millisecond earns `rate_starts`, so refilling is exact. While lanes are
     parked here and the bucket is empty, one timer waits for the next token, for all of them.
+
+    A sliding window counts starts instead: those of the last `rate_ms` are never more than `rate_starts`. Their times
+    are kept in order, at most twice as many as may lie in a window; what has left it is dropped in bulk.
     """
 
     scope: str
@@ -89,6 +93,8 @@ class Gauge(Blocker):
     number: int = 0  # names its timer, where it can have one
     due: int = 0  # tick of that timer
     waiting: int = 0  # lanes that it holds
+    sliding: bool = False  # the rate is a sliding window, not a bucket
+    starts: list[int] = field(default_factory=list)  # of a sliding window: when it let something start
 
     @property
     def label(self) -> str:
@@ -96,6 +102,9 @@ class Gauge(Blocker):
         return f"{self.scope}:{self.name}"
 
     def tokens_at(self, now_ms: int) -> int:
+        if self.sliding:
+            inside = len(self.starts) - bisect_right(self.starts, now_ms - self.rate_ms)
+            return (self.rate_starts - inside) * self.rate_ms
         earned = (now_ms - self.refilled_ms) * self.rate_starts
         return min(self.burst * self.rate_ms, self.tokens + earned)
 
@@ -108,19 +117,41 @@ class Gauge(Blocker):
         return room
 
     def spend(self, now_ms: int) -> None:
+        if self.sliding:
+            if len(self.starts) >= 2 * self.rate_starts:
+                del self.starts[: bisect_right(self.starts, now_ms - self.rate_ms)]
+            self.starts.append(now_ms)
+            return
         if self.refilled_ms != now_ms:
             self.tokens = self.tokens_at(now_ms)
             self.refilled_ms = now_ms
         self.tokens -= self.rate_ms
 
     def next_token_ms(self, now_ms: int) -> int:
-        """When the bucket will hold one start again."""
+        """When the bucket will hold one start again, or a window that ends then has room for one."""
+        if self.sliding:
+            if self.tokens_at(now_ms) > 0:
+                return now_ms
+            return self.starts[-self.rate_starts] + self.rate_ms
         missing = self.rate_ms - self.tokens_at(now_ms)
         return now_ms + max(0, -(-missing // self.rate_starts))
 
+    def set_window(self, starts: int, per_ms: int, *, now_ms: int) -> None:
+        """A new window knows of no start; a changed one keeps those that it knows. What a bucket lacks counts as
+        started now, so that edits earn nothing."""
+        if self.rate_ms and not self.sliding:
+            lacking = -(-(self.burst * self.rate_ms - self.tokens_at(now_ms)) // self.rate_ms)
+            self.starts = [now_ms] * min(lacking, starts)
+        self.rate_starts, self.rate_ms, self.burst, self.tokens, self.sliding = starts, per_ms, starts, 0, True
+
+    def clear_rate(self) -> None:
+        self.rate_starts = self.rate_ms = self.burst = self.tokens = 0
+        self.sliding, self.starts = False, []
+
     def set_rate(self, starts: int, per_ms: int, burst: int, *, now_ms: int) -> None:
         """A new bucket starts full; a changed one keeps what it had, so that edits earn and cost nothing."""
-        held = self.tokens_at(now_ms) * per_ms // self.rate_ms if self.rate_ms else burst * per_ms
+        held = max(self.tokens_at(now_ms), 0) * per_ms // self.rate_ms if self.rate_ms else burst * per_ms
+        self.sliding, self.starts = False, []
         self.rate_starts, self.rate_ms, self.burst = starts, per_ms, burst
         self.tokens = min(held, burst * per_ms)
         self.refilled_ms = now_ms

@@ -122,7 +122,7 @@ def encode_header(state: State) -> bytes:
             | ({"timers_held": True} if state.timers_held else {})
             | ({"zones_version": state.zones_version} if state.zones_version else {}),
             tenants=[_tenant_row(tenant) for _, tenant in _sorted(state.tenants)],
-            queues=[_row(queue.gauge, _GAUGE) for _, queue in _sorted(state.queues)],
+            queues=[_gauge_row(queue.gauge) for _, queue in _sorted(state.queues)],
             labels=[{"label": label, **_row(gauge, _GAUGE)} for label, gauge in _sorted(state.label_gauges)],
             policies=[policy for _, policy in _sorted(state.policies)],
             workers=[_worker_row(worker) for _, worker in _sorted(state.workers)],
@@ -131,6 +131,11 @@ def encode_header(state: State) -> bytes:
             stations=[(*place, station.cursor, station.stirred) for place, station in _sorted(state.stations)],
         )
     )
+
+
+def _gauge_row(gauge: Gauge) -> Row:
+    """Of a gauge that can have a rate."""
+    return _row(gauge, _GAUGE) | ({"starts": list(gauge.starts)} if gauge.sliding else {})
 
 
 def _row(thing: object, names: tuple[str, ...]) -> Row:
@@ -143,7 +148,7 @@ def _sorted(things: dict[Any, Any]) -> list[tuple[Any, Any]]:
 
 def _tenant_row(tenant: Tenant) -> Row:
     return _row(tenant, _TENANT) | {
-        "gauge": _row(tenant.gauge, _GAUGE),
+        "gauge": _gauge_row(tenant.gauge),
         "workflows": [_row(gauge, _GAUGE) for _, gauge in _sorted(tenant.workflow_gauges)],
         "plans": [(name, plan.hash) for name, plan in _sorted(tenant.plans)],
         "versions": sorted(tenant.versions),
@@ -296,6 +301,7 @@ def _pairs(value: Any) -> tuple[tuple[str, str], ...]:
 
 def _rated(state: State, row: Row) -> Gauge:
     gauge = state.rated[row["number"]] = Gauge(**{name: row[name] for name in _GAUGE})
+    gauge.sliding, gauge.starts = "starts" in row, list(row.get("starts", ()))
     if gauge.due:
         set_timer(state, Timer.RATE, gauge.number, gauge.due)
     return gauge

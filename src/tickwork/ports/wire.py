@@ -445,6 +445,7 @@ class Queue(_Model, frozen=True, kw_only=True):
     per: str = ""  # in this time
     burst: int | None = None
     paused: bool = False
+    window: str = ""  # how a rate is counted: bucket or sliding
 
 
 class Queues(_Model, frozen=True, kw_only=True):
@@ -731,6 +732,7 @@ class QueueRequest(_Request, frozen=True, kw_only=True):
     rate: int | None = None  # starts
     per: str = "1s"
     burst: int | None = None
+    window: str = "bucket"  # or sliding
 
 
 class Publication(_Request, frozen=True, kw_only=True):

@@ -195,7 +195,7 @@ class Commands(Endpoints, Versions):
 
     async def put_queue(self, name: str, wanted: wire.QueueRequest, *, by: str) -> None:
         rate_ms = duration_ms(wanted.per, path="per")
-        await self._command(ask.PutQueue(by, name, wanted.limit, wanted.rate, rate_ms, wanted.burst))
+        await self._command(ask.PutQueue(by, name, wanted.limit, wanted.rate, rate_ms, wanted.burst, wanted.window))
 
     async def confirm_clock(self, *, by: str) -> bool:
         """A person says that the wall clock is right. Return whether a step of it was held here."""

@@ -286,8 +286,9 @@ def queues(state: State) -> list[wire.Queue]:
             limit=queue.gauge.limit if queue.gauge.limit < UNLIMITED else None,
             rate=queue.gauge.rate_starts if queue.gauge.rate_ms else None,
             per=duration_text(queue.gauge.rate_ms) if queue.gauge.rate_ms else "",
-            burst=queue.gauge.burst if queue.gauge.rate_ms else None,
+            burst=queue.gauge.burst if queue.gauge.rate_ms and not queue.gauge.sliding else None,
             paused=queue.gauge.paused,
+            window="" if not queue.gauge.rate_ms else "sliding" if queue.gauge.sliding else "bucket",
         )
         for name, queue in sorted(state.queues.items())
     ]

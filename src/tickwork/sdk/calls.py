@@ -319,8 +319,11 @@ def queues() -> Ask[list[wire.Queue]]:
     return Ask("GET", "/v1/queues", ("queues", wire.Queue))
 
 
-def put_queue(name: str, limit: int | None, rate: int | None, per: str | timedelta, burst: int | None) -> Ask[None]:
-    wanted = wire.QueueRequest(limit=limit, rate=rate, per=duration_text(duration(per, path="per")), burst=burst)
+def put_queue(
+    name: str, limit: int | None, rate: int | None, per: str | timedelta, burst: int | None, window: str = "bucket"
+) -> Ask[None]:
+    per_text = duration_text(duration(per, path="per"))
+    wanted = wire.QueueRequest(limit=limit, rate=rate, per=per_text, burst=burst, window=window)
     return Ask("PUT", _queue(name), None, body=_encode(wanted))
 
 

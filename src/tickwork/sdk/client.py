@@ -319,9 +319,11 @@ class Client(Schedules, Endpoints):
         rate: int | None = None,
         per: str | timedelta = "1s",
         burst: int | None = None,
+        window: str = "bucket",
     ) -> None:
-        """Declares a queue, or replaces its limits: so many tasks at once, so many starts per time."""
-        self._ask(calls.put_queue(name, limit, rate, per, burst))
+        """Declares a queue, or replaces its limits: so many tasks at once, so many starts per time. With
+        `window="sliding"` no stretch of that time has more starts; a bucket lets `burst` of them start after a rest."""
+        self._ask(calls.put_queue(name, limit, rate, per, burst, window))
 
     def pause_queue(self, name: str, *, reason: str = "") -> None:
         """Lets no task of a queue start."""

@@ -140,7 +140,9 @@ async def _spread(asked: Asked, ways: "Ways", wanted: wire.SpreadRequest) -> Non
 
 
 def _part(queue: wire.Queue, number: int, count: int) -> wire.QueueRequest:
-    asked = wire.QueueRequest(limit=queue.limit, rate=queue.rate, per=queue.per or "1s", burst=queue.burst)
+    asked = wire.QueueRequest(
+        limit=queue.limit, rate=queue.rate, per=queue.per or "1s", burst=queue.burst, window=queue.window or "bucket"
+    )
     try:
         return part_of(asked, number, count)
     except Refused as refused:

@@ -48,6 +48,7 @@ def whole(answers: Sequence[bytes]) -> list[wire.Queue]:
             per=next((one.per for one in some if one.per), ""),
             burst=_sum(one.burst for one in some),
             paused=any(one.paused for one in some),
+            window=next((one.window for one in some if one.window), ""),
         )
         for name, some in sorted(parts.items())
     ]

@@ -65,7 +65,9 @@ def _on_label_limit(state: State, event: ev.LabelLimitPut) -> None:
 def _set_limits(state: State, gauge: Gauge, asked: PutTenant | PutQueue) -> None:
     gauge.limit = UNLIMITED if asked.limit is None else asked.limit
     if asked.rate_starts is None:
-        gauge.rate_starts = gauge.rate_ms = gauge.burst = gauge.tokens = 0
+        gauge.clear_rate()
+    elif asked.window == "sliding":
+        gauge.set_window(asked.rate_starts, asked.rate_ms, now_ms=state.now_ms)
     else:
         burst = asked.rate_starts if asked.burst is None else asked.burst
         gauge.set_rate(asked.rate_starts, asked.rate_ms, burst, now_ms=state.now_ms)
