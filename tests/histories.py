@@ -31,7 +31,7 @@ DOCUMENTS = {
     "one": document("one", task("a")),
     "urgent": document("urgent", task("a", priority=9, queue="gpu", labels={"gpu": "true"})),
     "heavy": document("heavy", task("a", resources={"slots": 2, "cpu_milli": 500, "gpu": 1})),
-    "low": document("low", task("a", priority=0), task("b", priority=1, needs=["a"])),
+    "low": document("low", task("a", priority=0, on_worker_loss="fail"), task("b", priority=1, needs=["a"])),
     "retry": document(
         "retry",
         task(
@@ -276,7 +276,7 @@ class History:
                     self.driver.state.workers[attempt.worker].id if attempt.worker in self.driver.state.workers else ""
                 )
                 by = worker if worker.startswith("lane:") else ""
-                asked.append(inp.HandedBack(number, attempt.attempt, by))
+                asked.append(inp.HandedBack(number, attempt.attempt, by, rng.random() < 0.3))
         return asked
 
     def offer(self) -> list[inp.Input]:

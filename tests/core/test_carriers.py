@@ -143,3 +143,15 @@ def test_explain_and_story_say_that_it_is_on_a_lane_and_who_took_it():
     entries = {entry.what: entry for entry in told(driver, "r0").entries}
     assert (entries["dispatched"].detail, entries["taken"].detail) == ("on lane bus", "from lane bus by worker w")
     assert entries["taken"].by == "worker:w"
+
+
+def test_what_nobody_took_from_a_lane_that_is_gone_goes_on_also_where_it_must_not_run_twice():
+    driver, _ = on_lane(on_worker_loss="fail")
+    driver.send(inp.WorkerLost("lane:bus"), inp.Offer("lane:bus", 5))
+    [again] = driver.running.values()
+    assert again.attempt == 2
+    driver.send(inp.Taken(again.task, again.attempt, "w"))
+    driver.send(inp.WorkerLost("w"))
+    driver.quiet()
+
+    assert len(driver.started) == 2 and driver.state_of("r0") == "FAILED"

@@ -7,6 +7,7 @@ from tickwork.core import inputs as inp
 from tickwork.core.effects import Dispatch
 from tickwork.core.events import LaneHeld, StaleReport, TaskFailed, TaskRequeued, WorkerOffered
 from tickwork.core.retry import ELSEWHERE, HANDLER_MISSING
+from tickwork.core.values import pack
 
 
 def driver_of(*offers, node=None, runs=0, **settings):
@@ -236,6 +237,52 @@ def test_what_is_handed_back_costs_neither_a_retry_nor_the_loss_allowance(how):
     assert driver.attempt_of("r0", "a").attempt == 6, "its retry is still there"
     driver.fail("r0", "a")
     assert driver.state_of("r0") == "FAILED"
+
+
+LOSSES = [
+    ("lost", True),
+    ("started_again", True),
+    ("begun_and_handed_back", True),
+    ("handed_back", False),
+    ("goodbye", False),
+]
+
+
+@pytest.mark.parametrize(("how", "fails"), LOSSES)
+@pytest.mark.parametrize("retries", [0, 3])
+def test_a_task_that_is_not_to_run_twice_fails_with_a_worker_that_may_have_begun_it(how, fails, retries):
+    node = task("a", on_worker_loss="fail", retry={"attempts": retries + 1, "delay_ms": 10})
+    driver = driver_of(inp.Offer("w", 1, start="first"), node=node, runs=1)
+    attempt = driver.attempt_of("r0", "a")
+    driver.send({
+        "lost": inp.WorkerLost("w"),
+        "started_again": inp.Offer("w", 1, start="second"),
+        "begun_and_handed_back": inp.HandedBack(attempt.task, attempt.attempt, begun=True),
+        "handed_back": inp.HandedBack(attempt.task, attempt.attempt),
+        "goodbye": inp.WorkerLost("w", clean=True),
+    }[how])  # fmt: skip
+    driver.send(inp.Offer("other", 1))
+    driver.quiet()
+
+    assert len(driver.started) == (1 if fails else 2)
+    assert (driver.state_of("r0") == "FAILED") is fails
+    if fails:
+        [failed] = driver.events(TaskFailed)
+        assert failed.code == "worker_lost" and failed.dead and "on_worker_loss is 'fail'" in failed.message
+
+
+def test_a_child_of_a_map_that_is_not_to_run_twice_fails_alone():
+    body = {"kind": "task", "handler": "work", "on_worker_loss": "fail"}
+    node = {"kind": "map", "id": "a", "over": "inputs.items", "body": body}
+    driver = driver_of(inp.Offer("w1", 1), inp.Offer("w2", 1))
+    driver.define("each", node, inputs={"items": {"type": "array"}})
+    driver.expect(inp.Submit(BY, T, "m", "each", pack({"items": [1, 2]})))
+    driver.quiet()
+    driver.send(inp.WorkerLost("w1"))
+    driver.finish_all()
+    driver.quiet()
+
+    assert len(driver.started) == 2 and driver.state_of("m") == "FAILED"
 
 
 def test_an_unknown_worker_that_is_lost_is_a_stale_report():

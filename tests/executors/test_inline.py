@@ -72,7 +72,7 @@ async def test_recall_and_close_hand_back():
         assert stage.executor.recall() == (waits,)
         await stage.executor.close(grace_s=0.01)
 
-        assert stage.ends[runs] == [Returned(*runs)]
+        assert stage.ends[runs] == [Returned(*runs, begun=True)]
 
 
 async def test_on_the_loop_itself_everything_has_one_order():

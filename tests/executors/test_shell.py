@@ -105,5 +105,5 @@ async def test_stop_recall_and_close(tmp_path):
         last = stage.start("s", **python("import time; time.sleep(60)"))
         await stage.until(lambda: bool(stage.executor._running))
         await stage.executor.close(grace_s=0)
-        assert stage.ends[last] == [Returned(*last)]
+        assert stage.ends[last] == [Returned(*last, begun=True)]
     assert os.getpid()

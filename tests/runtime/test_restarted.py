@@ -116,3 +116,27 @@ async def test_a_worker_that_is_back_at_the_node_that_stood_for_it_is_served_at_
 
     assert "is here already" in refused.refused
     assert [attempt for _, attempt in again.held] == [2]
+
+
+@pytest.mark.parametrize("name", ["w1", "another"])
+async def test_a_task_that_is_not_to_run_twice_fails_where_server_and_worker_died(name):
+    house = House()
+    await house.open()
+    await house.define("flow", task("a", on_worker_loss="fail"))
+    run = await house.submit("flow")
+    worker = Hand(house, session="start1")
+    await worker.sit_down()
+    await worker.take()
+    await house.crash()
+    await house.open()
+    if name != "w1":
+        house.clock.pass_ms(26_000)
+    again = Hand(house, name, session="start2")
+    await again.sit_down()
+    shown = await house.until(run, "failed")
+    why = await house.engine.why(run)
+    await house.engine.stop()
+
+    assert [attempt.state for attempt in shown.tasks[0].attempts] == ["lost"]
+    assert "on_worker_loss is 'fail'" in shown.error and not again.held
+    assert "on_worker_loss is 'fail'" in str(why)

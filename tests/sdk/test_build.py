@@ -60,6 +60,24 @@ def test_the_first_example_becomes_a_document_and_runs(app):
     assert engine.output(run) == 3.0
 
 
+def test_what_must_not_run_twice_says_so_in_the_document(app):
+    found = nodes(app("""
+@tw.task(on_worker_loss="fail")
+def pay() -> None: ...
+
+@tw.workflow
+def flow():
+    pay()
+    pay.using(id="again", on_worker_loss="retry")()
+    pay.using(id="kept", retries=2)()
+    tw.shell(["true"], on_worker_loss="fail")
+"""), "flow")  # fmt: skip
+
+    assert {name: node.get("on_worker_loss") for name, node in found.items()} == {
+        "pay": "fail", "again": None, "kept": "fail", "shell": "fail",
+    }  # fmt: skip
+
+
 def test_schedules_are_part_of_the_catalog(app):
     catalog = app(DAILY).catalog()
 
@@ -392,6 +410,7 @@ FLOW = SMALL + "@tw.workflow\ndef flow(n: int = 1):\n "
         ("tw.node(one()).named('a b')", "contains ' '"),
         ("tw.node(one()).named('a'); tw.node(one()).named('a')", "two nodes are named 'a'"),
         ("one.using(retires=1)()", "no option 'retires'"),
+        ("one.using(on_worker_loss='again')()", "on_worker_loss is 'fail' or 'retry', not 'again'"),
         ("total([one(1), object()])", "cannot travel"),
         ("show({'a b': one(1)})", "must be a plain name"),
         ("one(tw.item)", "only inside the body of a map"),

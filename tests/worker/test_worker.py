@@ -134,7 +134,8 @@ async def test_a_worker_that_ends_hands_back_what_does_not_end_in_time():
         await server.until(lambda: sum(len(child.marked()) for child in executor._pools["process"].children) == 2)
         await asyncio.wait_for(agent.drain(grace_s=0.5), 10)
 
-    assert isinstance(server.ends[1, 1][0], Returned) and isinstance(server.ends[2, 1][0], Done) and server.goodbye
+    assert isinstance(server.ends[1, 1][0], Returned) and server.ends[1, 1][0].begun
+    assert isinstance(server.ends[2, 1][0], Done) and server.goodbye
 
 
 @pytest.mark.parametrize(("signals", "slowest_s"), [(1, 15.0), (2, 15.0)])

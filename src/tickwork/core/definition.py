@@ -145,6 +145,7 @@ class WorkNode(Node, frozen=True, kw_only=True):
     priority: int | None = None
     cache: Cache | None = None
     dependency: str | None = None  # what it calls upon; shares one retry budget
+    on_worker_loss: str = "retry"  # or "fail": an attempt that may have begun is never followed by another by itself
 
 
 class TaskNode(WorkNode, frozen=True, kw_only=True, tag="task"):

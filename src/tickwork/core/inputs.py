@@ -409,6 +409,7 @@ class HandedBack(_Input, frozen=True, tag=26):
     task: int
     attempt: int
     worker: str = ""  # only where it is still this one's: a lane may not know yet that somebody took it
+    begun: bool = False  # its code ran for a while, or may have
 
 
 class Taken(_Input, frozen=True, tag=29):

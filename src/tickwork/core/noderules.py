@@ -124,6 +124,7 @@ def _check_work(node: WorkNode, path: str, rules: Rules) -> None:
     rules.name(f"{path}.queue", node.queue, "queue")
     rules.name(f"{path}.dependency", node.dependency, "dependency")
     rules.problems.between(f"{path}.priority", node.priority, low=PRIORITY_MIN, high=PRIORITY_MAX)
+    rules.problems.one_of(f"{path}.on_worker_loss", node.on_worker_loss, ("fail", "retry"))
     if node.cache is not None:
         rules.problems.duration(f"{path}.cache.ttl_ms", node.cache.ttl_ms)
 

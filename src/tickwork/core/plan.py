@@ -70,6 +70,7 @@ class Step(msgspec.Struct, eq=False):
     timed: bool  # an attempt has a time limit of some kind
     plain: bool  # a worker's step with neither condition, policy nor cache in front of it
     cache_version: str | None  # the handler's version where its results may be reused
+    ends_with_worker: bool  # where its worker is lost, nothing of it begins again by itself
 
 
 class Plan(msgspec.Struct, eq=False):
@@ -236,6 +237,7 @@ def _compile_step(
         body=body,
         plain=kind is Kind.WORK and node.when is None and not policies and not cached,
         cache_version=_cache_version(node) if cached else None,
+        ends_with_worker=isinstance(node, WorkNode) and node.on_worker_loss == "fail",
     )
 
 

@@ -107,6 +107,9 @@ def _handed_back(turn: Turn, place: int, asked: inputs.HandedBack) -> None:
     if asked.worker and asked.worker != task.worker.id:
         _fence(turn, place)
         return
+    if asked.begun and task.step.ends_with_worker:
+        _fail_lost(turn, task, "its worker ended it before it was done")
+        return
     turn.emit(TaskRequeued(asked.task, "handed_back"))
 
 
@@ -179,6 +182,8 @@ def _lose(turn: Turn, worker: Worker, *, clean: bool) -> None:
     for _, task in sorted(worker.tasks.items(), key=lambda pair: pair[0]):
         if handed_back:
             turn.emit(TaskRequeued(task.number, "handed_back"))
+        elif task.step.ends_with_worker:
+            _fail_lost(turn, task, "its worker was lost")
         elif task.losses < turn.state.settings.loss_allowance:
             turn.emit(TaskRequeued(task.number, "lost"))
         else:
@@ -188,7 +193,14 @@ def _lose(turn: Turn, worker: Worker, *, clean: bool) -> None:
 
 def _give_up(turn: Turn, task: Task) -> None:
     """A task that takes one worker after another down with it is poison."""
-    message = f"{task.losses + 1} workers were lost while they ran it"
+    _bury(turn, task, f"{task.losses + 1} workers were lost while they ran it")
+
+
+def _fail_lost(turn: Turn, task: Task, what: str) -> None:
+    _bury(turn, task, f"{what}, and on_worker_loss is 'fail': look whether it ran before you run it again")
+
+
+def _bury(turn: Turn, task: Task, message: str) -> None:
     turn.emit(TaskFailed(task.number, "worker_lost", message, -1, True))
     turn.effects.append(Alert("dead_letter", task.run.tenant.id, task.run.id, f"{task.step.id}: {message}"))
 

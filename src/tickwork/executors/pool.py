@@ -389,7 +389,7 @@ class Pool:
         if key in self._ending:
             self._report_ending(key, code)
         elif child.doomed:
-            self._hand_back(key)  # it was not meant, but in the same process
+            self._hand_back(key, begun=True)  # it was not meant, but in the same process
         else:
             self._forget(key)
             self._owner.ended(Broke(*key, "ProcessDied", _obituary(code), exit_code=code))
@@ -422,12 +422,12 @@ class Pool:
             self._hand_back(key)
         self._top_up()
 
-    def _hand_back(self, key: Key) -> None:
+    def _hand_back(self, key: Key, *, begun: bool = False) -> None:
         if key in self._ending:
             self._report_ending(key)
         else:
             self._forget(key)
-            self._owner.ended(Returned(*key))
+            self._owner.ended(Returned(*key, begun))
 
     def _replace(self, child: Child, code: int) -> None:
         if self._closing:

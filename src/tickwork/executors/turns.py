@@ -113,7 +113,7 @@ class Turns:
         if key in self._silent:
             del self._silent[key]
         else:
-            self._sink.report(Returned(*key) if task.cancelled() else task.result())
+            self._sink.report(Returned(*key, begun=True) if task.cancelled() else task.result())
         self._next()
 
     async def _turn(self, key: Key, work: Work, spec: Spec) -> Done | Broke:

@@ -68,6 +68,7 @@ class Returned(_Message, frozen=True, tag=5):
 
     task: int
     attempt: int
+    begun: bool = False  # its code ran for a while, or may have
 
 
 class Progressed(_Message, frozen=True, tag=6):

@@ -84,7 +84,9 @@ class Reporting:
             case Saved():
                 return Checkpointed(report.task, report.attempt, await self._value(report.value, payloads))
             case Returned():
-                return HandedBack(report.task, report.attempt, seat.worker if is_carrier(seat.worker) else "")
+                return HandedBack(
+                    report.task, report.attempt, seat.worker if is_carrier(seat.worker) else "", report.begun
+                )
             case Taken():
                 return TakenInput(report.task, report.attempt, seat.worker)
             case Progressed():

@@ -121,7 +121,7 @@ class InlineExecutor:
         for key, turn in self._turns.items():
             if not turn.over:
                 self._give_up(turn)
-                self._sink.report(Returned(*key))
+                self._sink.report(Returned(*key, begun=True))
         for store in list(self._stores):
             store.cancel()
         if self._sweeping is not None:

@@ -13,7 +13,7 @@ _UNITS = {"": 1, "m": 1, "mb": 1, "mib": 1, "g": 1024, "gb": 1024, "gib": 1024, 
 _RETRY = {"retries": "attempts", "retry_delay": "delay_ms", "retry_factor": "factor", "retry_max": "delay_ms_max"}
 _TIMEOUT = {"timeout": "running_ms", "queued_timeout": "queued_ms", "silent_timeout": "silent_ms"}
 _RESOURCES = {"slots": "slots", "cpu": "cpu_milli", "memory": "memory_mb", "gpu": "gpu"}
-_PLAIN = ("queue", "labels", "priority", "dependency", "version")
+_PLAIN = ("queue", "labels", "priority", "dependency", "version", "on_worker_loss")
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +29,7 @@ class Options:
     cache: Cache | None = None
     dependency: str | None = None
     version: str = ""
+    on_worker_loss: str | None = None
 
     def replaced(self, other: "Options") -> "Options":
         """The same, with everything that `other` says."""
@@ -52,6 +53,8 @@ def task_options(given: dict[str, Any], *, where: str) -> Options:
     }
     resources = {_RESOURCES[name]: _resource(name, value, where) for name, value in given.items() if name in _RESOURCES}
     plain = {name: given[name] for name in _PLAIN if name in given}
+    if plain.get("on_worker_loss", "retry") not in ("fail", "retry"):
+        raise Refused("bad_option", f"{where}: on_worker_loss is 'fail' or 'retry', not {plain['on_worker_loss']!r}")
     if "labels" in plain:
         plain["labels"] = _labels(plain["labels"], where)
     return Options(

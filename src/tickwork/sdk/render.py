@@ -101,6 +101,7 @@ def _work(record: Record) -> dict[str, Any]:
         "priority": options.priority,
         "cache": options.cache,
         "dependency": options.dependency,
+        "on_worker_loss": options.on_worker_loss or "retry",
     }
 
 

@@ -270,6 +270,7 @@ def task(
     silent_timeout: Duration = ...,
     dependency: str = ...,
     version: str = ...,
+    on_worker_loss: Literal["fail", "retry"] = ...,
 ) -> "_Decorator": ...
 def task(function: Any = None, /, *, name: str = "", executor: Executor = "process", **options: Any) -> Any:
     """Makes a function a task: `@task`, or `@task(retries=3, timeout="5m")`.
@@ -280,6 +281,8 @@ def task(function: Any = None, /, *, name: str = "", executor: Executor = "proce
     queue, labels   which workers may run it; `priority` 0 to 9; `slots`, `cpu`, `memory`, `gpu`: what it takes
     cache           True, or for how long a result for the same arguments is used again; `version` makes it new
     dependency      what it calls upon: tasks with the same one share a retry budget
+    on_worker_loss  "retry" unless said: a task whose worker is lost runs again, whatever `retries` is. "fail": it may
+                    have run, so it fails and waits for a person; its code runs at most once for each retry
     executor        "process", or "thread" for code that mostly waits
     name            for workers, instead of module and function name
     """
