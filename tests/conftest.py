@@ -77,6 +77,7 @@ def scratch(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     folder = str(tmp_path_factory.mktemp("scratch"))
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TMPDIR", folder)
+        patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))  # where servers leave their tokens
         patch.setattr(tempfile, "tempdir", folder)
         yield
 

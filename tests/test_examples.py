@@ -77,7 +77,7 @@ def client(tmp_path_factory):
         env = environment(TICKWORK_URL=url, TICKWORK_ALLOW_NETWORKS="127.0.0.0/8")
         with process("worker", str(app), "--grace", "2", env=env, cwd=folder) as ready:
             assert "serves" in ready
-            with tw.Client(url, token="") as found:
+            with tw.Client(url) as found:
                 yield found
 
 

@@ -62,6 +62,7 @@ WIRE = {
     "queues resume": '`{"queue": NAME}`',
     "workflows": "`Workflows`", "workers": "`Workers`", "status": "`Status`", "clock": "`ClockStatus`",
     "clock confirm": "`ClockStatus`",
+    "page": "an object with `url`",
     "init": '`{"files": [PATH, …]}`',
     "db upgrade": '`{"store", "schema"}`',
     "db check": '`{"rows", "partitions": [{"partition", "seq", "hash", "verified", "archived", "folded", "damage"}], '

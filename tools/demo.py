@@ -30,7 +30,7 @@ def main() -> int:
     command = [sys.executable, "-m", "tickwork", "dev", "examples/demo.py", "--data", str(data), "--port", str(port)]
     dev = subprocess.Popen(command, cwd=ROOT)
     try:
-        with tw.Client(f"http://127.0.0.1:{port}", token="") as client:
+        with tw.Client(f"http://127.0.0.1:{port}") as client:
             if not start_release(client, dev):
                 return dev.wait()
             tell(client.address.url)
@@ -63,7 +63,7 @@ def start_release(client: tw.Client, dev: "subprocess.Popen[bytes]") -> bool:
 def tell(url: str) -> None:
     print(
         f"""
-  Open {url} in a browser. There you see
+  Open the link above in a browser (`tickwork page --url {url}` prints another). There you see
 
     heartbeat   a schedule, every three seconds
     fan_out     twelve tasks side by side, every ten seconds

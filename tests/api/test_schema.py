@@ -191,7 +191,7 @@ def test_every_route_that_the_table_lacks_is_missed():
         "DELETE /v1/schedules/{schedule}/hints", "GET /v1/schedules/{schedule}/occurrences",
         "POST /v1/schedules/{schedule}/reset_failures", "POST /v1/schedules/{schedule}/restore",
         "POST /v1/schedules/{schedule}/test", "POST /v1/schedules/{schedule}/trigger",
-        "GET /v1/cluster", "POST /v1/cluster/announce", "POST /v1/cluster/beats", "POST /v1/cluster/give",
+        "GET /open", "GET /v1/cluster", "POST /v1/cluster/announce", "POST /v1/cluster/beats", "POST /v1/cluster/give",
         "DELETE /v1/cluster/inbox/{run}", "GET /v1/cluster/inbox", "POST /v1/cluster/published",
         "GET /v1/cluster/owners", "PUT /v1/cluster/spread", "GET /v1/partitions/{partition}",
         "GET /v1/partitions/{partition}/journal", "POST /v1/partitions/{partition}/known",

@@ -100,8 +100,8 @@ async def test_only_loopback_goes_without_a_token(engine, host):
 
 @pytest.mark.proves("S70", "S71")
 async def test_code_of_a_task_is_not_let_in_by_what_its_worker_knows(engine, monkeypatch):
-    monkeypatch.setenv("TICKWORK_TOKEN", "secret")  # of the agent, which is this process
-    server = HttpServer(make_app(engine, token="secret"), engine, port=0)
+    monkeypatch.setenv("TICKWORK_TOKEN", "secret-of-16-signs")  # of the agent, which is this process
+    server = HttpServer(make_app(engine, token="secret-of-16-signs"), engine, port=0)
     await server.start()
     try:
         async with playing(processes=1) as stage:

@@ -16,6 +16,7 @@ import pytest
 
 from terminal import SECONDS, Terminal, free_port
 from tickwork.cli.exits import Exit
+from tickwork.sdk.connection import LocalBearer
 
 ANSWER_S_MAX = 15.0  # the aim is 2 s on an idle machine; what was measured is printed
 
@@ -54,7 +55,7 @@ def until_answer(terminal, *, path="/readyz", seconds=SECONDS):
 def until_state(terminal, run, *states, seconds=SECONDS):
     deadline = time.monotonic() + seconds
     while True:
-        found = httpx2.get(f"{terminal.url}/v1/runs/{run}", timeout=20).json()
+        found = httpx2.get(f"{terminal.url}/v1/runs/{run}", timeout=20, auth=LocalBearer()).json()
         if found["state"] in states:
             return found
         assert time.monotonic() < deadline, f"{run} is {found['state']}, not {states}"
@@ -64,7 +65,7 @@ def until_state(terminal, run, *states, seconds=SECONDS):
 def until_task(terminal, run, state, seconds=SECONDS):
     deadline = time.monotonic() + seconds
     while True:
-        found = httpx2.get(f"{terminal.url}/v1/runs/{run}", timeout=20).json()
+        found = httpx2.get(f"{terminal.url}/v1/runs/{run}", timeout=20, auth=LocalBearer()).json()
         if any(task["state"] == state for task in found["tasks"]):
             return found
         assert time.monotonic() < deadline, f"no task of {run} is {state}: {found['tasks']}"
@@ -361,7 +362,7 @@ def test_what_ran_when_server_and_worker_were_killed_runs_again_within_six_secon
 @pytest.mark.proves("B25")
 def test_a_token_is_needed_where_the_server_has_one(terminal):
     secret = terminal.folder / "token"
-    secret.write_text("correct horse")
+    secret.write_text("correct horse battery staple")
     secret.chmod(0o600)
     terminal.start("server", TICKWORK_TOKEN_FILE="token").until("tickwork server")
 
@@ -530,7 +531,9 @@ def test_whoever_interrupts_a_submission_learns_how_to_see_it_and_may_repeat_it(
     between.start()
     with between.listener:
         url = f"http://127.0.0.1:{between.listener.getsockname()[1]}"
-        submitting = house.start("run", "greet", "--key", "cut off", "--detach", "--url", url)
+        submitting = house.start(
+            "run", "greet", "--key", "cut off", "--detach", "--url", url, TICKWORK_TOKEN_FILE=".tickwork/token"
+        )
         assert between.submitted.wait(SECONDS)
         submitting.signal(signal.SIGINT)
 

@@ -12,6 +12,7 @@ import pytest
 
 from servers import free_port
 from servers_brokers import nats_server, rabbit_server  # noqa: F401
+from tickwork.sdk.connection import LocalBearer
 
 APP = """
 import time
@@ -43,7 +44,7 @@ class Programs:
             "TICKWORK_PROCESSES": "2",
         }
         self.running: list[subprocess.Popen] = []
-        self.client = httpx2.Client(base_url=self.url, timeout=10, trust_env=False)
+        self.client = httpx2.Client(base_url=self.url, timeout=10, trust_env=False, auth=LocalBearer())
 
     def start(self, *words: str, **env: str) -> subprocess.Popen:
         with (self.folder / f"{words[0]}.log").open("ab") as log:

@@ -19,6 +19,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from servers import free_port
+from tickwork.sdk.connection import LocalBearer
 
 APP = """
 import time
@@ -75,7 +76,7 @@ class House:
         self.until(lambda: self.client.get("/v1/workers").json()["workers"])
 
     def new_client(self) -> httpx2.Client:
-        return httpx2.Client(base_url=f"http://127.0.0.1:{self.port}", timeout=20, trust_env=False)
+        return httpx2.Client(base_url=f"http://127.0.0.1:{self.port}", timeout=20, trust_env=False, auth=LocalBearer())
 
     def start(self, *words: str) -> subprocess.Popen:
         with (self.folder / f"{words[0]}.log").open("ab") as log:

@@ -337,17 +337,30 @@ def test_the_address_comes_from_arguments_then_the_environment(monkeypatch, tmp_
     monkeypatch.setenv("TICKWORK_BY", "ann")
     for name in ("TICKWORK_URL", "TICKWORK_TOKEN", "TICKWORK_TOKEN_FILE"):
         monkeypatch.delenv(name, raising=False)
-    assert Address.of(None, None) == Address("http://127.0.0.1:8440", "", "ann")
+    assert Address.of(None, None) == Address(("http://127.0.0.1:8440",), "", "ann")
     (tmp_path / "token").write_text("from-file\n")
     monkeypatch.setenv("TICKWORK_TOKEN_FILE", str(tmp_path / "token"))
     monkeypatch.setenv("TICKWORK_URL", "https://x.example/")
-    assert Address.of(None, None) == Address("https://x.example", "from-file", "ann")
+    assert Address.of(None, None) == Address(("https://x.example",), "from-file", "ann")
     monkeypatch.setenv("TICKWORK_TOKEN", "from-env")
-    assert Address.of("http://y", None) == Address("http://y", "from-env", "ann")
+    assert Address.of("http://y", None) == Address(("http://y",), "from-env", "ann")
     assert Address.of("http://y", "mine").token == "mine"
     assert "from-env" not in repr(Address.of(None, None))
-    with pytest.raises(Refused, match="no address"):
-        Address.of("localhost:8440", None)
+    assert Address.of("http://a:1/, http://b:2", None).urls == ("http://a:1", "http://b:2")
+    for wrong in ("localhost:8440", "http://a:1,b:2", ","):
+        with pytest.raises(Refused, match="no address"):
+            Address.of(wrong, None)
+
+
+@pytest.mark.parametrize("kind", ["sync", "async"])
+def test_of_several_addresses_the_next_is_asked_where_one_is_away(kind, server, monkeypatch):
+    monkeypatch.setenv("TICKWORK_URL", f"http://127.0.0.1:9,{server.url}")
+    asker = Asker(kind, None, deadline=5)
+    run = asker.submit(daily, n=1)
+
+    assert asker.wait(run, timeout=10).state == "completed"
+    assert asker.alive() and asker.logs(run, follow=True)
+    asker.end()
 
 
 def test_patience_grows_and_ends():

@@ -37,6 +37,7 @@ from tickwork.api.routes import (
     workers,
     workflows,
 )
+from tickwork.api.sessions import Sessions
 from tickwork.api.table import Gives, Route
 from tickwork.api.ways import Ways
 from tickwork.cluster.node import Node
@@ -195,6 +196,10 @@ class Front:
         """Why the guard lets it pass no further."""
         return self._guard.refusal(scope)
 
+    def is_open(self, scope: Scope) -> bool:
+        """Whether it is for everybody."""
+        return self._guard.is_open(scope)
+
     def head_of(self, answer: Answer, more: list[tuple[bytes, bytes]]) -> bytes:
         """The headers as they travel, with those that every answer carries."""
         if not _DEFAULTS.isdisjoint([name for name, _ in answer.headers]):
@@ -250,7 +255,8 @@ def make_app(
         places.setdefault(route.path, []).append(route)
     open_paths = frozenset(route.path for route in TABLE if route.open)
     made = {path: Place(routes, engine, closing, ways) for path, routes in places.items()}
-    guard: dict[str, Any] = {"token": token, "open_paths": open_paths, "hosts": tuple(hosts)}
+    sessions = Sessions(token) if token is not None else None
+    guard: dict[str, Any] = {"token": token, "open_paths": open_paths, "hosts": tuple(hosts), "sessions": sessions}
     app = Starlette(
         routes=[starlette.routing.Route(path, place) for path, place in made.items()],
         middleware=[Middleware(Guard, **guard)],
@@ -261,6 +267,7 @@ def make_app(
     app.state.closing = closing
     app.state.ways = ways
     app.state.token = token
+    app.state.sessions = sessions
     return app
 
 

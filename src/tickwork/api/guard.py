@@ -1,8 +1,9 @@
 """Who may come in, and what every answer carries.
 
-With a token, a request names it. Without one the server is for this machine only: the Host must be a loopback name,
-because a page of a stranger can make a browser resolve its own name to 127.0.0.1, and a request that changes
-something may not come from another origin.
+With a token, a request names it, or brings the cookie of a browser that was let in; a cookie counts for requests of the
+page itself alone. Without one the server is for this machine only: the Host must be a loopback name, because a page of
+a stranger can make a browser resolve its own name to 127.0.0.1, and a request that changes something may not come from
+another origin. What a browser sends for a page of another site is refused either way.
 """
 
 import hmac
@@ -12,7 +13,10 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tickwork.api.messages import Answer, Header
 from tickwork.api.problems import problem
+from tickwork.api.sessions import PATH as OPEN_PATH
+from tickwork.api.sessions import Sessions
 
+SESSIONS = "tickwork.sessions"  # in the scope of a request that opens one
 LOOPBACK_NAMES = frozenset(("localhost", "127.0.0.1", "[::1]", "::1"))
 SAFE_METHODS = frozenset(("GET", "HEAD", "OPTIONS"))
 HEADERS: tuple[Header, ...] = (
@@ -29,11 +33,13 @@ ONCE = frozenset(
         b"authorization",
         b"content-encoding",
         b"content-type",
+        b"cookie",
         b"host",
         b"idempotency-key",
         b"if-none-match",
         b"last-event-id",
         b"origin",
+        b"sec-fetch-site",
         b"x-tickwork-by",
     )
 )
@@ -44,8 +50,17 @@ DEFAULTS: tuple[Header, ...] = (
 
 
 class Guard:
-    def __init__(self, app: ASGIApp, *, token: str | None, open_paths: frozenset[str], hosts: Iterable[str]) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        token: str | None,
+        open_paths: frozenset[str],
+        hosts: Iterable[str],
+        sessions: Sessions | None = None,
+    ) -> None:
         self._app = app
+        self._sessions = sessions
         self._token = token.encode() if token is not None else None
         self._open_paths = open_paths
         self._hosts = LOOPBACK_NAMES | frozenset(hosts)
@@ -66,12 +81,21 @@ class Guard:
         else:
             await refused.send(send_guarded, body=scope["method"] != "HEAD")
 
+    def is_open(self, scope: Scope) -> bool:
+        return scope["path"] in self._open_paths
+
     def refusal(self, scope: Scope) -> Answer | None:
         headers = dict(scope["headers"])
         if len(headers) < len(scope["headers"]) and (twice := _twice(scope["headers"])):
             return problem(400, "repeated_header", "give this header once", path=f"header.{twice}")
+        site = headers.get(b"sec-fetch-site")
+        is_open = scope["path"] in self._open_paths
+        if site == b"cross-site" and not (is_open and scope["method"] in SAFE_METHODS):
+            return problem(403, "cross_site", "a page of another site may not use this server")
         if self._token is not None:
-            if scope["path"] in self._open_paths or _bearer(headers, self._token):
+            if scope["path"] == OPEN_PATH:
+                scope[SESSIONS] = self._sessions
+            if is_open or _bearer(headers, self._token) or self._is_page(headers, scope["method"], site):
                 return None
             return problem(
                 401,
@@ -88,6 +112,20 @@ class Guard:
         if origin is not None and scope["method"] not in SAFE_METHODS and not _same(origin, host):
             return problem(403, "bad_origin", "a request from another origin may change nothing here")
         return None
+
+    def _is_page(self, headers: dict[bytes, bytes], method: str, site: bytes | None) -> bool:
+        """Whether our own page asks, in a browser that was let in. Another port of the same host is the same site to a
+        browser, and so gets the cookie sent: it is told apart by its origin."""
+        cookies = headers.get(b"cookie")
+        if self._sessions is None or cookies is None or site not in (None, b"same-origin", b"none"):
+            return False
+        origin, host = headers.get(b"origin"), headers.get(b"host", b"").decode("latin-1").lower()
+        if origin is None:
+            if method not in SAFE_METHODS:
+                return False
+        elif not _same(origin, host):
+            return False
+        return self._sessions.holds(cookies)
 
 
 def _twice(headers: list[Header]) -> str:

@@ -16,8 +16,10 @@ from starlette.applications import Starlette
 from tickwork.api.app import Front
 from tickwork.api.asked import Closing
 from tickwork.api.protocol import KEEP_ALIVE_S, protocol_of
+from tickwork.api.sessions import Sessions
 from tickwork.cluster.node import Node
 from tickwork.core.errors import TickworkError
+from tickwork.localtoken import CHARACTERS_MIN
 from tickwork.runtime.engine import Engine
 
 GRACE_S = 5
@@ -54,11 +56,13 @@ class HttpServer:
         self._server: _Server | None = None
         self._serving: asyncio.Task[None] | None = None
         self.address = ""
+        self.bound = ("", 0)  # the same without names
 
     async def start(self) -> None:
         check_exposure(self._host, token=self._app.state.token)
         listener = self._listener or listen(self._host, self._port)
-        self._port = listener.getsockname()[1]
+        self.bound = listener.getsockname()[:2]
+        self._port = self.bound[1]
         shown = f"[{self._host}]" if ":" in self._host else self._host
         self.address = f"http://{shown}:{self._port}"
         sockets = [listener] if self._inner is None else [listener, self._inner]
@@ -82,6 +86,11 @@ class HttpServer:
             await asyncio.sleep(0.001)
         if self._serving.done():
             self._serving.result()
+
+    def link(self) -> str:
+        """The page for one browser, once; just its address where everybody is let in."""
+        sessions: Sessions | None = self._app.state.sessions
+        return self.address if sessions is None else sessions.link(self.address)
 
     async def stop(self) -> None:
         if self._server is None or self._serving is None:
@@ -115,8 +124,12 @@ def check_exposure(host: str, *, token: str | None) -> None:
         raise CannotServe(
             f"{host} can be reached from other machines, so a token is needed: set TICKWORK_TOKEN, or bind to 127.0.0.1"
         )
-    if token is not None and not token.strip():
-        raise CannotServe("the token is empty: set TICKWORK_TOKEN to a long random text")
+    if token is not None and len(token.strip()) < CHARACTERS_MIN:
+        size = f"has {len(token.strip())} characters" if token.strip() else "is empty"
+        raise CannotServe(
+            f"the token {size}, and can be guessed: set TICKWORK_TOKEN to at least {CHARACTERS_MIN} random ones,"
+            " as `openssl rand -hex 32` prints them"
+        )
 
 
 def is_loopback(host: str) -> bool:

@@ -49,9 +49,11 @@ class Told:
         from tickwork.compose import dev as notes
 
         match note:
-            case notes.Serving(address):
+            case notes.Serving(address, link):
                 self._address = address
-                self._line(f"[bold]tickwork[/] is at [link={address}]{address}[/link]")
+                self._line(f"[bold]tickwork[/] is at [link={link}]{address}[/link]")
+                if link != address:
+                    self._line(f"[dim]for a browser, once (tickwork page prints another):[/] {link}")
             case notes.WorkerServes(seconds, files, workflows):
                 what = f"new code ({safe(', '.join(files[:3]))}{' …' if len(files) > 3 else ''})" if files else "worker"
                 self._line(f"{what} ready after {seconds:.1f} s")

@@ -205,7 +205,7 @@ def _store(found: "Settings") -> Iterator[Check]:
 def _server(found: "Settings") -> Iterator[Check]:
     from tickwork.sdk.client import Client
 
-    with Client(found.address, token=found.token, deadline=0.2) as client:
+    with Client(found.address, token=found.token or None, deadline=0.2) as client:
         try:
             status = client.status()
         except Unavailable:

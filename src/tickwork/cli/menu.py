@@ -56,6 +56,7 @@ GROUPS: dict[str, tuple[Entry, ...]] = {
         Entry("cluster", "Nodes, partitions and who owns them.", "cluster:cluster"),
         Entry("status", "How the engine is.", "overview:status"),
         Entry("clock", "Wall clock, real time and logical time of the server, and whether they agree.", "clock:clock"),
+        Entry("page", "A link to the server's page for one browser; it works once.", "overview:page"),
         Entry("workflows", "The workflows that the server knows.", "overview:workflows"),
         Entry("workers", "The workers that are connected.", "overview:workers"),
         Entry("queues", "The queues, with what waits and runs in each.", "queues:queues"),

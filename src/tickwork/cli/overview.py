@@ -6,6 +6,29 @@ from tickwork.cli.shared import TO, To
 ALERTS_SHOWN = 10
 
 
+def page(*, to: To = TO) -> int:
+    """A link to the server's page for one browser; it works once, for ten minutes.
+
+    The browser gets a cookie for a week, so it needs no token.
+    """
+    from tickwork import localtoken
+    from tickwork.api.sessions import Sessions
+    from tickwork.cli.screen import print_json
+
+    with to.client() as client:
+        client.status()  # it answers, and lets us in
+        url, token = client.address.urls[0], client.address.token
+    own = None if token else localtoken.find(url)
+    if own is not None:
+        url, token = own.url, own.token
+    link = Sessions(token).link(url) if token else f"{url}/"
+    if to.json:
+        print_json({"url": link})
+    else:
+        print(link)
+    return Exit.OK
+
+
 def workflows(*, to: To = TO) -> int:
     """The workflows that the server knows."""
     from tickwork.cli.screen import console, print_json, safe, table

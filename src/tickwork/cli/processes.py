@@ -63,17 +63,15 @@ def _several(found: "Settings") -> int:
     from tickwork.api.server import listen
     from tickwork.cli.exits import tell
     from tickwork.compose.cluster import Processes, child_environment, command_of
+    from tickwork.compose.protecting import announced, protected
 
     if not found.port:
         raise Ended(Exit.SETTINGS, "--processes needs a port that all of them share: --port 8440")
     # They share it with whoever shares it, also with another server: whether it is free is seen before.
     listen(found.host, found.port).close()
-    return Processes(
-        command_of(),
-        found.server_processes,
-        env=child_environment(found, os.environ),
-        tell=tell,
-    ).run()
+    own = protected(found)
+    with announced(found, own, (found.host, found.port), tell=tell):
+        return Processes(command_of(), own.server_processes, env=child_environment(own, os.environ), tell=tell).run()
 
 
 def worker(

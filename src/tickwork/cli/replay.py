@@ -238,19 +238,25 @@ def streamed(address: "Address", path: str = "/v1/journal", *, after: int = 0) -
     from tickwork.core.errors import Unavailable
     from tickwork.sdk.connection import error_of
 
-    try:
-        with httpx2.stream(
-            "GET",
-            f"{address.url}{path}?after={after}",
-            headers=address.headers(),
-            trust_env=not address.local,
-            timeout=30.0,
-        ) as answer:
-            if answer.status_code >= 300:
-                raise error_of(answer.status_code, answer.headers, answer.read())
-            yield from answer.iter_bytes()
-    except httpx2.TransportError as error:
-        raise Unavailable(f"the server at {address.url} went away: {error}", retry_after_ms=1_000) from None
+    for number, url in enumerate(address.urls, 1):
+        begun = False
+        try:
+            with httpx2.stream(
+                "GET",
+                f"{url}{path}?after={after}",
+                headers=address.headers(),
+                auth=address.auth(),
+                trust_env=not address.local,
+                timeout=30.0,
+            ) as answer:
+                begun = True
+                if answer.status_code >= 300:
+                    raise error_of(answer.status_code, answer.headers, answer.read())
+                yield from answer.iter_bytes()
+                return
+        except httpx2.TransportError as error:
+            if begun or number == len(address.urls):
+                raise Unavailable(f"the server at {url} went away: {error}", retry_after_ms=1_000) from None
 
 
 def _kept(pieces: Iterator[bytes], file: IO[bytes]) -> Iterator[bytes]:

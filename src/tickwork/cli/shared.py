@@ -134,7 +134,7 @@ class To:
         from tickwork.sdk.client import Client
 
         found = self.settings()
-        return Client(found.address, token=found.token, deadline=deadline_s)
+        return Client(found.address, token=found.token or None, deadline=deadline_s)
 
     def folder(self, data: str | None) -> Path | None:
         """What is read instead of asking: the folder that was named, or that of the settings where no server answers

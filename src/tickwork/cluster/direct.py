@@ -9,7 +9,7 @@ that ended is reported again.
 
 import asyncio
 import math
-from collections.abc import Container, Coroutine
+from collections.abc import Callable, Container, Coroutine
 from typing import Any, Protocol
 
 from tickwork.cluster.switchboard import Switchboard
@@ -55,9 +55,10 @@ class Unreached(Unavailable):
 class HttpReach:
     """By one connection to each node."""
 
-    def __init__(self, *, token: str = "", secure: bool = False) -> None:
-        """`secure`: the given server is reached by TLS, and the token goes nowhere without it."""
-        self._headers = MSGPACK | ({"authorization": f"Bearer {token}"} if token else {})
+    def __init__(self, *, token: str | Callable[[], str] = "", secure: bool = False) -> None:
+        """`token` may be asked for with each connection. `secure`: the given server is reached by TLS, and the token
+        goes nowhere without it."""
+        self._token = token
         self._secure = secure
         self._trunks: dict[str, Trunk] = {}
 
@@ -80,7 +81,9 @@ class HttpReach:
         if self._secure and not address.startswith("https:"):
             raise NotSpoken
         if address not in self._trunks:
-            self._trunks[address] = Trunk(address, headers=self._headers, path=WORKER_PATH)
+            token = self._token if isinstance(self._token, str) else self._token()
+            headers = MSGPACK | ({"authorization": f"Bearer {token}"} if token else {})
+            self._trunks[address] = Trunk(address, headers=headers, path=WORKER_PATH)
         return self._trunks[address]
 
     def keep_only(self, addresses: Container[str]) -> None:

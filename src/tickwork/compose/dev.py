@@ -9,11 +9,13 @@ import asyncio
 import contextlib
 import importlib.util
 import signal
+import sys
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from pathlib import Path
 
 from tickwork.compose.children import ChildWorker
+from tickwork.compose.protecting import announced, protected
 from tickwork.compose.server import serving, until
 from tickwork.compose.settings import Settings
 from tickwork.core.errors import Refused, TickworkError
@@ -31,6 +33,7 @@ MARGIN_S = 10.0  # beyond its own grace, before a worker that does not end is en
 @dataclass(frozen=True, slots=True)
 class Serving:
     address: str
+    link: str = ""  # for a browser, once
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,10 +88,12 @@ async def develop(settings: Settings, app: str, *, say: Callable[[Note], None], 
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, signalled)
-    async with serving(settings) as (engine, server):
-        say(Serving(server.address))
+    found = protected(settings)
+    async with serving(found) as (engine, server), contextlib.AsyncExitStack() as stack:
+        stack.enter_context(announced(settings, found, server.bound, tell=_tell))
+        say(Serving(server.address, server.link()))
         name = name_of(app)
-        bench = Bench(settings, app, url=server.address, say=say, workflows=lambda: tuple(engine.workflows_of(name)))
+        bench = Bench(found, app, url=server.address, say=say, workflows=lambda: tuple(engine.workflows_of(name)))
         jobs = [bench.run(), Follower(engine, say).run(), until(stop, engine)]
         if reload:
             jobs.append(_watch(folder, settings.folder, bench, stop))
@@ -249,6 +254,10 @@ class Follower:
         if len(self._ended) > 10 * FOLLOW_MAX:
             del self._ended[next(iter(self._ended))]
         return news
+
+
+def _tell(line: str) -> None:
+    print(f"tickwork: {line}", file=sys.stderr, flush=True)
 
 
 def name_of(app: str) -> str:

@@ -15,6 +15,7 @@ from tickwork.compose.alarms import AlarmLog
 from tickwork.compose.auditing import keeping
 from tickwork.compose.cluster import serving_node
 from tickwork.compose.lanes import carrying
+from tickwork.compose.protecting import announced, protected
 from tickwork.compose.retaining import how_long
 from tickwork.compose.settings import Settings, duration_setting
 from tickwork.compose.starting import check_start
@@ -103,10 +104,13 @@ async def serve(settings: Settings, *, ready: Callable[[Engine, str], None]) -> 
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    async with serving(settings) as (engine, server):
-        engine.on_alarm = AlarmLog(_tell)
-        ready(engine, server.address)
-        await until(stop, engine)
+    found = protected(settings)
+    async with serving(found) as (engine, server):
+        with announced(settings, found, server.bound, tell=_tell):
+            engine.on_alarm = AlarmLog(_tell)
+            ready(engine, server.address)
+            _tell_link(server)
+            await until(stop, engine)
 
 
 async def serve_node(settings: Settings, *, ready: Callable[[Node, str], None]) -> None:
@@ -115,9 +119,18 @@ async def serve_node(settings: Settings, *, ready: Callable[[Node, str], None]) 
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    async with serving_node(settings, on_alarm=AlarmLog(_tell)) as (node, server):
-        ready(node, server.address)
-        await stop.wait()
+    found = protected(settings)
+    async with serving_node(found, on_alarm=AlarmLog(_tell)) as (node, server):
+        with announced(settings, found, server.bound, tell=_tell):
+            ready(node, server.address)
+            _tell_link(server)
+            await stop.wait()
+
+
+def _tell_link(server: HttpServer) -> None:
+    """To a person who looks, and into no log."""
+    if sys.stderr.isatty() and (link := server.link()) != server.address:
+        _tell(f"for a browser, once (tickwork page prints another): {link}")
 
 
 def _tell(line: str) -> None:

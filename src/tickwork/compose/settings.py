@@ -52,7 +52,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     lease_retry: str = "1s"  # how often is looked for something to own
     host: str = "127.0.0.1"
     port: int = PORT
-    token: str = ""  # needed as soon as `host` is more than loopback
+    token: str = ""  # needed as soon as `host` is more than loopback; "": on loopback the server makes one of its own
+    unprotected: bool = False  # on loopback: every user of this machine is let in, without a token
     url: str = ""  # of the server, for clients and workers; "": host and port from here
     worker: str = ""  # a worker's name; "": made from host and process
     queues: str = "default"  # comma-separated

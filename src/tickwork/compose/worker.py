@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from tickwork import localtoken
 from tickwork.cluster.direct import DirectLink, HttpReach
 from tickwork.compose.lanes import exchange_queues, receiver_of
 from tickwork.compose.settings import BadSettings, Settings, names, pairs, passed, ports
@@ -80,10 +81,10 @@ def http_executor_of(settings: Settings) -> HttpExecutor:
 
 async def work(settings: Settings, app: str, *, ready: Callable[[Agent], None]) -> None:
     """Until SIGTERM or SIGINT; a second one ends it at once."""
-    given = HttpLink(settings.address, token=settings.token, latest=settings.app_latest)
+    given = HttpLink(settings.address, token=settings.token, latest=settings.app_latest, find=localtoken.find)
     clock = SystemClock()
     secure = settings.address.startswith("https:")
-    link = DirectLink(given, HttpReach(token=settings.token, secure=secure), clock=clock)
+    link = DirectLink(given, HttpReach(token=lambda: given.token, secure=secure), clock=clock)
     agent = Agent(
         link,
         executors_of(settings, app),

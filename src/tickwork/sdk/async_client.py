@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Any, Self, TypeVar, overload
@@ -51,10 +51,11 @@ class AsyncClient(AsyncSchedules, AsyncEndpoints):
     ) -> None:
         """`url` and `token`, or TICKWORK_URL and TICKWORK_TOKEN (or TICKWORK_TOKEN_FILE), or this machine."""
         self.address = Address.of(url, token)
+        self._at = 0  # of its addresses
         self._deadline_s = deadline
         self._http = httpx2.AsyncClient(
-            base_url=self.address.url,
             headers=self.address.headers(),
+            auth=self.address.auth(),
             timeout=httpx2.Timeout(30.0, connect=5.0),
             trust_env=not self.address.local,  # no proxy stands before this machine itself
             transport=transport,
@@ -268,6 +269,7 @@ class AsyncClient(AsyncSchedules, AsyncEndpoints):
                             yield msgspec.json.decode(event.data, type=wire.LogLine)
                 return
             except (httpx2.TransportError, Unavailable) as error:
+                self._go_on_from(self._url)
                 await self._rest(patience, error)
 
     # ---- what is there
@@ -338,10 +340,11 @@ class AsyncClient(AsyncSchedules, AsyncEndpoints):
 
     async def alive(self) -> bool:
         """Whether a server answers at all; asked once."""
-        try:
-            return (await self._http.get("/healthz")).status_code < 500
-        except httpx2.TransportError:
-            return False
+        for url in self.address.urls:
+            with suppress(httpx2.TransportError):
+                if (await self._http.get(f"{url}/healthz")).status_code < 500:
+                    return True
+        return False
 
     async def cluster(self) -> wire.Cluster:
         """Nodes, partitions and their owners."""
@@ -367,12 +370,14 @@ class AsyncClient(AsyncSchedules, AsyncEndpoints):
         patience = Patience(now_s=self._now(), within_s=within_s, busy_s=busy_s)
         headers, doubt = ask.headers(), False
         while True:
+            url = self._url
             try:
                 answer = await self._http.request(
-                    ask.method, ask.path, params=ask.query, content=ask.body, headers=headers
+                    ask.method, url + ask.path, params=ask.query, content=ask.body, headers=headers
                 )
                 return ask.read(answer.status_code, answer.headers, answer.content)
             except (httpx2.TransportError, Unavailable) as error:
+                self._go_on_from(url)
                 doubt = doubt or may_have_arrived(error)
                 last = ask.unknown(error) if doubt else error
                 if ask.once and last is not error:
@@ -402,10 +407,20 @@ class AsyncClient(AsyncSchedules, AsyncEndpoints):
                     if event is not None and event.event == "run":
                         yield msgspec.json.decode(event.data, type=wire.Run)
         except (httpx2.TransportError, Unavailable):
+            self._go_on_from(self._url)
             return  # the caller asks for the run itself, and opens the stream again
 
+    @property
+    def _url(self) -> str:
+        return self.address.urls[self._at]
+
+    def _go_on_from(self, url: str) -> None:
+        """The next address, once where several calls to one fail together."""
+        if url == self._url:
+            self._at = (self._at + 1) % len(self.address.urls)
+
     def _stream(self, path: str, last: str, query: dict[str, str], left_s: float | None) -> "_Stream":
-        return _Stream(self._http, path, stream_headers(last), query, left_s)
+        return _Stream(self._http, self._url + path, stream_headers(last), query, left_s)
 
 
 class _Stream:

@@ -6,7 +6,7 @@ asked again, with growing pauses, until `deadline` seconds have passed.
 
 import time
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Any, Self, TypeVar, overload
@@ -58,10 +58,11 @@ class Client(Schedules, Endpoints):
     ) -> None:
         """`url` and `token`, or TICKWORK_URL and TICKWORK_TOKEN (or TICKWORK_TOKEN_FILE), or this machine."""
         self.address = Address.of(url, token)
+        self._at = 0  # of its addresses
         self._deadline_s = deadline
         self._http = httpx2.Client(
-            base_url=self.address.url,
             headers=self.address.headers(),
+            auth=self.address.auth(),
             timeout=httpx2.Timeout(30.0, connect=5.0),
             trust_env=not self.address.local,  # no proxy stands before this machine itself
             transport=transport,
@@ -273,6 +274,7 @@ class Client(Schedules, Endpoints):
                             yield msgspec.json.decode(event.data, type=wire.LogLine)
                 return
             except (httpx2.TransportError, Unavailable) as error:
+                self._go_on_from(self._url)
                 self._rest(patience, error)
 
     # ---- what is there
@@ -343,10 +345,11 @@ class Client(Schedules, Endpoints):
 
     def alive(self) -> bool:
         """Whether a server answers at all; asked once."""
-        try:
-            return self._http.get("/healthz").status_code < 500
-        except httpx2.TransportError:
-            return False
+        for url in self.address.urls:
+            with suppress(httpx2.TransportError):
+                if self._http.get(f"{url}/healthz").status_code < 500:
+                    return True
+        return False
 
     def cluster(self) -> wire.Cluster:
         """Nodes, partitions and their owners."""
@@ -372,10 +375,14 @@ class Client(Schedules, Endpoints):
         patience = Patience(now_s=time.monotonic(), within_s=within_s, busy_s=busy_s)
         headers, doubt = ask.headers(), False
         while True:
+            url = self._url
             try:
-                answer = self._http.request(ask.method, ask.path, params=ask.query, content=ask.body, headers=headers)
+                answer = self._http.request(
+                    ask.method, url + ask.path, params=ask.query, content=ask.body, headers=headers
+                )
                 return ask.read(answer.status_code, answer.headers, answer.content)
             except (httpx2.TransportError, Unavailable) as error:
+                self._go_on_from(url)
                 doubt = doubt or may_have_arrived(error)
                 last = ask.unknown(error) if doubt else error
                 if ask.once and last is not error:
@@ -401,10 +408,20 @@ class Client(Schedules, Endpoints):
                     if event is not None and event.event == "run":
                         yield msgspec.json.decode(event.data, type=wire.Run)
         except (httpx2.TransportError, Unavailable):
+            self._go_on_from(self._url)
             return  # the caller asks for the run itself, and opens the stream again
 
+    @property
+    def _url(self) -> str:
+        return self.address.urls[self._at]
+
+    def _go_on_from(self, url: str) -> None:
+        """The next address, once where several calls to one fail together."""
+        if url == self._url:
+            self._at = (self._at + 1) % len(self.address.urls)
+
     def _stream(self, path: str, last: str, query: dict[str, str], left_s: float | None) -> "_Stream":
-        return _Stream(self._http, path, stream_headers(last), query, left_s)
+        return _Stream(self._http, self._url + path, stream_headers(last), query, left_s)
 
 
 class _Stream:

@@ -7,13 +7,14 @@ import getpass
 import os
 import random
 import socket
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import httpx2
 import msgspec
 
+from tickwork import localtoken
 from tickwork.core.errors import (
     Conflict,
     InvalidDefinition,
@@ -34,26 +35,58 @@ STREAM_SILENCE_S = 60.0  # a stream that says nothing for so long is opened agai
 class Address:
     """Where the server is, what lets us in, and who we say we are."""
 
-    url: str
+    urls: tuple[str, ...]  # of one server, or of several nodes of a cluster: the next one where one is away
     token: str = field(default="", repr=False)
     by: str = ""  # as the journal remembers it; "": the server has a word of its own
 
     @staticmethod
     def of(url: str | None, token: str | None) -> "Address":
         """Arguments first, then TICKWORK_URL, TICKWORK_TOKEN and TICKWORK_TOKEN_FILE, then this machine."""
-        found = (url or os.environ.get("TICKWORK_URL") or DEFAULT_URL).rstrip("/")
-        if not found.startswith(("http://", "https://")):
-            raise Refused("bad_url", f"{found!r} is no address of a server; write it like {DEFAULT_URL}")
-        return Address(found, _token() if token is None else token, _by())
+        text = url or os.environ.get("TICKWORK_URL") or DEFAULT_URL
+        urls = tuple(part for part in (one.strip().rstrip("/") for one in text.split(",")) if part)
+        for one in urls or (text,):
+            if not one.startswith(("http://", "https://")):
+                raise Refused("bad_url", f"{one!r} is no address of a server; write it like {DEFAULT_URL}")
+        return Address(urls, _token() if token is None else token, _by())
+
+    @property
+    def url(self) -> str:
+        """As a person would write it."""
+        return ",".join(self.urls)
 
     @property
     def local(self) -> bool:
-        host = self.url.partition("://")[2]
-        return host.startswith(("127.", "localhost", "[::1]"))
+        hosts = [one.partition("://")[2] for one in self.urls]
+        return all(host.startswith(("127.", "localhost", "[::1]")) for host in hosts)
 
     def headers(self) -> dict[str, str]:
-        told = {"X-Tickwork-By": self.by} if self.by else {}
-        return told | ({"Authorization": f"Bearer {self.token}"} if self.token else {})
+        return {"X-Tickwork-By": self.by} if self.by else {}
+
+    def auth(self) -> httpx2.Auth:
+        return Bearer(self.token) if self.token else LocalBearer()
+
+
+class Bearer(httpx2.Auth):
+    """A token that was given."""
+
+    def __init__(self, token: str) -> None:
+        self._value = f"Bearer {token}"
+
+    def auth_flow(self, request: httpx2.Request) -> Generator[httpx2.Request, httpx2.Response, None]:
+        request.headers["Authorization"] = self._value
+        yield request
+
+
+class LocalBearer(httpx2.Auth):
+    """The token of a server of this user on this machine, looked up for each request: the server may start later, and
+    where it ended the port may be somebody else's."""
+
+    def auth_flow(self, request: httpx2.Request) -> Generator[httpx2.Request, httpx2.Response, None]:
+        found = localtoken.find(f"{request.url.scheme}://{request.url.netloc.decode()}")
+        if found is not None:
+            request.url = request.url.copy_with(host=httpx2.URL(found.url).host)  # where the token belongs
+            request.headers["Authorization"] = f"Bearer {found.token}"
+        yield request
 
 
 BUSY_S, BUSY_PAUSE_S = 30.0, 0.5
@@ -150,6 +183,8 @@ def error_of(status: int, headers: Mapping[str, str], body: bytes) -> TickworkEr
         text = body[:200].decode(errors="replace").strip()
         problem = wire.Problem(title=f"the server answered {status}", status=status, code=f"http_{status}", detail=text)
     message = problem.detail or problem.title
+    if problem.code == "unauthorized":
+        message = localtoken.NOT_LET_IN
     if problem.problems:
         listed = [Problem(one.get("path", ""), one.get("code", ""), one.get("message", "")) for one in problem.problems]
         return InvalidDefinition(listed)

@@ -4,6 +4,7 @@ Whatever may go away by itself (no connection, 5xx, too many requests) is `Unava
 what the server refuses is `Refused` or `Conflict` with its own words.
 """
 
+from collections.abc import Callable
 from typing import Any
 from urllib.parse import quote
 
@@ -11,6 +12,7 @@ import httpx2
 import msgspec
 
 from tickwork.core.errors import Conflict, Refused, TickworkError, Unavailable
+from tickwork.localtoken import NOT_LET_IN, Found
 from tickwork.ports.artifacts import ARTIFACT_BYTES_MAX, digest_of
 from tickwork.ports.exchange import Call, Catalog, Reply, encoder, reply_decoder, shown
 from tickwork.ports.wire import Owners, Problem, Publication
@@ -32,13 +34,17 @@ class HttpLink:
         *,
         token: str = "",
         latest: bool = False,
+        find: Callable[[str], Found | None] = lambda _: None,
         transport: httpx2.AsyncBaseTransport | None = None,
     ) -> None:
         """`latest`: what is published becomes the latest version, also where it was known before. `server` may name
-        several nodes of a cluster, with commas between them: after a failure the next one is asked."""
+        several nodes of a cluster, with commas between them: after a failure the next one is asked. `find` is asked
+        for the token of a server that lets us in no more, where none was given."""
         self._latest = latest
         self._servers = [one.strip().rstrip("/") for one in server.split(",") if one.strip()]
         self._server = 0
+        self._find = find if not token else None
+        self.token = token
         self._client = httpx2.AsyncClient(
             base_url=self._servers[0],
             headers={"authorization": f"Bearer {token}"} if token else {},
@@ -57,6 +63,20 @@ class HttpLink:
         if len(self._servers) > 1 and failed == self._server:
             self._server = (self._server + 1) % len(self._servers)
             self._client.base_url = self._servers[self._server]
+
+    def _learned(self, server: int) -> bool:
+        """Whether there is another token by now: the server came after us, or has a new one."""
+        found = self._find(self._servers[server]) if self._find is not None else None
+        if found is None or found.token == self.token:
+            return False
+        self.token, self._servers[server] = found.token, found.url
+        self._client.headers["authorization"] = f"Bearer {found.token}"
+        if server == self._server:
+            self._client.base_url = found.url
+        if self._posters:
+            self._posters[server].close()
+            self._posters = [Poster(one, headers=self._headers(found.token)) for one in self._servers]
+        return True
 
     async def call(self, call: Call) -> Reply:
         path = f"/v1/workers/{quote(call.worker, safe='')}/exchange"
@@ -79,6 +99,8 @@ class HttpLink:
             message = f"the server at {self._servers[server]} cannot be reached: {error or type(error).__name__}"
             self._next_server(server)
             raise Unavailable(message, retry_after_ms=1_000) from error
+        if status == 401 and self._learned(server):
+            return await self._post(path, data, timeout_s)
         if status >= 400:
             raise _trouble(httpx2.Response(status, content=answer))
         return answer
@@ -127,6 +149,8 @@ class HttpLink:
             message = f"the server at {self._servers[server]} cannot be reached: {error or type(error).__name__}"
             self._next_server(server)
             raise Unavailable(message, retry_after_ms=1_000) from error
+        if answer.status_code == 401 and self._learned(server):
+            return await self._ask(method, path, **options)
         if answer.status_code >= 400:
             raise _trouble(answer)
         return answer
@@ -157,8 +181,10 @@ def _trouble(answer: httpx2.Response) -> TickworkError:
         code, detail, path = "http", f"the server answered {status} {answer.reason_phrase}", ""
     if status >= 500 or status in (408, 425, 429):
         return Unavailable(detail, retry_after_ms=1_000)
-    if status in (401, 403):
-        return Refused(code, f"{detail}; give the worker the server's token (TICKWORK_TOKEN)")
+    if status == 401:
+        return Refused(code, NOT_LET_IN)
+    if status == 403:
+        return Refused(code, detail)
     if status == 409:
         conflict = Conflict(detail)
         conflict.code = code

@@ -7,8 +7,11 @@ from hashlib import sha256
 from importlib.resources import files
 
 from tickwork.api.asked import Asked
-from tickwork.api.messages import HTML, Answer
-from tickwork.api.table import Gives, Route
+from tickwork.api.guard import SESSIONS
+from tickwork.api.messages import HTML, Answer, Header
+from tickwork.api.problems import HttpRefused
+from tickwork.api.sessions import COOKIE, PATH, SESSION_S, Sessions
+from tickwork.api.table import Gives, Param, Route
 
 _SCRIPT = re.compile(rb"<script>(.*?)</script>", re.DOTALL)
 _STYLE = re.compile(rb"<style>(.*?)</style>", re.DOTALL)
@@ -17,6 +20,25 @@ _STYLE = re.compile(rb"<style>(.*?)</style>", re.DOTALL)
 async def show(asked: Asked) -> Answer:  # noqa: ARG001 - the page is the same for all; it asks for what it shows
     page, policy = _page()
     return Answer(200, page, HTML, (b"content-security-policy", policy), (b"cache-control", b"no-cache"))
+
+
+async def open_page(asked: Asked) -> Answer:
+    """Takes a code that was made for this browser, and leaves it a cookie."""
+    sessions: Sessions | None = asked.scope.get(SESSIONS)
+    if sessions is None:  # everybody is let in
+        return _to_page()
+    session = sessions.exchange(asked.query["code"])
+    if session is None:
+        detail = "this link was used or is out of date; `tickwork page` prints a new one, or give the token to the page"
+        raise HttpRefused(403, "link_used", detail)
+    port = asked.header(b"host").rpartition(":")[2]
+    name = f"{COOKIE}{port if port.isascii() and port.isdecimal() else 80}"
+    cookie = f"{name}={session}; Path=/; Max-Age={SESSION_S}; HttpOnly; SameSite=Strict"
+    return _to_page((b"set-cookie", cookie.encode("latin-1")))
+
+
+def _to_page(*headers: Header) -> Answer:
+    return Answer(303, b"", HTML, (b"location", b"/"), *headers)
 
 
 @cache
@@ -43,6 +65,17 @@ ROUTES = (
         says="The status page. It holds no data; its script asks for the token and then for everything else.",
         tag="server",
         gives={200: Gives(None, (HTML,), "HTML.")},
+        open=True,
+    ),
+    Route(
+        method="GET",
+        path=PATH,
+        lives="here",
+        does=open_page,
+        says="Let a browser in, by a link that works once: it gets a cookie and is led to the page.",
+        tag="server",
+        query=(Param("code", "From the link that the server or `tickwork page` printed."),),
+        gives={303: Gives(None, (HTML,), "To the page.", ("Location", "Set-Cookie"))},
         open=True,
     ),
 )

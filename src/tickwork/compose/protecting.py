@@ -1,0 +1,40 @@
+"""A server that was given no token protects itself with one of its own; see `localtoken`."""
+
+import contextlib
+from collections.abc import Callable, Iterator
+
+import msgspec
+
+from tickwork import localtoken
+from tickwork.api.server import is_loopback
+from tickwork.compose.settings import BadSettings, Settings
+from tickwork.compose.starting import check_start
+from tickwork.system import SystemClock
+
+
+def protected(settings: Settings) -> Settings:
+    """With a token. The same settings where they have one, or where there must not be one: on loopback, because the
+    settings say so; beyond it, where the start is refused."""
+    if settings.token or settings.unprotected or not is_loopback(settings.host):
+        return settings
+    check_start(settings, SystemClock())  # where nothing can start, nothing is made
+    try:
+        path = localtoken.file_of_store(settings.store) if settings.store else settings.folder / localtoken.FILE
+        return msgspec.structs.replace(settings, token=localtoken.own_token(path))
+    except localtoken.Unsafe as unsafe:
+        raise BadSettings("unsafe_token", str(unsafe), path="token") from None
+
+
+@contextlib.contextmanager
+def announced(
+    given: Settings, found: Settings, bound: tuple[str, int], *, tell: Callable[[str], None]
+) -> Iterator[None]:
+    """Clients of this user find the token of `found`, where it is the server's own."""
+    with contextlib.ExitStack() as stack:
+        if found.token and not given.token:
+            try:
+                stack.enter_context(localtoken.announced(*bound, found.token))
+            except (localtoken.Unsafe, OSError) as error:
+                where = found.folder / localtoken.FILE
+                tell(f"clients do not find the token by themselves ({error}); give them TICKWORK_TOKEN_FILE={where}")
+        yield
