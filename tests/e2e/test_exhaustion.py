@@ -12,6 +12,7 @@ import httpx2
 import pytest
 
 from terminal import SECONDS, Terminal
+from tickwork.sdk.connection import LocalBearer
 
 pytestmark = [pytest.mark.slow, pytest.mark.proves("F29")]
 
@@ -41,12 +42,17 @@ def scarce(pid: int, *, files_max: int):
 
 
 @contextlib.contextmanager
-def crowd(terminal, count: int):
-    """So many who have connected and say nothing."""
+def crowd(terminal, count: int, *, token: str = ""):
+    """So many who have connected and say nothing; with a token they were let in before."""
+    request = f"GET /v1/status HTTP/1.1\r\nhost: 127.0.0.1\r\nauthorization: Bearer {token}\r\n\r\n".encode()
     with contextlib.ExitStack() as held:
         found = []
         for _ in range(count):
             one = held.enter_context(socket.create_connection(("127.0.0.1", terminal.port), timeout=SECONDS))
+            if token:
+                with contextlib.suppress(ConnectionError):
+                    one.sendall(request)
+                    one.recv(1, socket.MSG_PEEK)  # it is answered, or sent away
             found.append(one)
         yield found
 
@@ -89,9 +95,10 @@ def test_a_server_with_all_its_connections_taken_sends_others_away_and_ticks_on(
     server = terminal.start_as(["sh", "-c", f'ulimit -n {os_limit}; exec "$@"', "sh", *program])
     server.until("tickwork server")
     terminal.start("worker", "app.py", "--url", terminal.url).until("serves app.py")
-    with httpx2.Client(base_url=terminal.url, timeout=SECONDS) as inside:
+    token = (terminal.folder / ".tickwork" / "token").read_text().strip()
+    with httpx2.Client(base_url=terminal.url, timeout=SECONDS, auth=LocalBearer()) as inside:
         before = submitted(inside, "greet", name="ann")
-        with crowd(terminal, 2 * os_limit) as callers:
+        with crowd(terminal, 2 * os_limit, token=token) as callers:
             answer = heard(callers[-1])
             assert answer.startswith(b"HTTP/1.1 503 ") and b"too_many_connections" in answer
             assert b"retry-after: 1" in answer.lower()
@@ -105,12 +112,28 @@ def test_a_server_with_all_its_connections_taken_sends_others_away_and_ticks_on(
     assert server.text.count("raise the limit of open files") == 1 and "Traceback" not in server.text
 
 
+def test_idle_connections_of_those_who_show_no_token_lock_nobody_out(terminal):
+    os_limit, program = 128, terminal.command("server")
+    server = terminal.start_as(["sh", "-c", f'ulimit -n {os_limit}; exec "$@"', "sh", *program])
+    server.until("tickwork server")
+    terminal.start("worker", "app.py", "--url", terminal.url).until("serves app.py")
+    with crowd(terminal, 2 * os_limit):
+        began = time.monotonic()
+        for number in range(5):  # each with a connection of its own
+            with httpx2.Client(base_url=terminal.url, timeout=SECONDS, auth=LocalBearer()) as newcomer:
+                run = submitted(newcomer, "greet", name=f"n{number}")
+                assert until_completed(newcomer, run)["output"] == f"HELLO N{number}"
+        assert time.monotonic() - began < 20  # of the 74 s that it took
+        assert descriptors(server.process.pid) < os_limit
+    assert "Traceback" not in server.text
+
+
 def test_a_server_without_a_single_descriptor_left_loses_nothing(terminal):
     server = terminal.start("server")
     server.until("tickwork server")
     terminal.start("worker", "app.py", "--url", terminal.url).until("serves app.py")
     pid = server.process.pid
-    with httpx2.Client(base_url=terminal.url, timeout=SECONDS) as inside:
+    with httpx2.Client(base_url=terminal.url, timeout=SECONDS, auth=LocalBearer()) as inside:
         until_completed(inside, submitted(inside, "greet", name="ann"))
         with scarce(pid, files_max=descriptors(pid)), crowd(terminal, 20):
             runs = [submitted(inside, "greet", name=f"n{number}") for number in range(20)]
@@ -133,7 +156,7 @@ def test_a_worker_that_cannot_start_a_child_keeps_what_it_has_and_tries_again(te
     worker = terminal.start("worker", "app.py", "--url", terminal.url, "--processes", "1")
     worker.until("serves app.py")
     pid = worker.process.pid
-    with httpx2.Client(base_url=terminal.url, timeout=SECONDS) as client:
+    with httpx2.Client(base_url=terminal.url, timeout=SECONDS, auth=LocalBearer()) as client:
         until_completed(client, submitted(client, "greet", name="ann"))
         children = [int(one) for one in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
         with scarce(pid, files_max=8):

@@ -23,6 +23,7 @@ from tickwork.runtime.engine import Engine
 HEADER_BYTES_MAX = 64 * 1024
 KEEP_ALIVE_S = 75
 HEADERS_S = 30  # a connection that sends no whole head of a request for so long is closed
+STRANGER_S = 10  # the same for one on which nobody has been let in yet, also between requests
 SHORT_BYTES_MAX = 64 * 1024  # above that uvicorn stops reading until somebody asks for the body
 KNOWN_MAX = 4  # heads that a connection remembers
 _TRUNK, _TRUNK_PATHS = trunk.PROTOCOL.encode(), (trunk.PATH.encode(), trunk.WORKER_PATH.encode())
@@ -69,11 +70,14 @@ class ServerConnection(HttpToolsProtocol):
         self._known: dict[bytes, Scope] = {}
         self._begun: list[tuple[RequestResponseCycle, Any]] = []  # at most one, whose body is on its way
         self._head_since = self.loop.time()  # 0: no head is on its way
-        self._looking = self.loop.call_later(HEADERS_S, self._look)
-        self.door.turns_away(transport, inside=len(self.connections), now_s=self.loop.time())
+        self._stranger_since = self._head_since  # of its last request; 0: somebody has been let in
+        self._looking = self.loop.call_later(min(HEADERS_S, STRANGER_S), self._look)
+        if not self.door.turns_away(transport, inside=len(self.connections), now_s=self.loop.time()):
+            self.door.comes(self, self.client[0] if self.client is not None else "", now_s=self.loop.time())
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._looking.cancel()
+        self.door.leaves(self)
         super().connection_lost(exc)
         if peer := self._peer():
             self.engine.connection_closed(peer)
@@ -83,11 +87,29 @@ class ServerConnection(HttpToolsProtocol):
 
     def _look(self) -> None:
         """One timer for all heads of a connection: setting one for each would cost more than reading it."""
-        passed = self.loop.time() - self._head_since if self._head_since else 0.0
-        if passed >= HEADERS_S:
+        now_s = self.loop.time()
+        passed = now_s - self._head_since if self._head_since else 0.0
+        silent = now_s - self._stranger_since if self._stranger_since and not self._answering() else 0.0
+        if passed >= HEADERS_S or silent >= STRANGER_S:
             self.transport.close()
         else:
-            self._looking = self.loop.call_later(HEADERS_S - passed, self._look)
+            left = HEADERS_S - passed
+            if self._stranger_since:
+                left = min(left, STRANGER_S - silent)
+            self._looking = self.loop.call_later(left, self._look)
+
+    def dismiss(self) -> None:
+        """A stranger that makes room for another."""
+        self.transport.close()
+
+    def _let_in(self) -> None:
+        """Whether the first request that shows a token is this one; what needs none shows nothing."""
+        scope = cast("Scope", self.scope)
+        if self.front.refusal(scope) is None and not self.front.is_open(scope):
+            self._stranger_since = 0.0
+            self.door.leaves(self)
+        else:
+            self._stranger_since = self.loop.time()
 
     # ---- the head
 
@@ -108,6 +130,8 @@ class ServerConnection(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         self._head_since = 0.0
         super().on_headers_complete()
+        if self._stranger_since and "path" in self.scope:  # an upgrade is looked at by itself
+            self._let_in()
 
     def _count(self, size: int) -> None:
         self._head_bytes += size
@@ -140,6 +164,7 @@ class ServerConnection(HttpToolsProtocol):
             self._refuse(refused)
             return
         self._looking.cancel()
+        self.door.leaves(self)
         self.connections.discard(self)
         self.transport.write(b"HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: %b\r\n\r\n" % _TRUNK)
         end = self.engine.new_trunk(self._peer() if self.url == trunk.WORKER_PATH.encode() else "")
