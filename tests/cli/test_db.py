@@ -335,3 +335,23 @@ def test_the_doctor_looks_at_the_shared_store_and_changes_nothing(capsys, monkey
     assert (result, risk) == ("ok", "warn") and " schema " in detail and "postgres@" not in detail
     monkeypatch.setenv("TICKWORK_STORE", "postgresql://nobody@127.0.0.1:1/x")
     assert [result for result, _ in looked()] == ["fail"]
+
+
+@pytest.mark.parametrize("there", [False, True])
+def test_a_refused_restore_leaves_nothing_behind(tmp_path, capsys, there):
+    asyncio.run(lived_in(tmp_path / "store"))
+    assert main(["db", "backup", "whole.twb", "--store", "store"]) == 0
+    (tmp_path / "cut.twb").write_bytes((tmp_path / "whole.twb").read_bytes()[:-9])
+    if there:
+        (tmp_path / "target").mkdir()
+        (tmp_path / "target" / "notes.txt").write_text("of somebody")
+    before = sorted(tmp_path.rglob("*"))
+
+    assert main(["db", "restore", "cut.twb", "--store", "target"]) == 65
+    assert sorted(tmp_path.rglob("*")) == before
+    assert main(["db", "restore", "whole.twb", "--store", "target"]) == 0
+    assert main(["db", "check", "--store", "target"]) == 0
+    after = sorted(tmp_path.rglob("*"))
+    assert main(["db", "restore", "whole.twb", "--store", "target"]) == 4, "it holds something already"
+    assert sorted(tmp_path.rglob("*")) == after
+    capsys.readouterr()

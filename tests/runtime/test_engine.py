@@ -979,3 +979,21 @@ async def test_a_map_that_is_the_last_node_gives_all_of_its_results(house):
             run = await house.until(await house.submit("fan"), "completed")
 
             assert run.output == [10, 20, 30]
+
+
+async def test_why_of_an_unknown_id_is_answered_without_reading_the_journal(house, monkeypatch):
+    await house.define("flow", task("a"))
+    await house.submit("flow", id="known")
+    read = house.engine.journal
+    asked = []
+
+    async def journal(**fields):
+        asked.append(fields)
+        return await read(**fields)
+
+    monkeypatch.setattr(house.engine, "journal", journal)
+
+    assert await house.engine.why("unknown") is None
+    assert asked == []
+    story = await house.engine.why("known")
+    assert story is not None and asked

@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import os
 import secrets
+import shutil
 from collections.abc import AsyncIterator, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -190,7 +191,7 @@ async def _restore(file: Path, place: str, *, json: bool) -> int:
 
     try:
         with file.open("rb") as source:
-            async with _opened(place, exists=False) as (store, artifacts):
+            async with _arriving(place) as (store, artifacts):
                 with _progress("restore", quiet=json) as say:
                     cluster = secrets.token_hex(12)
                     arrived = await bring_in(
@@ -209,7 +210,7 @@ async def _copy(source: str, target: str, *, json: bool) -> int:
 
     async with (
         _opened(source, exists=True) as (store, _),
-        _opened(target, exists=False) as (other, artifacts),
+        _arriving(target) as (other, artifacts),
     ):
         await _must_be_unused(source)
         queue: asyncio.Queue[Batch | None] = asyncio.Queue(maxsize=4)
@@ -283,6 +284,57 @@ async def _opened(
         await store.close()
         if hasattr(artifacts, "close"):
             await artifacts.close()
+
+
+@contextlib.asynccontextmanager
+async def _arriving(place: str) -> "AsyncIterator[tuple[Store, Artifacts]]":
+    """An empty store to bring everything into. A folder is filled beside its place and moved there when all has
+    arrived: what is refused or broken off leaves nothing behind. A database does the same by itself."""
+    if is_address(place):
+        async with _opened(place, exists=False) as found:
+            yield found
+        return
+    folder = Path(place).absolute()
+    await _must_be_empty(folder)
+    draft = folder.with_name(f".{folder.name}.part")
+    shutil.rmtree(draft, ignore_errors=True)  # of a process that was killed
+    try:
+        async with _opened(str(draft), exists=False) as found:
+            yield found
+        _move(draft, folder)
+    except OSError as error:
+        raise Ended(Exit.REFUSED, f"{place} cannot be written: {error.strerror}") from None
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+
+
+async def _must_be_empty(folder: Path) -> None:
+    from tickwork.compose.server import DATABASE
+    from tickwork.ports.upkeep import NotEmpty
+
+    if not (folder / DATABASE).is_file():
+        return
+    async with _opened(str(folder), exists=True) as (store, _):  # nobody else may be using it
+
+        async def take(_: "Batch") -> None:
+            raise NotEmpty(str(folder))
+
+        await store.export(take)
+
+
+def _move(draft: Path, folder: Path) -> None:
+    """Artifacts first: whatever the database names is there."""
+    from tickwork.compose.server import ARTIFACTS, DATABASE
+    from tickwork.ports.places import private_folder
+
+    private_folder(folder)
+    for source in sorted((draft / ARTIFACTS).glob("??/*")):
+        target = folder / ARTIFACTS / source.parent.name / source.name
+        private_folder(target.parent)
+        source.replace(target)
+    for end in ("-wal", "-shm"):  # of an empty database that was there
+        (folder / f"{DATABASE}{end}").unlink(missing_ok=True)
+    (draft / DATABASE).replace(folder / DATABASE)
 
 
 async def _must_be_unused(place: str) -> None:

@@ -128,7 +128,11 @@ class Questions(Ground):
         return why_not(self.state, tenant, run_id)
 
     async def why(self, run_id: str, *, tenant: str = TENANT) -> Story | None:
-        """The chain of decisions, folded from the journal in small portions so that ticks go on."""
+        """The chain of decisions, folded from the journal in small portions so that ticks go on. None: there is no such
+        run, which is looked up before a journal of any length is read."""
+        live = self._tenant(tenant).runs.get(run_id)
+        if live is None and await self._ended_row(tenant, run_id) is None:
+            return None
         await self._durable()
         machine = Machine(settings=self.state.settings, zones=self._zones)
         teller = Teller(machine.state, tenant, run_id)
