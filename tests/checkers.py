@@ -232,6 +232,7 @@ _CAUSED_BY: dict[type, tuple[type, ...]] = {
     ev.TaskSucceeded: (inp.Succeeded, inp.CacheAnswered),
     ev.Checkpoint: (inp.Checkpointed,),
     ev.EventKept: (inp.Ingest,),
+    ev.ExtractKept: (inp.Extracted,),
     ev.WorkerOffered: (inp.Offer,),
     ev.TaskTaken: (inp.Taken,),
     ev.TenantPut: (inp.PutTenant,),

@@ -9,14 +9,17 @@ from typing import Any
 
 from tickwork.core import events as ev
 from tickwork.core import inputs as inp
-from tickwork.core.effects import Alert, Answer, Dispatch, FindRuns, Keep, LookUp, Stop
+from tickwork.core.context import need_of, value_at
+from tickwork.core.effects import Alert, Answer, Dispatch, FindRuns, Keep, LookUp, ReadExtract, Stop
+from tickwork.core.errors import Refused
 from tickwork.core.evolve import record_of_run
 from tickwork.core.lifecycle import Phase, RunState, RunTrigger
 from tickwork.core.machine import Machine, Outcome
 from tickwork.core.model import Clock, Run, Settings, State, Task, Tenant
+from tickwork.core.needs import extract
 from tickwork.core.schedule import Range
 from tickwork.core.timetext import instant_text
-from tickwork.core.values import pack, unpack
+from tickwork.core.values import Ref, pack, unpack
 from tickwork.core.zones import UTC_ONLY, Zones
 
 T, BY = "acme", "alice"
@@ -46,6 +49,8 @@ class Driver:
         self.answers: list[Answer] = []
         self.lookups: list[LookUp] = []
         self.searches: list[FindRuns] = []
+        self.reads: list[ReadExtract] = []
+        self.payloads: dict[str, Any] = {}  # plain values by the digest of their reference
         self.spans: list[Range] = []
         self.cache: dict[str, Any] = {}
         self.last_run = 0
@@ -90,6 +95,8 @@ class Driver:
                 self.lookups.append(effect)
             case FindRuns():
                 self.searches.append(effect)
+            case ReadExtract():
+                self.reads.append(effect)
             case Keep():
                 self.cache[effect.key] = asked[effect.input].value
 
@@ -103,6 +110,9 @@ class Driver:
             elif self.searches:
                 searches, self.searches = self.searches, []
                 self.send(*(inp.RunsKnown(one.backfill, self.ran(one)) for one in searches))
+            elif self.reads:
+                reads, self.reads = self.reads, []
+                self.send(*(self.extracted(one) for one in reads))
             elif self.machine.next_tick() == self.tick + 1:
                 self.send()
             else:
@@ -122,6 +132,19 @@ class Driver:
     def ran(self, search: FindRuns) -> tuple[int, ...]:
         """Of these occurrences, those that have had a run."""
         return tuple(due for due in search.dues_ms if f"sched-{search.schedule}-{instant_text(due)}" in self.records)
+
+    def extracted(self, wanted: ReadExtract) -> inp.Extracted:
+        """What the shell answers: from the payloads, or that there is none."""
+        run = self.state.runs.get(wanted.run)
+        value = value_at(run, wanted.source, wanted.key) if run is not None else None
+        digest = value.digest if isinstance(value, Ref) else ""
+        if digest not in self.payloads or run is None:
+            return inp.Extracted(wanted.run, wanted.source, wanted.key, None, "corrupt", "it is not there")
+        try:
+            data = extract(pack(self.payloads[digest]), need_of(run, wanted.source, wanted.key), what=digest)
+        except Refused as refused:
+            return inp.Extracted(wanted.run, wanted.source, wanted.key, None, refused.code, refused.message)
+        return inp.Extracted(wanted.run, wanted.source, wanted.key, data)
 
     @property
     def now_ms(self) -> int:

@@ -93,7 +93,7 @@ DOCUMENTS = {
             "tolerate": 1,
             "body": {"kind": "task", "handler": "h", "retry": 2, "args": {"x": {"from": "item"}}},
         },
-        task("z", needs=["m"]),
+        task("z", needs=["m"], when="results.a == null || results.a.all(x, x != 9)"),
     ),
     "wide": document(
         "wide",
@@ -168,6 +168,7 @@ class History:
             settings.setdefault("shed_lag_ms", 400)
         settings.setdefault("ageing_ms", 2_000)
         self.driver = Driver(set_up=False, **settings)
+        self.driver.payloads["d"] = [1, 2, 3]
         self.ledger, self.overlaps = Ledger(self.driver.state), Overlaps()
         self.names = 0
         self.known_runs: list[tuple[str, str]] = []
@@ -187,7 +188,8 @@ class History:
             asked += [inp.CacheAnswered(x.task, x.key in self.driver.cache, self.driver.cache.get(x.key))
                       for x in self.driver.lookups]  # fmt: skip
             asked += [inp.RunsKnown(x.backfill, self.driver.ran(x)) for x in self.driver.searches]
-            self.driver.lookups, self.driver.searches = [], []
+            asked += [self.driver.extracted(x) for x in self.driver.reads]
+            self.driver.lookups, self.driver.searches, self.driver.reads = [], [], []
             self.pass_time()
             self.send(asked)
         return self

@@ -490,7 +490,7 @@ class Ledger:
             if number in self.runs:
                 self.runs[number].wanted = self.runs[number].visited
 
-    def _kept(self, event: ev.EventKept, _asked: list[Any]) -> None:
+    def _kept(self, event: ev.EventKept | ev.ExtractKept, _asked: list[Any]) -> None:
         self._want(self.runs[event.run])
 
     def _sla(self, event: ev.SlaReached, _asked: list[Any]) -> None:
@@ -715,6 +715,7 @@ _HANDLERS: dict[type, Any] = {
     ev.Visited: Ledger._visited,
     ev.Deferred: Ledger._deferred,
     ev.EventKept: Ledger._kept,
+    ev.ExtractKept: Ledger._kept,
     ev.SlaReached: Ledger._sla,
     ev.TaskReady: Ledger._node,
     ev.TaskChecking: Ledger._node,

@@ -313,6 +313,7 @@ def test_a_repeat_whose_condition_cannot_be_answered_fails(value):
     attempt = driver.attempt_of(run, "p")
     driver.running.clear()
     driver.send(inp.Succeeded(attempt.task, attempt.attempt, value))
+    driver.quiet()
 
     assert driver.state_of(run) == "FAILED"
     driver.assert_empty()

@@ -333,6 +333,7 @@ def test_a_result_that_no_rule_can_read_fails_the_condition_that_asks_for_it(val
     attempt = driver.attempt_of(run, "a")
     driver.running.clear()
     driver.send(inp.Succeeded(attempt.task, attempt.attempt, value))
+    driver.quiet()
 
     assert driver.phases(run) == {"a": "SUCCEEDED", "b": "FAILED"}
     assert driver.state_of(run) == "FAILED"

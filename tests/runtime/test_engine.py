@@ -997,3 +997,35 @@ async def test_why_of_an_unknown_id_is_answered_without_reading_the_journal(hous
     assert asked == []
     story = await house.engine.why("known")
     assert story is not None and asked
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
+async def test_a_condition_over_a_large_value_is_decided_although_the_server_ends_before_it_has_read_it(
+    house, monkeypatch, moment
+):
+    nodes = [task("a"), task("b", needs=["a"], when="results.a.rows.all(x, x.ok)"), task("c", needs=["b"])]
+    await house.define("w", *nodes)
+    read = Engine._read_extract
+    sought = asyncio.Event()
+
+    async def hangs(self, effect):
+        sought.set()
+        await asyncio.sleep(60)
+
+    if moment == "before":
+        monkeypatch.setattr(Engine, "_read_extract", hangs)
+    value = {"rows": [{"ok": True, "text": "x" * 100}] * 100}
+    async with serving(Hand(house), a=lambda: value, b=lambda: None, c=lambda: None):
+        run = await house.submit("w")
+        if moment == "before":
+            async with asyncio.timeout(5):
+                await sought.wait()
+        else:
+            await house.until(run, "completed")
+    await house.crash()
+    monkeypatch.setattr(Engine, "_read_extract", read)
+    await house.open()
+    async with serving(Hand(house, session="s2"), b=lambda: None, c=lambda: None):
+        ended = await house.until(run, "completed")
+
+    assert [one.state for one in ended.tasks] == ["succeeded"] * 3

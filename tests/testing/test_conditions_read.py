@@ -91,3 +91,157 @@ def test_a_condition_that_asks_for_much_memory_whatever_it_is_given_is_refused_w
 
     with pytest.raises(tw.TickworkError, match="makes too much data"):
         world.run(never)
+
+
+# ---- values over the inline limit
+
+
+@tw.task
+def make(size: int, ok: bool) -> dict[str, object]:
+    return {"text": "x" * size, "ok": ok, "rows": [{"id": number, "ok": ok} for number in range(size)]}
+
+
+@tw.workflow
+def makes(size: int, ok: bool) -> dict[str, object]:
+    return make(size, ok)
+
+
+@tw.workflow
+def reads_into_a_task(size: int, ok: bool) -> str:
+    return tw.branch(make(size, ok)["ok"] == True, lambda: note("yes"), lambda: note("no"))  # noqa: E712
+
+
+@tw.workflow
+def reads_into_a_child(size: int, ok: bool) -> str:
+    return tw.branch(makes(size, ok)["ok"] == True, lambda: note("yes"), lambda: note("no"))  # noqa: E712
+
+
+@tw.workflow
+def reads_every_row(size: int, ok: bool) -> str:
+    made = make(size, ok)
+    every = tw.cel("rows.all(row, row.ok) && size(rows) == count", rows=made["rows"], count=size)
+    return tw.branch(every, lambda: note("yes"), lambda: note("no"))
+
+
+@tw.workflow
+def reads_when(size: int, ok: bool) -> str | None:
+    return note.using(when=make(size, ok)["ok"] == True)("yes")  # noqa: E712
+
+
+@tw.task
+def is_ok(number: int, ok: bool) -> dict[str, object]:
+    return {"number": number, "ok": ok, "text": "x" * 2_000}
+
+
+@tw.workflow
+def reads_a_map(size: int, ok: bool) -> str:
+    checked = is_ok.map(list(range(5)), ok=ok)
+    every = tw.cel("checked.all(one, one.ok) && checked[4].number == 4", checked=checked)
+    return tw.branch(every, lambda: note("yes"), lambda: note("no"))
+
+
+@tw.workflow
+def reads_a_small_map(size: int, ok: bool) -> str:
+    checked = give.map(["a", "b"])
+    both = tw.cel("checked == ['a', 'b'] && ok", checked=checked, ok=ok)
+    return tw.branch(both, lambda: note("yes"), lambda: note("no"))
+
+
+@tw.workflow
+def reads_inputs(texts: list[str], ok: bool) -> str:
+    return tw.branch(ok == True, lambda: note("yes"), lambda: note("no"))  # noqa: E712
+
+
+@tw.workflow
+def reads_the_length_of_an_input(texts: list[str], ok: bool) -> str:
+    return tw.branch(tw.cel("size(texts) == 100 && ok", texts=texts, ok=ok), lambda: note("yes"), lambda: note("no"))
+
+
+@tw.task
+def turn(number: int, ok: bool) -> dict[str, object]:
+    return {"done": ok and number >= 2, "number": number, "text": "x" * 5_000}
+
+
+@tw.workflow
+def reads_the_last_turn(size: int, ok: bool) -> dict[str, object]:
+    return tw.repeat(
+        lambda: turn(tw.iteration, ok),
+        until=lambda last: last["done"] == True,  # noqa: E712
+        max_iterations=4,
+        on_max="continue",
+    )
+
+
+LARGE = [reads_into_a_task, reads_into_a_child, reads_every_row, reads_a_map, reads_a_small_map]
+
+
+@pytest.mark.parametrize("workflow", LARGE)
+@pytest.mark.parametrize("size", [1, 3_000])
+def test_a_condition_reads_parts_of_values_of_any_size(world, workflow, size):
+    assert world.run(workflow, size=size, ok=True).output == "yes"
+    assert world.run(workflow, size=size, ok=False).output == "no"
+
+
+def test_a_condition_of_a_node_reads_parts_of_a_large_value(world):
+    assert world.run(reads_when, size=3_000, ok=True).output == "yes"
+    assert world.run(reads_when, size=3_000, ok=False).output is None
+
+
+@pytest.mark.parametrize("workflow", [reads_inputs, reads_the_length_of_an_input])
+def test_a_condition_reads_small_inputs_beside_large_ones(world, workflow):
+    assert world.run(workflow, texts=["x" * 100] * 100, ok=True).output == "yes"
+    assert world.run(workflow, texts=["x" * 100] * 100, ok=False).output == "no"
+
+
+def test_the_condition_of_a_repeat_reads_large_results(world):
+    assert world.run(reads_the_last_turn, size=1, ok=True).output["number"] == 2
+    assert world.run(reads_the_last_turn, size=1, ok=False).output["number"] == 3
+
+
+@tw.workflow
+def maps_an_input(texts: list[str]) -> list[str | None]:
+    return give.map(texts)
+
+
+def test_a_map_goes_over_a_large_input(world):
+    texts = [f"{number:04}" * 10 for number in range(100)]
+
+    assert world.run(maps_an_input, texts=texts).output == texts
+
+
+@tw.workflow
+def reads_too_much(size: int, ok: bool) -> str:
+    return tw.branch(make(size, ok)["text"] == "x", lambda: note("yes"), lambda: note("no"))
+
+
+def test_a_condition_that_reads_more_than_an_extract_may_hold_fails_with_the_limit(world):
+    run = world.run(reads_too_much, size=70_000, ok=True)
+
+    assert run.state == "failed" and "extract_too_large" in run.error and "65536" in run.error
+
+
+@tw.workflow
+def reads_what_may_be_missing(value: dict[str, object] | None) -> str:
+    return tw.branch(hand_on(value).get("discount", 0) > 10, lambda: note("much"), lambda: note("little"))
+
+
+@tw.task
+def hand_on(value: dict[str, object] | None) -> dict[str, object] | None:
+    return value
+
+
+@pytest.mark.parametrize(
+    ("value", "answer"),
+    [(None, "little"), ({}, "little"), ({"discount": 11}, "much"), ({"discount": 11, "text": "x" * 5_000}, "much")],
+)
+def test_a_condition_reads_what_may_be_missing(world, value, answer):
+    assert world.run(reads_what_may_be_missing, value=value).output == answer
+
+
+def test_a_part_with_a_default_is_for_conditions_only(world):
+    @tw.workflow
+    def passes_it_on() -> object:
+        return give(hand_on(None).get("discount", 0))
+
+    with pytest.raises(tw.TickworkError, match="for conditions"):
+        world.run(passes_it_on)

@@ -32,6 +32,7 @@ from tickwork.core.expression import (
     read_keys,
     walk,
 )
+from tickwork.core.needs import needs_of
 
 RULES = "cel-expr-python 0.1"  # named in the journal: under other rules a replay may not decide again
 TEXT_LENGTH_MAX = 4_096
@@ -74,11 +75,12 @@ class ConditionFailed(Refused):
 class Condition:
     """One compiled expression.
 
-    `gives` is the type of its answer, DYN where only an evaluation can tell. `names` are the variables it reads.
-    `nodes` are the ids of the nodes whose result or outcome it reads; None where only an evaluation can tell.
+    `gives` is the type of its answer, DYN where only an evaluation can tell. `names` are the variables it reads,
+    `needs` says which parts of them. `nodes` are the ids of the nodes whose result or outcome it reads; None where only
+    an evaluation can tell.
     """
 
-    __slots__ = ("_evaluate", "_overloads", "_path", "_reads", "_root", "gives", "names", "nodes", "text")
+    __slots__ = ("_evaluate", "_overloads", "_path", "_reads", "_root", "gives", "names", "needs", "nodes", "text")
 
     def __init__(self, text: str, tree: Tree, *, path: str, gives: str) -> None:
         self.text = text
@@ -87,6 +89,7 @@ class Condition:
         self._reads = _reads(tree.root)
         self.names: tuple[str, ...] = tuple(sorted(self._reads))
         self.nodes: tuple[str, ...] | None = _nodes(self._reads)
+        self.needs = needs_of(tree.root, self.names)
         self._overloads = tree.overloads() if _may_grow(tree.root) else None  # None: its cost needs no look
         self._root = tree.root
         self._evaluate: Callable[..., Any] = _ENV.deserialize(tree.prepared()).eval

@@ -16,24 +16,110 @@ from tickwork.core.errors import Refused
 from tickwork.core.inputfields import with_defaults
 from tickwork.core.lifecycle import ENDED, Phase
 from tickwork.core.model import Run, State
+from tickwork.core.needs import Need, length_at, read_extract, whole_at
+from tickwork.core.plan import EVENTS, INPUTS, RESULTS, note_needs
 from tickwork.core.references import Reference
 from tickwork.core.stablehash import stable_digest
 from tickwork.core.values import INLINE_BYTES_MAX, Ref, Sealed, Value, pack, unpack
 
+# ---- values that are not inline
+#
+# A rule reads them by an extract, which the shell takes out of the whole and journals. An extract has a source (the
+# index of a node, `INPUTS`, or `EVENTS` less the place of an event) and a key, which says for whom it was taken out.
 
-def snapshot(state: State, run: Run, condition: Condition, **more: Any) -> dict[str, Any]:
-    """What this condition may see of this run at this tick."""
-    return {name: more[name] if name in more else _part(state, run, name, condition) for name in condition.names}
+OF_PLAN = ""  # what all conditions of the definition read
+OF_POLICY = "policy "  # with the text of its condition
+OF_LAST = "last "  # with the turn of a repeat
+OF_REFERENCE = "ref "  # with the reference
+OF_LENGTH = "len "
 
 
-def _part(state: State, run: Run, name: str, condition: Condition) -> Any:
+class ExtractMissing(Exception):
+    """A rule must wait for these extracts: sources with their keys."""
+
+    def __init__(self, places: list[tuple[int, str]]) -> None:
+        super().__init__(places)
+        self.places = places
+
+
+def look_into(run: Run, source: int, value: Value, key: str, *, what: str) -> Any:
+    """A value as a rule sees it: whole where it is inline, else what was taken out of it."""
+    if not isinstance(value, Ref):
+        return unpack(value, what=what)
+    if value.items is not None and need_of(run, source, key).light:
+        return [None] * value.items
+    extract = (run.extracts or {}).get((source, key))
+    if extract is None:
+        raise ExtractMissing([(source, key)])
+    if extract.code:
+        raise Refused(extract.code, extract.message)
+    assert extract.value is not None, "without a code there is a value"
+    return read_extract(extract.value)
+
+
+def need_of(run: Run, source: int, key: str) -> Need:
+    """What an extract holds."""
+    plan = run.plan
+    if key.startswith((OF_REFERENCE, OF_LENGTH)):
+        ref = reference(run, key[len(OF_REFERENCE) :])
+        walk = (ref.name, *ref.walk) if ref.root == "inputs" and ref.name else ref.walk
+        return whole_at(walk) if key.startswith(OF_REFERENCE) else length_at(walk)
+    if key.startswith(OF_LAST):
+        until = plan.steps[source].until
+        return until.needs["last"] if until is not None and "last" in until.needs else Need()
+    needs = plan.needs
+    if key.startswith(OF_POLICY):
+        needs = {}
+        note_needs(needs, Condition.compile(key[len(OF_POLICY) :]), plan.index)
+    need = Need()
+    for place in (source, RESULTS) if source >= 0 else (INPUTS,) if source == INPUTS else (EVENTS,):
+        if place in needs:
+            need.join(needs[place])
+    return need
+
+
+def value_at(run: Run, source: int, key: str) -> Value:
+    """The value that an extract is taken out of."""
+    if source == INPUTS:
+        return run.inputs
+    if source <= EVENTS:
+        signals = run.signals or []
+        place = EVENTS - source
+        return signals[place].payload if place < len(signals) else None
+    if key.startswith(OF_LAST):
+        task = (run.fanning or {}).get(source)
+        return task.fan.last if task is not None and task.fan is not None else None
+    return (run.results or {}).get(source)
+
+
+def source_words(run: Run, source: int) -> str:
+    if source == INPUTS:
+        return "the run's inputs"
+    return f"the result of {run.plan.steps[source].id}" if source >= 0 else "the payload of an event"
+
+
+def snapshot(state: State, run: Run, condition: Condition, *, policy: bool = False, **more: Any) -> dict[str, Any]:
+    """What this condition may see of this run at this tick. Raises `ExtractMissing`."""
+    key = f"{OF_POLICY}{condition.text}" if policy else OF_PLAN
+    seen: dict[str, Any] = {}
+    missing: list[tuple[int, str]] = []
+    for name in condition.names:
+        try:
+            seen[name] = more[name] if name in more else _part(state, run, name, condition, key)
+        except ExtractMissing as found:
+            missing += found.places
+    if missing:
+        raise ExtractMissing(missing)
+    return seen
+
+
+def _part(state: State, run: Run, name: str, condition: Condition, key: str) -> Any:
     match name:
         case "inputs":
-            return inputs_of(run)
+            return inputs_of(run, key)
         case "results":
-            return {
-                run.plan.steps[index].id: unpack(value, what="a result") for index, value in _results(run, condition)
-            }
+            steps = run.plan.steps
+            return _together([(steps[index].id, index, value) for index, value in _results(run, condition)], run, key)
         case "outcome":
             return {step.id: Phase(run.phases[step.index]).name.lower() for step in run.plan.steps}
         case "events":
@@ -41,12 +127,11 @@ def _part(state: State, run: Run, name: str, condition: Condition) -> Any:
                 {
                     "name": heard.name,
                     "key": heard.key,
-                    "payload": unpack(heard.payload, what="an event"),
-                    "at_ms": at_ms,
+                    "payload": look_into(run, EVENTS - place, heard.payload, key, what=f"the event {heard.name}"),
+                    "at_ms": state.settings.clock.ms_of(heard.tick),
                 }
-                for heard in run.signals or ()
+                for place, heard in enumerate(run.signals or ())
                 if heard.tick < state.tick
-                for at_ms in (state.settings.clock.ms_of(heard.tick),)
             ]
         case "run":
             clock = state.settings.clock
@@ -72,8 +157,24 @@ def _results(run: Run, condition: Condition) -> list[tuple[int, Value]]:
     return [(index, results.get(index)) for index in named if index in results or phases[index] in ENDED]
 
 
-def inputs_of(run: Run) -> dict[str, Any]:
-    plain = unpack(run.inputs, what="the run's inputs")
+def _together(results: list[tuple[str, int, Value]], run: Run, key: str) -> dict[str, Any]:
+    """All that is missing is sought at once."""
+    seen: dict[str, Any] = {}
+    missing: list[tuple[int, str]] = []
+    for node, index, value in results:
+        try:
+            seen[node] = look_into(run, index, value, key, what=f"the result of {node}")
+        except ExtractMissing as found:
+            missing += found.places
+    if missing:
+        raise ExtractMissing(missing)
+    return seen
+
+
+def inputs_of(run: Run, key: str | None = None) -> dict[str, Any]:
+    """With a key, as that extract has them where they are not inline."""
+    what = "the run's inputs"
+    plain = unpack(run.inputs, what=what) if key is None else look_into(run, INPUTS, run.inputs, key, what=what)
     return with_defaults(run.plan.definition, plain or {})
 
 
@@ -104,6 +205,21 @@ def resolve(run: Run, source: str) -> Any:
     else:
         value, walk = unpack(stored_value(run, ref), what=source), ref.walk
     return _walk(value, walk, source)
+
+
+def resolve_anywhere(run: Run, source: str) -> Any:
+    """As `resolve`, also where the value is not inline. Raises `ExtractMissing`."""
+    return _resolved(run, source, f"{OF_REFERENCE}{source}")
+
+
+def _resolved(run: Run, source: str, key: str) -> Any:
+    ref = reference(run, source)
+    if not isinstance(stored_value(run, ref), Ref):
+        return resolve(run, source)
+    if ref.root == "inputs":
+        return _walk(inputs_of(run, key), (ref.name, *ref.walk) if ref.name else ref.walk, source)
+    index = run.plan.index[ref.name]
+    return _walk(look_into(run, index, stored_value(run, ref), key, what=source), ref.walk, source)
 
 
 def _walk(value: Any, steps: tuple[str, ...], source: str) -> Any:
@@ -154,9 +270,11 @@ def items_over(run: Run, over: str) -> int:
     """How many children a map over this reference has."""
     ref = reference(run, over)
     stored = stored_value(run, ref)
-    if ref.root == "nodes" and not ref.walk and isinstance(stored, Ref) and stored.items is not None:
-        return stored.items
-    value = resolve(run, over)
+    if ref.root == "nodes" and not ref.walk and isinstance(stored, Ref):
+        if stored.items is not None:
+            return stored.items
+        raise Refused("not_a_list", f"{over} is not a list, so a map cannot fan out over it")
+    value = _resolved(run, over, f"{OF_LENGTH}{over}")
     if not isinstance(value, list):
         raise Refused("not_a_list", f"{over} is not a list, so a map cannot fan out over it")
     return len(value)

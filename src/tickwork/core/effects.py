@@ -41,6 +41,14 @@ class LookUp(_Effect, frozen=True):
     ttl_ms: int | None
 
 
+class ReadExtract(_Effect, frozen=True):
+    """Load a value, take out of it what rules read, and answer with an `Extracted` input."""
+
+    run: int
+    source: int
+    key: str
+
+
 class FindRuns(_Effect, frozen=True):
     """Find out which of these occurrences have run before, and answer with a `RunsKnown` input."""
 
@@ -74,4 +82,4 @@ class Alert(_Effect, frozen=True):
     detail: str = ""
 
 
-Effect = Dispatch | Stop | Release | LookUp | FindRuns | Keep | Answer | Alert
+Effect = Dispatch | Stop | Release | LookUp | ReadExtract | FindRuns | Keep | Answer | Alert

@@ -403,6 +403,21 @@ class CacheMissed(_Event, frozen=True, tag=51):
     task: int
 
 
+class ExtractSought(_Event, frozen=True, tag=125):
+    """A rule reads into a value that is not inline; `source` and `key` as in `context`."""
+
+    run: int
+    source: int
+    key: str
+
+
+class ExtractKept(_Event, frozen=True, tag=126):
+    """What was sought has come with an `Extracted` input."""
+
+    run: int
+    input: int
+
+
 class TaskWaiting(_Event, frozen=True, tag=52):
     """A wait, an event, an approval, or the parent of children. `until` is a tick, 0 for none."""
 
@@ -573,6 +588,8 @@ Event = (
     | TaskFailed
     | TaskChecking
     | CacheMissed
+    | ExtractSought
+    | ExtractKept
     | TaskWaiting
     | WaitElapsed
     | TaskAnswered

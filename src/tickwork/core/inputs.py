@@ -428,6 +428,18 @@ class CacheAnswered(_Input, frozen=True, tag=27):
     value: Value = None
 
 
+class Extracted(_Input, frozen=True, tag=65):
+    """A fact: what conditions read of a value that is not inline, as a `ReadExtract` effect asked for it. A code says
+    why there is none."""
+
+    run: int
+    source: int
+    key: str
+    value: bytes | None = None
+    code: str = ""
+    message: str = ""
+
+
 OUTAGE = "outage"  # nobody decided anything, until somebody took the partition up
 
 
@@ -485,6 +497,7 @@ Input = (
     | Checkpointed
     | HandedBack
     | CacheAnswered
+    | Extracted
     | ClockGap
     | HoldTimers
     | Taken

@@ -61,7 +61,9 @@ def _run_counts(run: Run, tasks: list[Task]) -> Iterator[str]:
         yield f"{run.id}: WAITING while {busy} of its tasks are running or ready"
     if run.state in (RunState.COMPLETED, RunState.CANCELLED) or (run.state == RunState.FAILED and not run.start_at):
         yield f"{run.id}: {RunState(run.state).name} and still in memory"
-    if not unfinished and not run.wanted and not run.gated and run.state not in (RunState.PAUSED, RunState.FAILED):
+    sought = any(extract is None for extract in (run.extracts or {}).values())
+    looked_at = run.wanted or run.gated or sought or run.state in (RunState.PAUSED, RunState.FAILED)
+    if not unfinished and not looked_at:
         yield f"{run.id}: all nodes have ended, and nobody will look"
     if run.failures != sum(phase == Phase.FAILED for phase in run.phases):
         yield f"{run.id}: {run.failures} failures counted"

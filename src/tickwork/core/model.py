@@ -258,6 +258,14 @@ class Heard(msgspec.Struct, frozen=True, array_like=True, gc=False):
     used: bool = False  # an event node has taken it
 
 
+class Extract(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """What rules read of a value that is not inline, or why they cannot."""
+
+    value: bytes | None
+    code: str = ""
+    message: str = ""
+
+
 class Run(msgspec.Struct, gc=False, eq=False):
     number: int
     id: str
@@ -305,6 +313,8 @@ class Run(msgspec.Struct, gc=False, eq=False):
     fanning: "dict[int, Task] | None" = None  # maps, repeats and child workflows in progress, by node
     tried: int = 0  # the highest attempt of a node that ended without success
     before: int = 0  # what that was when it was brought back: its attempts are counted on from there
+    extracts: "dict[tuple[int, str], Extract | None] | None" = None  # by source and key; None: sought, not here yet
+    held: tuple[int, ...] = ()  # nodes that wait for an extract; found again from `phases` and `counts`
 
 
 class Task(msgspec.Struct, gc=False, eq=False):

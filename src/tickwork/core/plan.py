@@ -30,7 +30,10 @@ from tickwork.core.definition import (
 from tickwork.core.document import accept, content_hash
 from tickwork.core.errors import Refused
 from tickwork.core.lifecycle import Phase
+from tickwork.core.needs import Need
 from tickwork.core.requests import check_requests
+
+INPUTS, EVENTS, RESULTS = -1, -2, -3  # sources of values beside nodes; RESULTS: of every node
 
 
 class Kind(IntEnum):
@@ -85,6 +88,7 @@ class Plan(msgspec.Struct, eq=False):
     gate_key: Condition | None
     sla_points: tuple[tuple[int, int, int], ...]  # (after ms, 0 warning or 1 breach, node or -1 for the run)
     events: tuple[str, ...] | None  # the names that a run may wait for; None: a condition reads whatever came
+    needs: dict[int, Need]  # by source: what its conditions read of it, where it is not inline
     output: int  # the node whose whole result is the run's output; -1: look at the definition
 
     def fresh_counts(self) -> "bytearray | list[int]":
@@ -138,6 +142,7 @@ def compile_plan(definition: Definition) -> Plan:
         gate_key=Condition.compile(concurrency.key) if concurrency and concurrency.key else None,
         sla_points=_sla_points(definition),
         events=_events(definition, steps, exits),
+        needs=_needs(definition, steps, index),
         output=_output(definition, index),
     )
 
@@ -149,6 +154,51 @@ def _events(definition: Definition, steps: tuple[Step, ...], exits: tuple[Condit
     if definition.policy or any(node.policy for node in definition.nodes):
         return None  # a policy may read them, and can be changed while a run goes on
     return tuple(dict.fromkeys(node.event for node in definition.nodes if isinstance(node, EventNode)))
+
+
+def _needs(definition: Definition, steps: tuple[Step, ...], index: dict[str, int]) -> dict[int, Need]:
+    """Of all conditions together, so that a value is looked into once."""
+    concurrency = definition.concurrency
+    conditions = [Condition.compile(way.when) for way in definition.exits]
+    conditions += [Condition.compile(concurrency.key)] if concurrency and concurrency.key else []
+    for step in steps:
+        conditions += [one for one in (step.when, step.until, *(case for case, _ in step.cases)) if one is not None]
+    found: dict[int, Need] = {}
+    for condition in conditions:
+        note_needs(found, condition, index)
+    return found
+
+
+def note_needs(found: dict[int, Need], condition: Condition, index: dict[str, int]) -> None:
+    """Add what this condition reads of the values of a run."""
+    for name, need in condition.needs.items():
+        match name:
+            case "inputs":
+                found.setdefault(INPUTS, Need()).join(need)
+            case "events":
+                found.setdefault(EVENTS, Need()).join(_of_payload(need))
+            case "results":
+                every = need.every
+                for node, inner in need.keys.items():
+                    if (place := index.get(str(node))) is not None:
+                        found.setdefault(place, Need()).join(inner)
+                if need.whole or every is not None:
+                    of_all = found.setdefault(RESULTS, Need())
+                    of_all.whole = of_all.whole or need.whole
+                    if every is not None:
+                        of_all.join(every)
+
+
+def _of_payload(need: Need) -> Need:
+    whole = Need()
+    whole.whole = True
+    if need.whole:
+        return whole
+    events = [one for one in (need.every, *need.keys.values()) if one is not None]
+    found = Need()
+    for one in events:
+        found.join(whole if one.whole or one.every is not None else one.keys.get("payload", Need()))
+    return found
 
 
 def _output(definition: Definition, index: dict[str, int]) -> int:

@@ -14,6 +14,7 @@ from tickwork.core.events import (
     AttemptStarted,
     CacheMissed,
     Checkpoint,
+    ExtractKept,
     RunMoved,
     StaleReport,
     TaskFailed,
@@ -145,6 +146,14 @@ def _cache_answered(turn: Turn, place: int, asked: inputs.CacheAnswered) -> None
         turn.emit(CacheMissed(asked.task))
 
 
+def _extracted(turn: Turn, place: int, asked: inputs.Extracted) -> None:
+    run = turn.state.runs.get(asked.run)
+    if run is None or (run.extracts or {}).get((asked.source, asked.key), run) is not None:
+        turn.emit(StaleReport(place))  # nobody seeks it any more
+    else:
+        turn.emit(ExtractKept(asked.run, place))
+
+
 def _offer(turn: Turn, place: int, asked: inputs.Offer) -> None:
     state = turn.state
     check_name(asked.worker.removeprefix(CARRIER), path="worker", kind="worker")
@@ -213,6 +222,8 @@ def stand_in(report: inputs.Input, reason: str) -> inputs.Input | None:
             return inputs.Failed(report.task, report.attempt, UNDECIDABLE, reason[:MESSAGE_CHARACTERS_MAX], True)
         case inputs.CacheAnswered(found=True):
             return inputs.CacheAnswered(report.task, False)  # the task runs instead
+        case inputs.Extracted(code=""):
+            return inputs.Extracted(report.run, report.source, report.key, None, UNDECIDABLE, reason)
         case _:
             return None
 
@@ -225,6 +236,7 @@ REPORTS: dict[type[Any], Callable[[Turn, int, Any], None]] = {
     inputs.HandedBack: _handed_back,
     inputs.Taken: _taken,
     inputs.CacheAnswered: _cache_answered,
+    inputs.Extracted: _extracted,
     inputs.Offer: _offer,
     inputs.WorkerLost: _worker_lost,
 }

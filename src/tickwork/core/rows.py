@@ -12,7 +12,7 @@ import msgspec
 
 from tickwork.core.evolve.upkeep import DUE_KIND
 from tickwork.core.lifecycle import Phase
-from tickwork.core.model import BLOCK_BITS, Fan, Heard, Run, State, Task, Timer
+from tickwork.core.model import BLOCK_BITS, Extract, Fan, Heard, Run, State, Task, Timer
 from tickwork.core.plan import Kind, Plan
 from tickwork.core.values import Value
 from tickwork.core.wheel import mark_of
@@ -43,6 +43,7 @@ class RunMore(msgspec.Struct, array_like=True, gc=False):
     pin: str = ""
     tried: int = 0
     before: int = 0
+    extracts: list[tuple[int, str, Extract | None]] | None = None
 
 
 class LiveRun(msgspec.Struct, array_like=True, gc=False):
@@ -138,7 +139,7 @@ def _more_of_run(run: Run) -> RunMore | None:
     if not (
         run.key or run.body or run.priority >= 0 or run.debounce or gate is not None or run.parent or run.signals
         or run.deadline or run.resume_at or run.pause_reason or run.scheduled_ms or run.schedule or run.sla_at
-        or run.sla_next or run.pin or run.tried
+        or run.sla_next or run.pin or run.tried or run.extracts
     ):  # fmt: skip
         return None
     return RunMore(
@@ -146,6 +147,7 @@ def _more_of_run(run: Run) -> RunMore | None:
         None if gate is None else gate.key, run.gated, run.parent, run.child, run.signals, run.deadline,
         run.resume_at, run.pause_reason, run.scheduled_ms, run.schedule, run.sla_at, run.sla_next, run.parent_run,
         run.queue, run.backfill, run.decided, run.pin, run.tried, run.before,
+        None if run.extracts is None else [(*place, run.extracts[place]) for place in sorted(run.extracts)],
     )  # fmt: skip
 
 
@@ -247,6 +249,8 @@ def _add_more_to_run(run: Run, more: RunMore, found: Found) -> None:
     run.gated, run.pause_reason, run.sla_next = more.gated, more.pause_reason, more.sla_next
     run.parent_run, run.queue, run.backfill, run.pin = more.parent_run, more.queue, more.backfill, more.pin
     run.decided, run.tried, run.before = more.decided, more.tried, more.before
+    if more.extracts is not None:
+        run.extracts = {(source, key): extract for source, key, extract in more.extracts}
     run.key, run.debounce = more.key, more.debounce
     if more.keyed:
         tenant.keys.add(run.key, run)

@@ -7,7 +7,17 @@ visit never waits and never looks at another run, except to begin or end the chi
 from collections.abc import Callable
 
 from tickwork.core.conditions import Condition
-from tickwork.core.context import cache_key, child_inputs, items_over, own_names, resolve, snapshot
+from tickwork.core.context import (
+    OF_LAST,
+    ExtractMissing,
+    cache_key,
+    child_inputs,
+    items_over,
+    look_into,
+    own_names,
+    resolve_anywhere,
+    snapshot,
+)
 from tickwork.core.definition import (
     ApprovalNode,
     EventNode,
@@ -17,10 +27,11 @@ from tickwork.core.definition import (
     WorkflowNode,
     WorkNode,
 )
-from tickwork.core.effects import Alert, LookUp, Stop
+from tickwork.core.effects import Alert, LookUp, ReadExtract, Stop
 from tickwork.core.errors import Refused
 from tickwork.core.events import (
     ChildBegun,
+    ExtractSought,
     FanEnded,
     GateTaken,
     PolicyDecided,
@@ -50,7 +61,6 @@ from tickwork.core.references import is_reference
 from tickwork.core.retry import ELSEWHERE, HANDLER_MISSING, backoff_ms
 from tickwork.core.timetext import instant_ms
 from tickwork.core.turn import Turn
-from tickwork.core.values import unpack
 from tickwork.core.workflow import verdict
 
 MAP_ITEMS_MAX = 1_000_000
@@ -95,6 +105,9 @@ def _enter_gate(turn: Turn, run: Run) -> bool:
     if concurrency is not None and run.gate is None:
         try:
             key = _gate_key(turn.state, run)
+        except ExtractMissing as missing:
+            _seek(turn, run, missing)
+            return False
         except Refused as refused:
             end_run(turn, run, RunTrigger.CANCEL, f"concurrency key: {refused}")
             return False
@@ -110,8 +123,8 @@ def take_gate_again(turn: Turn, run: Run) -> None:
     """A resolved run goes on where it was and stands in no line, but whoever comes next sees that it is there."""
     try:
         key = _gate_key(turn.state, run)
-    except Refused:
-        return  # it had none that could be told, so it never started
+    except (Refused, ExtractMissing):
+        return  # it had none that could be told, so it never started; or it would have to wait until it can
     turn.emit(GateTaken(run.number, key))
 
 
@@ -124,6 +137,9 @@ def _leave_early(turn: Turn, run: Run) -> bool:
     for condition, way in zip(run.plan.exits, run.plan.definition.exits, strict=True):
         try:
             holds = condition.holds(snapshot(turn.state, run, condition))
+        except ExtractMissing as missing:
+            _seek(turn, run, missing)
+            return True  # looked at before every step, so no step goes first
         except Refused as refused:
             _wake(turn, run)
             end_run(turn, run, RunTrigger.FAIL, f"exit condition: {refused}")
@@ -134,6 +150,14 @@ def _leave_early(turn: Turn, run: Run) -> bool:
             end_run(turn, run, trigger, way.reason or f"exit: {way.when}")
             return True
     return False
+
+
+def _seek(turn: Turn, run: Run, missing: ExtractMissing) -> None:
+    """The shell reads what is missing; the run is visited again when it has come."""
+    for source, key in missing.places:
+        if (source, key) not in (run.extracts or {}):
+            turn.emit(ExtractSought(run.number, source, key))
+            turn.effects.append(ReadExtract(run.number, source, key))
 
 
 def _settle(turn: Turn, run: Run) -> None:
@@ -255,6 +279,9 @@ def _begin(turn: Turn, run: Run, step: Step) -> None:
             turn.emit(StepEnded(run.number, step.index, Phase.NOT_TAKEN, "its condition is false"))
         elif not step.policies or _pass_gate(turn, run, step):
             _KINDS[step.kind](turn, run, step)
+    except ExtractMissing as missing:
+        _seek(turn, run, missing)
+        run.held = (*run.held, step.index)
     except Refused as refused:
         turn.emit(StepEnded(run.number, step.index, Phase.FAILED, f"{refused.code}: {refused}"))
 
@@ -263,7 +290,7 @@ def _pass_gate(turn: Turn, run: Run, step: Step) -> bool:
     state = turn.state
 
     def see(condition: Condition) -> dict[str, object]:
-        return snapshot(state, run, condition)
+        return snapshot(state, run, condition, policy=True)
 
     for answer in ask(step.policies, state.policies, see):
         turn.emit(PolicyDecided(run.number, step.index, answer.policy, answer.allowed, answer.reason, answer.action))
@@ -301,7 +328,7 @@ def _begin_wait(turn: Turn, run: Run, step: Step) -> None:
         until = state.tick + clock.ticks(node.duration_ms)
     else:
         assert node.until is not None
-        text = resolve(run, node.until) if is_reference(node.until) else node.until
+        text = resolve_anywhere(run, node.until) if is_reference(node.until) else node.until
         until = clock.tick_at(instant_ms(text, path=step.id))
     if until <= state.tick:
         turn.emit(StepEnded(run.number, step.index, Phase.SUCCEEDED, "its time has already come"))
@@ -325,7 +352,7 @@ def _begin_branch(turn: Turn, run: Run, step: Step) -> None:
 def _begin_event(turn: Turn, run: Run, step: Step) -> None:
     node, state = step.node, turn.state
     assert isinstance(node, EventNode)
-    key = "" if node.key is None else str(resolve(run, node.key))
+    key = "" if node.key is None else str(resolve_anywhere(run, node.key))
     turn.emit(TaskWaiting(run.number, step.index, _deadline(state, node.timeout_ms), key))
     for place, heard in enumerate(run.signals or ()):
         if not heard.used and heard.name == node.event and heard.key == key:
@@ -394,6 +421,8 @@ def _tend_children(turn: Turn, run: Run) -> None:
     for _, task in sorted((run.fanning or {}).items(), key=lambda pair: pair[0]):
         try:
             _TENDERS[task.step.kind](turn, task)
+        except ExtractMissing as missing:
+            _seek(turn, run, missing)
         except Refused as refused:
             orphans = child_runs(turn.state, task)
             turn.emit(TaskFailed(task.number, refused.code, str(refused)))
@@ -456,7 +485,9 @@ def _tend_repeat(turn: Turn, task: Task) -> None:
 def _enough(turn: Turn, task: Task, until: Condition) -> bool:
     assert task.fan is not None
     fan = task.fan
-    last = unpack(fan.last, what="last") if "last" in until.names else None
+    last = None
+    if "last" in until.names:
+        last = look_into(task.run, task.step.index, fan.last, f"{OF_LAST}{fan.begun}", what="the last result")
     return until.holds(snapshot(turn.state, task.run, until, iteration=fan.begun, last=last))
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from tickwork.core import events as ev
 from tickwork.core import inputs as inp
+from tickwork.core.context import source_words
 from tickwork.core.evolve import child_id
 from tickwork.core.governor import HINTED, Source
 from tickwork.core.lanes import CARRIER, is_carrier
@@ -79,6 +80,11 @@ def words_of(state: State, run: Run, task: Task | None, event: ev.Event) -> tupl
             return _step(state, event)
         case ev.EventKept():
             return "event_kept", f"event {_asked(state, event).event} came before a node waited for it"
+        case ev.ExtractSought():
+            return "reads", f"conditions read into a value that is not inline: {source_words(run, event.source)}"
+        case ev.ExtractKept():
+            report = _asked(state, event)
+            return "read", f"{report.code}: {report.message}" if report.code else source_words(run, report.source)
         case ev.SlaReached():
             return "sla", f"point {event.point} of its service level, {'late' if event.late else 'in time'}"
         case ev.TaskReady() | ev.TaskChecking() | ev.TaskWaiting() | ev.CacheMissed():

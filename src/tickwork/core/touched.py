@@ -242,6 +242,8 @@ RULES: dict[type[Any], Callable[[Touched, State, Any], None]] = {
     ev.TaskDue: _task,
     ev.TaskRequeued: _task,
     ev.CacheMissed: _task,
+    ev.ExtractSought: _run,
+    ev.ExtractKept: _run,
     ev.WaitElapsed: _task,
     ev.StepEnded: _run,
     ev.StepReset: _run,

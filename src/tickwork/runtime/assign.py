@@ -47,11 +47,13 @@ class Recipe(msgspec.Struct, frozen=True):
 
 
 class Source(msgspec.Struct):
-    """The value that a part starts from, as the state had it. `index` picks an item of a list."""
+    """The value that a part starts from, as the state had it. `index` picks an item of a list, which `over` finds in
+    that value."""
 
     part: Part
     value: Value
     index: int = -1
+    over: Part | None = None
 
 
 class Order(msgspec.Struct):
@@ -193,22 +195,22 @@ class Assigner:
     def _here(self, source: Source) -> bytes | None:
         if source.index < 0:
             return self._vault.at_hand(source.value)
-        pieces = self._lists.get(source.value.digest) if isinstance(source.value, Ref) else None
+        pieces = self._lists.get(_list_name(source))
         if pieces is None:
             data = self._vault.at_hand(source.value)
             if data is None:
                 return None
-            pieces = self._take_apart(data, source.value)
+            pieces = self._take_apart(data, source)
         return bytes(pieces[source.index])
 
-    def _take_apart(self, data: bytes, value: Value) -> list[msgspec.Raw]:
+    def _take_apart(self, data: bytes, source: Source) -> list[msgspec.Raw]:
         """The items of a list that a map goes over. A large one is taken apart once, not once per child."""
         try:
-            pieces = _raw_list.decode(data)
+            pieces = _raw_list.decode(_finish(data, source.over) if source.over is not None else data)
         except msgspec.DecodeError as error:
             raise BadArgument(f"a map goes over a list: {error}") from None
-        if isinstance(value, Ref):
-            self._lists[value.digest] = pieces
+        if name := _list_name(source):
+            self._lists[name] = pieces
             while len(self._lists) > LISTS_KEPT_MAX:
                 self._lists.popitem(last=False)
         return pieces
@@ -218,7 +220,15 @@ class Assigner:
         if data is not None:
             return data
         data = await self._vault.bytes_of(source.value)
-        return data if source.index < 0 else bytes(self._take_apart(data, source.value)[source.index])
+        return data if source.index < 0 else bytes(self._take_apart(data, source)[source.index])
+
+
+def _list_name(source: Source) -> str:
+    """What a list that is not inline is known by; "" for any other."""
+    if not isinstance(source.value, Ref):
+        return ""
+    walk = source.over.walk if source.over is not None else ()
+    return "/".join((source.value.digest, *walk))
 
 
 def _work(order: Order, args: bytes, fetch: tuple[Fetch, ...], checkpoint: bytes | None) -> Work:
@@ -296,7 +306,9 @@ def _source(run: Run, task: Task, part: Part, over: str | None, child: int) -> S
     ref = reference(run, over)
     if ref.root == "nodes" and not ref.walk:
         return Source(part, stored_value(run, ref), child)
-    # A list inside a value: the machine has read it to count the children, so it is inline.
+    stored = stored_value(run, ref)
+    if isinstance(stored, Ref):
+        return Source(part, stored, child, _part(run, "item", Argument(source=over)))
     return Source(part, pack(resolve(run, over)[child]))
 
 

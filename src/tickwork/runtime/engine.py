@@ -14,13 +14,15 @@ from typing import Any
 import msgspec
 
 from tickwork.core import inputs as ask
-from tickwork.core.effects import Alert, FindRuns, Keep, LookUp, Release, Stop
+from tickwork.core.context import need_of, source_words, value_at
+from tickwork.core.effects import Alert, FindRuns, Keep, LookUp, ReadExtract, Release, Stop
 from tickwork.core.errors import TickworkError
 from tickwork.core.events import RunSpawned, TaskFailed, TaskRequeued, TaskRetrying, WorkerGone
 from tickwork.core.lifecycle import Phase
 from tickwork.core.machine import MACHINE
 from tickwork.core.model import Clock as LogicalClock
 from tickwork.core.model import Settings
+from tickwork.core.needs import extract
 from tickwork.core.values import Ref, Value
 from tickwork.ports.exchange import Call, Reply
 from tickwork.ports.store import Head
@@ -186,6 +188,9 @@ class Engine(Commands):
         for run in self.state.runs.values():
             if isinstance(run.inputs, Ref) and run.inputs.place == "arguments":
                 self._keep_arguments(run.parent, run.child)
+            for (source, key), kept in (run.extracts or {}).items():
+                if kept is None:
+                    self._spawn(self._read_extract(ReadExtract(run.number, source, key)))
 
     async def audit(self, keep: Leave) -> Auditor:
         """Decide every tick a second time, from the rows on, and hold dispatch where something differs."""
@@ -256,6 +261,8 @@ class Engine(Commands):
                     self.floor.stop(effect)
                 case LookUp():
                     self._spawn(self._look_up(effect))
+                case ReadExtract():
+                    self._spawn(self._read_extract(effect))
                 case FindRuns():
                     self._spawn(self._find_runs(effect))
                 case Keep():
@@ -329,6 +336,23 @@ class Engine(Commands):
         if not await patiently(lambda: self.vault.renewed(value)):
             return False, None  # nobody needed it for so long that it is gone
         return fresh, value
+
+    async def _read_extract(self, effect: ReadExtract) -> None:
+        """What rules of the core read of a value that is not inline, taken out of it."""
+        run = self.state.runs.get(effect.run)
+        if run is None:
+            return
+        value, need = value_at(run, effect.source, effect.key), need_of(run, effect.source, effect.key)
+        packed, code, message = None, "", ""
+        try:
+            data = await patiently(lambda: self.vault.bytes_of(value))
+            packed = extract(data, need, what=source_words(run, effect.source))
+        except Exception as error:  # what reads it fails with this, and nothing else does
+            code = error.code if isinstance(error, TickworkError) else "bad_value"
+            message = str(error) or type(error).__name__
+        answer = ask.Extracted(effect.run, effect.source, effect.key, packed, code, message)
+        with contextlib.suppress(TickworkError):
+            await self._live.ask([answer]).done
 
     async def _find_runs(self, effect: FindRuns) -> None:
         try:

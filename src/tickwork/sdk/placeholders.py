@@ -7,6 +7,7 @@ server asks later. Everything that would need the value itself now is an error t
 import json
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, cast
 
@@ -21,6 +22,18 @@ Root = Any  # a Record, or one of the words: inputs.NAME, item, index, iteration
 
 _TOKEN = re.compile(r"""("(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|\.\s*[A-Za-z_]\w*|\b[A-Za-z_]\w*\b)""")
 _KEY = re.compile(r"[^.\x00-\x1f]+")
+
+
+@dataclass(frozen=True, slots=True)
+class Optional:
+    """A part that may be missing, and what stands for it then."""
+
+    key: str | int
+    default: Any
+
+    def __str__(self) -> str:
+        message = "get(...) with a default is for conditions, and a value is passed on as it is"
+        raise placed("bad_value", f"{message}; pass the whole and take the part in the task")
 
 
 class Condition:
@@ -64,7 +77,7 @@ class Value:
 
     __slots__ = ("_tw_own_root", "_tw_walk")
 
-    def __init__(self, root: Root, walk: tuple[str | int, ...] = ()) -> None:
+    def __init__(self, root: Root, walk: tuple[str | int | Optional, ...] = ()) -> None:
         self._tw_own_root = root
         self._tw_walk = walk
 
@@ -72,15 +85,19 @@ class Value:
     def _tw_root(self) -> Root:
         return self._tw_own_root
 
-    def _tw_part(self, key: str | int) -> "Value":
+    def _tw_part(self, key: str | int | Optional) -> "Value":
         return Value(self._tw_root, (*self._tw_walk, key))
 
     def _tw_reference(self) -> str:
         return ".".join([_root_reference(self._tw_root), *map(str, self._tw_walk)])
 
     def _tw_cel(self) -> str:
-        steps = "".join(f"[{_literal(key)}]" for key in self._tw_walk)
-        return _root_cel(self._tw_root) + steps
+        return _root_cel(self._tw_root) + "".join(map(_step_cel, self._tw_walk))
+
+    def get(self, key: str | int, default: Any = None) -> Any:
+        """A part in a condition, or the default where it is missing or the whole is None: `order.get("tax", 0) > 9`."""
+        part = self[key]
+        return self._tw_part(Optional(part._tw_walk[-1], default))
 
     def __getitem__(self, key: str | int) -> Any:
         if isinstance(key, bool) or not isinstance(key, str | int):
@@ -246,6 +263,12 @@ def _compared(left: Value, sign: str, right: Any) -> Condition:
     if isinstance(right, datetime):
         return Condition("timestamp(", left, f") {sign} timestamp({_literal(right)})")
     return Condition(left, f" {sign} ", right if isinstance(right, Value) else _literal(right))
+
+
+def _step_cel(step: str | int | Optional) -> str:
+    if isinstance(step, Optional):
+        return f"[?{_literal(step.key)}].orValue({_literal(step.default)})"
+    return f"[{_literal(step)}]"
 
 
 def _literal(value: Any) -> str:

@@ -4,14 +4,14 @@ from collections.abc import Callable
 from typing import Any
 
 from tickwork.core import events as ev
-from tickwork.core.context import reference, resolve, stored_value
+from tickwork.core.context import OF_LAST, reference, resolve, stored_value
 from tickwork.core.errors import Refused
 from tickwork.core.evolve.backfills import backfill_run_ended
 from tickwork.core.evolve.schedules import run_ended
 from tickwork.core.evolve.tasks import drop_task, live_tasks, offer_children, stand_in_line, take_from_lane
 from tickwork.core.evolve.upkeep import clear_due, clear_timer, leave_line, merge_fresh, set_timer, want
 from tickwork.core.lifecycle import ENDED, RUN_NEXT, Phase, RunState, RunTrigger, move_run
-from tickwork.core.model import BLOCK_BITS, Gate, Heard, Run, State, Timer
+from tickwork.core.model import BLOCK_BITS, Extract, Gate, Heard, Run, State, Timer
 from tickwork.core.values import Value, pack
 
 START, COMPLETED = int(RunTrigger.START), int(RunState.COMPLETED)
@@ -205,6 +205,24 @@ def _on_event_kept(state: State, event: ev.EventKept) -> None:
     want(state, run)
 
 
+def _on_extract_sought(state: State, event: ev.ExtractSought) -> None:
+    run = state.runs[event.run]
+    run.extracts = {**(run.extracts or {}), (event.source, event.key): None}
+
+
+def _on_extract_kept(state: State, event: ev.ExtractKept) -> None:
+    """Nodes that waited for it are looked at again."""
+    run = state.runs[event.run]
+    asked: Any = state.inputs[event.input]
+    kept = run.extracts or {}
+    if asked.key.startswith(OF_LAST):  # of the turns before, nobody asks any more
+        old = [place for place in kept if place[0] == asked.source and place[1].startswith(OF_LAST)]
+        kept = {place: one for place, one in kept.items() if place not in old}
+    run.extracts = {**kept, (asked.source, asked.key): Extract(asked.value, asked.code, asked.message)}
+    run.todo, run.held = [*run.todo, *run.held], ()
+    want(state, run)
+
+
 def arm_sla(state: State, run: Run) -> None:
     points = run.plan.sla_points
     run.sla_at = 0
@@ -228,4 +246,6 @@ RUN_HANDLERS: dict[type[Any], Callable[[State, Any], None]] = {
     ev.Deferred: _on_deferred,
     ev.EventKept: _on_event_kept,
     ev.SlaReached: _on_sla,
+    ev.ExtractSought: _on_extract_sought,
+    ev.ExtractKept: _on_extract_kept,
 }

@@ -526,6 +526,8 @@ def _on_step_reset(state: State, event: ev.StepReset) -> None:
         _note_todo(run, index)
     if run.results is not None:
         run.results.pop(index, None)
+    if run.extracts is not None:
+        run.extracts = {place: one for place, one in run.extracts.items() if place[0] != index} or None
 
 
 def _on_step_accepted(state: State, event: ev.StepAccepted) -> None:
