@@ -262,6 +262,34 @@ def test_a_one_shot_that_has_expired_stays_over_when_the_next_hint_comes():
     assert minutes(driver) == [70]
 
 
+@pytest.mark.proves("S003-55", "S003-67")
+@pytest.mark.parametrize("until", [True, False])
+def test_a_pause_does_not_end_the_backoff_of_an_endpoint(until):
+    driver = flow()
+    driver.expect(put(every_ms=MINUTE, governing=Governing()))
+    driver.advance(MINUTE)
+    driver.fail(next(iter(driver.state.runs.values())).id, "a")
+    driver.expect(inp.Pause(BY, "schedule", T, "s", "", driver.now_ms + MINUTE if until else None))
+    driver.advance(MINUTE)
+    if not until:
+        driver.expect(inp.Resume(BY, "schedule", T, "s"))
+        driver.quiet()
+
+    assert driver.state.tenants[T].schedules.get("s").failures == 1
+
+
+def test_failures_that_are_forgotten_in_a_pause_stay_so():
+    driver = flow()
+    driver.expect(put(every_ms=MINUTE, governing=Governing()))
+    driver.advance(MINUTE)
+    driver.expect(inp.Pause(BY, "schedule", T, "s"))
+    driver.fail(next(iter(driver.state.runs.values())).id, "a")
+    driver.expect(inp.SteerSchedule(BY, T, "s", "reset_failures"), inp.Resume(BY, "schedule", T, "s"))
+    driver.advance(MINUTE + 10)
+
+    assert minutes(driver) == [1, 2]
+
+
 def finishing(driver, minutes):
     """Every run ends in the minute in which it begins."""
     for _ in range(minutes):

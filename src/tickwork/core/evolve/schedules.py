@@ -22,7 +22,7 @@ from tickwork.core.timetext import instant_text
 from tickwork.core.when import When, compile_when
 
 PAUSE_BOOKED_MS = 86_400_000  # what falls into a pause is written down at least once a day
-COMPLETED, FAILED = int(RunState.COMPLETED), int(RunState.FAILED)
+COMPLETED, FAILED, CANCELLED = int(RunState.COMPLETED), int(RunState.FAILED), int(RunState.CANCELLED)
 RAN = int(Fate.RAN)
 
 
@@ -261,7 +261,8 @@ def _on_resumed(state: State, event: ev.ScheduleResumed) -> None:
     # Whoever resumes late by itself still resumed at the moment that was set.
     at_ms = schedule.paused_until_ms if event.input < 0 and schedule.paused_until_ms else state.now_ms
     schedule.paused, schedule.pause_reason, schedule.paused_until_ms = False, "", 0
-    schedule.failures = 0
+    if must_pause(schedule):
+        schedule.failures = 0  # otherwise it would pause itself again at once; only a success ends a backoff
     if event.input < 0 and schedule.governing is not None:
         arm(state, schedule, looked=True)  # the Governor meant it to run at the end of the pause
     else:
@@ -304,6 +305,8 @@ def _on_steered(state: State, event: ev.ScheduleSteered) -> None:
         go_on(state, schedule, state.now_ms)
     else:
         schedule.failures = 0
+        if schedule.ended == FAILED:
+            schedule.ended = CANCELLED  # it failed before it was forgiven, and the Governor has not heard of it yet
         if schedule.course is not None:
             schedule.course = msgspec.structs.replace(schedule.course, failures=0)
         arm(state, schedule)
