@@ -322,3 +322,50 @@ async def checkpoint_in_coroutine() -> int:
 def in_folder(ctx: Context) -> str:
     (ctx.workdir / "scratch").write_text("x")
     return str(ctx.workdir)
+
+
+@task(name="cleans_up")
+def cleans_up(ctx: Context, path: str) -> None:
+    try:
+        time.sleep(60)
+    finally:
+        Path(path).write_text(f"cancelled={ctx.cancelled}")
+
+
+@task(name="looks")
+def looks(ctx: Context, path: str) -> None:
+    while not ctx.cancelled:
+        time.sleep(0.01)
+    Path(path).write_text("looked")
+
+
+@task(name="looks_in_thread", executor="thread")
+def looks_in_thread(ctx: Context, path: str) -> None:
+    while not ctx.cancelled:
+        time.sleep(0.01)
+    Path(path).write_text("looked")
+
+
+@task(name="deaf_thread", executor="thread")
+def deaf_thread(seconds: float) -> None:
+    time.sleep(seconds)
+
+
+@task(name="spins")
+def spins(ctx: Context, path: str) -> None:
+    try:
+        while True:
+            time.sleep(0.001)
+    finally:
+        Path(path).write_text(f"cancelled={ctx.cancelled}")
+
+
+@task(name="sleep_and_note")
+def sleep_and_note(path: str, seconds: float) -> None:
+    with open(path, "a") as file:
+        file.write("begins\n")
+    try:
+        time.sleep(seconds)
+    finally:
+        with open(path, "a") as file:
+            file.write("ends\n")

@@ -54,6 +54,29 @@ async def test_a_time_limit_gives_up_and_tells_the_function():
     assert time.monotonic() - began > 0.7
 
 
+async def test_a_function_that_ran_too_long_is_interrupted_and_cleans_up(tmp_path):
+    path = tmp_path / "written"
+    async with playing(executor=inline(threads=1)) as stage:
+        broke = await stage.end(stage.start("spins", args={"path": str(path)}, running_ms=200))
+        assert await stage.value("add", a=1, b=1) == 2
+        again = await stage.end(stage.start("spins", args={"path": str(path)}, running_ms=200))
+
+    assert broke.error == again.error == "TimeoutError"
+    assert path.read_text() == "cancelled=True"
+
+
+async def test_two_attempts_of_a_task_never_run_at_once(tmp_path):
+    path = tmp_path / "notes"
+    async with playing(executor=inline(threads=4)) as stage:
+        first = stage.start("sleep_and_note", task=7, args={"path": str(path), "seconds": 1.0}, running_ms=200)
+        await stage.end(first)
+        second = stage.start("sleep_and_note", task=7, attempt=2, args={"path": str(path), "seconds": 0.0})
+        assert await stage.value("add", a=1, b=1) == 2, "others do not wait"
+        await stage.end(second)
+
+    assert path.read_text().split() == ["begins", "ends", "begins", "ends"]
+
+
 async def test_a_coroutine_is_cancelled():
     async with playing(executor=inline(threads=1)) as stage:
         broke = await stage.end(stage.start("coroutine", args={"seconds": 60}, running_ms=200))

@@ -443,6 +443,45 @@ async def test_threads_run_side_by_side_in_one_child():
         assert await stage.value("checkpoint_in_thread") == 1
 
 
+@pytest.mark.parametrize("how", ["stopped", "timed_out"])
+@pytest.mark.parametrize("name", ["looks_in_thread", "deaf_thread"])
+async def test_a_thread_that_is_called_off_leaves_its_neighbours_alone(how, name, tmp_path):
+    args = {"path": str(tmp_path / "looked")} if name == "looks_in_thread" else {"seconds": 3.0}
+    async with playing(stop_grace_s=0.3) as stage:
+        neighbour = stage.start("in_thread", args={"seconds": 2.5})
+        key = stage.start(name, args=args, running_ms=300 if how == "timed_out" else 0)
+        pool = stage.executor._pools["thread"]
+        await stage.until(lambda: sum(len(child.marked()) for child in pool.children) == 2)
+        if how == "stopped":
+            stage.executor.stop(*key)
+        done = await stage.end(neighbour)
+        later = await stage.value("in_thread", seconds=0)
+
+        assert isinstance(done, Done) and stage.ends[neighbour] == [done] and later
+        if how == "timed_out":
+            assert (await stage.end(key)).error == "TimeoutError"
+        else:
+            await stage.until(lambda: key not in pool)
+            assert key not in stage.ends
+        if name == "looks_in_thread":
+            assert (tmp_path / "looked").read_text() == "looked"
+        await stage.until(lambda: len(pool.children) == 1 and not pool.ending)
+
+
+@pytest.mark.parametrize(("name", "written"), [("cleans_up", "cancelled=True"), ("looks", "looked")])
+async def test_what_is_called_off_sees_it_and_cleans_up_before_it_is_killed(name, written, tmp_path):
+    path = tmp_path / "written"
+    async with playing(processes=1) as stage:
+        key = stage.start(name, args={"path": str(path)})
+        await stage.until(lambda: bool(stage.executor._pools["process"].children[0].marked()))
+        await asyncio.sleep(0.1)
+        stage.executor.stop(*key)
+        assert await stage.value("add", a=1, b=1) == 2
+
+        assert key not in stage.ends
+    assert path.read_text() == written
+
+
 async def test_coroutines_run_side_by_side_in_one_child():
     async with playing() as stage:
         await stage.value("coroutine", seconds=0)

@@ -33,6 +33,7 @@ BOUNDS: dict[str, tuple[float, float]] = {
     "threads": (1, 10_000),
     "coroutines": (1, 100_000),
     "grace_s": (0, 86_400),
+    "stop_grace_s": (0, 86_400),
     "memory_mb": (0, 1 << 30),
     "resolution_ms": (1, 3_600_000),
 }
@@ -64,6 +65,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     threads: int = 16  # for tasks that ask for a thread
     coroutines: int = 64  # asynchronous tasks at once
     grace_s: float = 30.0  # what running tasks get when a worker ends
+    stop_grace_s: float = 5.0  # what a task gets to end after it was cancelled or timed out
     memory_mb: int = 0  # per child process; 0: no limit
     pass_env: str = ""  # variables that tasks get too, comma-separated; AWS_* stands for all that begin so
     allow_networks: str = ""  # that requests of http nodes may reach beside public addresses, comma-separated

@@ -64,6 +64,7 @@ def executors_of(settings: Settings, app: str) -> list[Executor]:
         coroutines=settings.coroutines,
         limits=limits,
         env=env,
+        stop_grace_s=settings.stop_grace_s,
     )
     return [functions, ShellExecutor(env=env), http_executor_of(settings)]
 

@@ -22,6 +22,8 @@ from tickwork.ports.loglines import Cutter
 from tickwork.ports.marks import Marks, marks_bytes
 
 READ_BYTES = 256 * 1024
+STOP_GRACE_S = 5.0  # what an attempt gets to end after it was called off
+INSIST_NS = 500_000_000  # so long an attempt may look by itself whether it was called off
 _buffer = bytearray(READ_BYTES)
 _view = memoryview(_buffer)
 Key = tuple[int, int]
@@ -39,7 +41,9 @@ class Settings:
         limits: Limits | None = None,
         env: dict[str, str] | None = None,
         command: tuple[str, ...] = (),
+        stop_grace_s: float = STOP_GRACE_S,
     ) -> None:
+        self.stop_grace_ns = round(stop_grace_s * 1e9)
         self.app, self.folder, self.cwd = app, folder, cwd
         self.limits = limits or Limits()
         self.env = env or {}
@@ -52,6 +56,8 @@ class Child:
         self.ready = False
         self.doomed = False  # we end it: what it runs besides is handed back, not failed
         self.kill_at_ns = 0  # when asking was enough
+        self.insist_at_ns = 0  # when it is asked a second time
+        self.retired = False  # takes nothing more, and ends when all that is left in it was called off
         self.printed_bytes = 0  # past Python, since it was last held up
         self.noisy = False  # has printed past Python
         self.printers: dict[int, Key | None] = {}  # by pipe: whose attempt printed last past Python
@@ -151,12 +157,20 @@ class Child:
     # ---- its end
 
     def ask_to_end(self, *, grace_ns: int) -> None:
-        """Politely, to the whole group; `kill` follows when the time is over."""
+        """Politely, to the whole group: the attempt sees that it was called off. `insist` follows, then `kill`."""
         if not self.kill_at_ns:
             self.doomed = True
-            self.kill_at_ns = time.monotonic_ns() + grace_ns
+            now_ns = time.monotonic_ns()
+            self.kill_at_ns, self.insist_at_ns = now_ns + grace_ns, now_ns + min(INSIST_NS, grace_ns // 2)
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.pid, signal.SIGTERM)
+
+    def insist(self, now_ns: int) -> None:
+        """A second time, after a while: now an error is raised in the attempt, and its `finally` runs."""
+        if self.insist_at_ns and now_ns > self.insist_at_ns:
+            self.insist_at_ns = 0
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(self.pid, signal.SIGTERM)
 
     def kill(self) -> None:
         self.doomed = True

@@ -16,14 +16,15 @@ from tickwork.executors.child import Child, Key, Settings
 from tickwork.executors.leftovers import state_of
 from tickwork.executors.outbox import Errand, Outbox
 from tickwork.ports.exchange import Begun, Broke, Done, Progressed, Report, Returned, Saved
-from tickwork.ports.host import Cancel, Folder, Kept, Lines, Ready, Saying, Spilled, Through, Unfit
+from tickwork.ports.host import Cancel, Folder, Kept, Lines, Ready, Retire, Saying, Spilled, Through, Unfit
 
-GRACE_NS = 2_000_000_000  # between asking and killing
+GRACE_NS = 2_000_000_000  # between asking and killing, where the worker ends
 SETTLE_NS = 200_000_000  # a child needs microseconds from taking a packet to marking it
 BEGUN_NS = 1_000_000_000  # attempts that take longer are reported as begun
 WATCH_S = 0.01  # while short attempts share packets, so often somebody looks whether they are
 SLOW_NS = 5_000_000  # an attempt that takes longer holds up those behind it
 SURE_NS = 1_000_000  # what one processor writes, all others see long before
+CALLED_OFF = "Cancelled"  # how an attempt ends in which the host raised an error
 BACKOFF_S = (0.0, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
 UNFIT_MAX = 3  # children in a row that did not come up: the application is at fault
 PRINT_BYTES, PRINT_S = 16 * 1024 * 1024, 0.05  # read of one child at most, before others have a turn
@@ -97,7 +98,7 @@ class Pool:
     @property
     def ending(self) -> bool:
         """Whether a child was asked to end and has not yet."""
-        return any(child.kill_at_ns for child in self.children)
+        return any(child.kill_at_ns or child.retired for child in self.children)
 
     def __contains__(self, key: Key) -> bool:
         return key in self._box.errands
@@ -270,6 +271,9 @@ class Pool:
             if self.mode == "process":
                 child.kill()  # it was asked to end; whatever it has left behind ends with it
             return
+        if child.doomed and isinstance(said, Broke) and said.error == CALLED_OFF:
+            self._hand_back(key, begun=True)  # the worker ends, and did not wait for it
+            return
         self._box.learn(self._box.errands[key].spec.id, 1_000 * (said.ended_ms - said.started_ms))
         self._forget(key)
         if isinstance(said, Spilled):
@@ -331,8 +335,13 @@ class Pool:
     # ---- children
 
     def start(self) -> None:
-        while len(self.children) < self.processes and not self._closing and self._restart is None:
+        while self._taking < self.processes and not self._closing and self._restart is None:
             self._spawn()
+
+    @property
+    def _taking(self) -> int:
+        """Children that take packets, or will."""
+        return sum(not child.retired for child in self.children)
 
     def grow(self, processes: int) -> None:
         self.processes = processes
@@ -473,6 +482,9 @@ class Pool:
             self._eliminate(now_ns)
         for child in list(self.children):
             # `kill_at_ns` moves on, so that something that forks faster than we kill is met again.
+            child.insist(now_ns)
+            if child.retired and all(key in self._ending for key, _ in child.marked()):
+                child.ask_to_end(grace_ns=GRACE_NS)  # nobody else is in it any more
             if child.kill_at_ns and now_ns > child.kill_at_ns:
                 child.kill_at_ns = now_ns + GRACE_NS
                 child.kill()
@@ -520,13 +532,21 @@ class Pool:
         if ending.asked:
             return
         ending.asked = True
-        if self.mode == "async" and child.order(Cancel(*key)):
-            asyncio.get_running_loop().call_later(GRACE_NS / 1e9, self._insist, child, key)
+        grace_ns = self._settings.stop_grace_ns
+        if self.mode != "process" and child.order(Cancel(*key)):
+            asyncio.get_running_loop().call_later(grace_ns / 1e9, self._insist, child, key)
         else:
-            child.ask_to_end(grace_ns=GRACE_NS)
+            child.ask_to_end(grace_ns=grace_ns)
 
     def _insist(self, child: Child, key: Key) -> None:
-        if key in self._ending and child in self.children:
+        """A thread cannot be ended without those beside it: they go on, another process takes what comes, and this one
+        ends when nothing else is left in it."""
+        if key not in self._ending or child not in self.children or child.retired:
+            return
+        if self.mode == "thread" and child.order(Retire()):
+            child.retired = True
+            self.start()
+        else:
             child.ask_to_end(grace_ns=GRACE_NS)
 
     # ---- the end
@@ -563,6 +583,8 @@ class Pool:
                     self._on_exit(child)
                 elif time.monotonic() - asked > GRACE_NS / 1e9:
                     child.kill()
+                else:
+                    child.insist(time.monotonic_ns())
             if self.children:
                 await asyncio.sleep(0.01)
 

@@ -19,7 +19,7 @@ import msgspec
 from tickwork.core.definition import VALUE_HANDLER
 from tickwork.core.errors import Corrupt, Refused
 from tickwork.core.values import Ref
-from tickwork.executors.child import Key, Settings
+from tickwork.executors.child import STOP_GRACE_S, Key, Settings
 from tickwork.executors.leftovers import new_mark
 from tickwork.executors.limits import Limits, hide_agent, isolation
 from tickwork.executors.outbox import Errand
@@ -53,12 +53,15 @@ class ProcessExecutor:
         cwd: str | None = None,
         folder: str | None = None,
         command: tuple[str, ...] = HOST,
+        stop_grace_s: float = STOP_GRACE_S,
     ) -> None:
         self._processes = processes or max(2, os.cpu_count() or 2)
         self._widths = {"process": 1, "thread": threads, "async": coroutines}
         self._scratch: Scratch | None = None
         self._folder = folder or ""  # "": one of its own, from `start` to `close`
-        self._settings = Settings(app, folder=self._folder, cwd=cwd, limits=limits, env=env, command=command)
+        self._settings = Settings(
+            app, folder=self._folder, cwd=cwd, limits=limits, env=env, command=command, stop_grace_s=stop_grace_s
+        )
         self._pools: dict[str, Pool] = {}
         self._modes: dict[str, str] = {}  # handler -> how it is run
         self._offered: tuple[str, ...] = ()  # each way once

@@ -51,7 +51,11 @@ class Cancel(_Message, frozen=True, tag=2):
     attempt: int
 
 
-Order = Kept | Cancel
+class Retire(_Message, frozen=True, tag=3):
+    """Take nothing more: one attempt does not end although it was called off, and the others may end in peace."""
+
+
+Order = Kept | Cancel | Retire
 
 
 # ---- child to pool

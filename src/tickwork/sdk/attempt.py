@@ -28,6 +28,10 @@ FRAMES_MAX = 12  # of a traceback; the innermost are what helps
 _OWN = str(Path(__file__).resolve().parents[1]) + os.sep
 
 
+class Cancelled(BaseException):
+    """Raised in an attempt that was called off and has not ended by itself. `except Exception` does not catch it."""
+
+
 def arguments(work: Work, job: Job | None) -> bytes:
     """As MessagePack, with everything in it that came as files."""
     if job is None:

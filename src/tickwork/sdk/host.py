@@ -11,6 +11,7 @@ import contextlib
 import fcntl
 import mmap
 import os
+import signal
 import socket
 import sys
 import termios
@@ -29,6 +30,7 @@ from tickwork.ports.host import (
     Kept,
     Order,
     Ready,
+    Retire,
     Saying,
     Spilled,
     Through,
@@ -41,7 +43,17 @@ from tickwork.ports.host import (
 )
 from tickwork.ports.loglines import sendable
 from tickwork.ports.marks import Marks, Slot, marks_bytes
-from tickwork.sdk.attempt import AttemptContext, answered, arguments, explained, failed, items_in, own_folder, put_down
+from tickwork.sdk.attempt import (
+    AttemptContext,
+    Cancelled,
+    answered,
+    arguments,
+    explained,
+    failed,
+    items_in,
+    own_folder,
+    put_down,
+)
 from tickwork.sdk.context import _current, running
 from tickwork.sdk.output import Output
 from tickwork.sdk.registry import App, Handler, load_app
@@ -105,6 +117,7 @@ class Orders:
         self._reading = threading.Lock()
         self._kept: dict[Key, Callable[[], None]] = {}
         self.cancel: Callable[[Key], None] = lambda _key: None
+        self.retire: Callable[[], None] = lambda: None
 
     def expect(self, key: Key, kept: Callable[[], None]) -> None:
         self._kept[key] = kept
@@ -122,6 +135,8 @@ class Orders:
                 self._kept.pop((order.task, order.attempt), lambda: None)()
             case Cancel():
                 self.cancel((order.task, order.attempt))
+            case Retire():
+                self.retire()
 
     def wait(self, done: threading.Event) -> None:
         """Blocks this thread until what it expects has come."""
@@ -208,6 +223,9 @@ class Host:
         self.wait: Callable[[threading.Event], object] = self.orders.wait
         self._known: dict[bytes, Known] = {}
         self._forked = False
+        self._retired = threading.Event()
+        self._beside = False  # attempts run in threads, beside each other
+        self._contexts: dict[Key, AttemptContext] = {}  # of attempts in threads
         self._prints: Prints | None = None  # where one attempt runs at a time
         os.register_at_fork(after_in_child=self._on_fork)
 
@@ -241,6 +259,8 @@ class Host:
                 raise self.missing(spec.handler)
             here = AttemptContext((work, job, spec, self.channel))
             become(here)
+            if self._beside:
+                self._contexts[work.task, work.attempt] = here
             try:
                 value = handler.call(work.args if job is None else arguments(work, job), here)
             finally:
@@ -267,11 +287,12 @@ class Host:
     # ---- the three ways
 
     def serve_process(self) -> None:
+        signal.signal(signal.SIGTERM, self._called_off)
         buffer = bytearray(PACKET_BYTES)
         view = memoryview(buffer)
         slot, ends = self.marks.slot(0), Ends(self.marks, self.voice)
         self._prints = Prints()
-        while size := self.queue.recv_into(buffer):
+        while not self._retired.is_set() and (size := self.queue.recv_into(buffer)):
             number, heads, works, job = opened(bytes(view[:size]))
             slot.take(number)
             known = self.known(heads)
@@ -279,6 +300,19 @@ class Host:
                 self._serve_one(slot, number, works[0], job, known)
             else:
                 self._serve_many(slot, number, works, known, ends)
+
+    def _called_off(self, number: int, _frame: object) -> None:
+        """The first time the attempt may see it by itself, the second time an error is raised in it. Where no attempt
+        runs, and in what user code has forked, it is the signal that it always was."""
+        here = None if self._forked else _current.get()
+        if here is None:
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
+        elif not here.cancelled:
+            self._retired.set()  # it is killed when this attempt has ended: nothing else may begin in it
+            here.cancel()
+        else:
+            raise Cancelled("this attempt was called off")
 
     def _serve_one(self, slot: Slot, number: int, work: Work, job: Job | None, known: Known) -> None:
         started_ns = slot.begin(work.task, work.attempt)
@@ -310,6 +344,7 @@ class Host:
 
     def serve_threads(self, width: int) -> None:
         self.wait = threading.Event.wait  # somebody else reads
+        self._beside, self.orders.cancel, self.orders.retire = True, self._call_off, self._retire
         threading.Thread(target=self._read_orders, name="tickwork-orders", daemon=True).start()
         for number in range(width):
             slot = self.marks.slot(number)
@@ -318,10 +353,23 @@ class Host:
     def _serve_thread(self, slot: Slot) -> None:
         buffer = bytearray(PACKET_BYTES)
         view = memoryview(buffer)
-        while size := self.queue.recv_into(buffer):
+        while not self._retired.is_set() and (size := self.queue.recv_into(buffer)):
             number, heads, (work,), job = opened(bytes(view[:size]))
             slot.take(number)
+            if self._retired.is_set():
+                self.voice.say(Through(number, 0))  # another process has it
+                return
             self._serve_one(slot, number, work, job, self.known(heads))
+            self._contexts.pop((work.task, work.attempt), None)
+
+    def _call_off(self, key: Key) -> None:
+        """A thread cannot be ended; its attempt sees that it was called off."""
+        here = self._contexts.get(key)
+        if here is not None:
+            here.cancel()
+
+    def _retire(self) -> None:
+        self._retired.set()
 
     def _read_orders(self) -> None:
         while True:
@@ -338,6 +386,7 @@ class _Loop:
         self._host = host
         self._free = [host.marks.slot(number) for number in reversed(range(width))]
         self._tasks: dict[Key, asyncio.Task[None]] = {}
+        self._contexts: dict[Key, AttemptContext] = {}
         self._over = asyncio.Event()
         self._listening = False
 
@@ -385,6 +434,7 @@ class _Loop:
             if handler is None:
                 raise host.missing(spec.handler)
             here = AttemptContext((work, job, spec, host.channel))
+            self._contexts[key] = here
             with running(here):
                 value = await handler.call(arguments(work, job), here)
             saying = answered(*key, value, handler, folder=host.folder, started_ms=started_ms)
@@ -394,12 +444,15 @@ class _Loop:
         host.voice.say(saying)
         slot.end()
         del self._tasks[key]
+        self._contexts.pop(key, None)
         self._free.append(slot)
         if not self._listening:
             self._listen()
 
     def _cancel(self, key: Key) -> None:
-        task = self._tasks.get(key)
+        task, here = self._tasks.get(key), self._contexts.get(key)
+        if here is not None:
+            here.cancel()
         if task is not None:
             task.cancel()
 

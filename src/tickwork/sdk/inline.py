@@ -2,12 +2,13 @@
 
 Functions run in threads, asynchronous ones each with a loop of its own in a thread. With `threads=0` everything runs
 on the agent's own loop, one after the other where it is synchronous: nothing runs beside it, so a simulated loop gives
-the same history every time. Nothing can be ended by force here: what is stopped or takes too long is told so through
-its context, and is no longer waited for.
+the same history every time. Nothing can be ended by force here: what is stopped or takes too long sees it in its
+context, half a second later an error is raised in it, and no other attempt of its task begins before it has ended.
 """
 
 import asyncio
 import contextlib
+import ctypes
 import threading
 import time
 from collections import deque
@@ -35,7 +36,7 @@ from tickwork.ports.exchange import (
 from tickwork.ports.executor import Sink, lacking
 from tickwork.ports.host import Job, Lines, filled
 from tickwork.ports.places import Scratch
-from tickwork.sdk.attempt import AttemptContext, failed, items_in
+from tickwork.sdk.attempt import AttemptContext, Cancelled, failed, items_in
 from tickwork.sdk.context import running
 from tickwork.sdk.output import Output
 from tickwork.sdk.plain import NULL, encode
@@ -43,13 +44,14 @@ from tickwork.sdk.registry import App, Handler
 
 BEGUN_S = 1.0
 SWEEP_S = 0.1
+INSIST_S = 0.5  # so long a function may look by itself whether it was called off
 Key = tuple[int, int]
 
 
 class Turn:
     """One attempt that runs."""
 
-    __slots__ = ("begun", "cancel", "context", "kept", "over", "since", "spec", "told")
+    __slots__ = ("begun", "cancel", "context", "kept", "over", "since", "spec", "thread", "told")
 
     def __init__(self, spec: Spec, since: float) -> None:
         self.spec, self.since, self.told = spec, since, since
@@ -57,6 +59,7 @@ class Turn:
         self.context: AttemptContext | None = None
         self.cancel: Callable[[], object] = lambda: None
         self.kept: Callable[[], object] = lambda: None
+        self.thread = 0  # in which its function runs, while it does
 
 
 class InlineExecutor:
@@ -137,7 +140,12 @@ class InlineExecutor:
 
     def _next(self) -> None:
         while self._line and len(self._turns) < self.slots:
-            work, spec = self._line.popleft()
+            lingering = {key[0] for key, turn in self._turns.items() if turn.over}
+            place = next((at for at, (work, _) in enumerate(self._line) if work.task not in lingering), None)
+            if place is None:
+                return  # the attempt before it was called off and has not ended: two never run at once
+            work, spec = self._line[place]
+            del self._line[place]
             key = (work.task, work.attempt)
             self._turns[key] = Turn(spec, self._loop.time())
             if self._sweeping is None:
@@ -180,14 +188,24 @@ class InlineExecutor:
             self._finish(key, None)
 
     def _in_thread(self, key: Key, work: Work, handler: Handler, turn: Turn) -> None:
-        if handler.is_async:
-            outcome = asyncio.run(self._awaited_in_thread(key, work, handler, turn))
-        else:
-            outcome = self._called(key, work, handler, turn)
-        if self._output is not None:
-            self._output.ended(key)
-        with contextlib.suppress(RuntimeError):  # the loop may have ended before this task has
-            self._loop.call_soon_threadsafe(self._finish, key, outcome)
+        outcome: Report | bytes | None = None
+        told = False
+        while not told:
+            try:
+                if outcome is None and not turn.thread and handler.is_async:
+                    turn.thread = -1  # its loop is told, not its thread
+                    outcome = asyncio.run(self._awaited_in_thread(key, work, handler, turn))
+                elif outcome is None and not turn.thread:
+                    turn.thread = threading.get_ident()
+                    outcome = self._called(key, work, handler, turn)
+                turn.thread = -1
+                if self._output is not None:
+                    self._output.ended(key)
+                with contextlib.suppress(RuntimeError):  # the loop may have ended before this task has
+                    self._loop.call_soon_threadsafe(self._finish, key, outcome)
+                told = True
+            except Cancelled:  # it came when the function had ended: what is left to do is done
+                turn.thread = -1
 
     def _called(self, key: Key, work: Work, handler: Handler, turn: Turn) -> Report | bytes:
         started_ms = _wall_ms()
@@ -276,6 +294,8 @@ class InlineExecutor:
         if turn.context is not None:
             turn.context.cancel()
         turn.cancel()
+        if turn.thread > 0:
+            self._loop.call_later(INSIST_S, _interrupt, turn)
 
     # ---- what running code says
 
@@ -357,6 +377,12 @@ class _Channel:
 
     def folder(self) -> Path:
         return self._executor.folder(self._key)
+
+
+def _interrupt(turn: Turn) -> None:
+    """Raise an error in its function. It arrives with the next line of Python: what waits in the system goes on."""
+    if turn.thread > 0:
+        ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(turn.thread), ctypes.py_object(Cancelled))
 
 
 def _answer(key: Key, value: object, handler: Handler, started_ms: int) -> Report | bytes:
