@@ -39,6 +39,7 @@ def waiting_call(number: int, *, seq: int = 2) -> Call:
 
 async def introduced(house, peers) -> str:
     address = house.node.member.address
+    peers.identify(house.node.credentials.sent)
     await asyncio.gather(*(peers.exchange(address, 0, first_call(number)) for number in range(WORKERS)))
     return address
 

@@ -10,7 +10,7 @@ from starlette.middleware import Middleware
 from starlette.types import Message, Receive, Scope, Send
 
 from tickwork.api.asked import KNOWN, Asked, Closing, Gone
-from tickwork.api.guard import DEFAULTS, Guard, guarded
+from tickwork.api.guard import DEFAULTS, Guard, guarded, not_a_node
 from tickwork.api.messages import Answer, Stream, json_encoder
 from tickwork.api.openapi import document
 from tickwork.api.problems import answer_to, log, problem
@@ -120,6 +120,8 @@ class Place:
         if route is None:
             detail = f"this path answers to {self._allow.decode()}"
             return problem(405, "method_not_allowed", detail, (b"allow", self._allow))
+        if route.internal and self._ways is None:
+            return not_a_node(f"{route.path} is for nodes of a cluster, and this server is alone")
         if self._ways is not None:
             return await self.guarded(self._ways.answer(self, route, scope, receive, whole))
         return await self.local(route, scope, receive, whole, self._engine)

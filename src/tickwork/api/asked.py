@@ -14,6 +14,7 @@ from starlette.types import Receive, Scope
 from tickwork.api.messages import JSON, MSGPACK, Header
 from tickwork.api.problems import HttpRefused
 from tickwork.api.table import MANY_MAX, Param, Route
+from tickwork.cluster.credentials import HEADER
 from tickwork.core import strictjson
 from tickwork.core.errors import Refused
 from tickwork.core.names import RUN_ID_CHARACTERS_MAX, check_line, check_name, is_run_id
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from tickwork.cluster.node import Node
 
 T = TypeVar("T")
+NODE = HEADER.encode()  # the header by which a node proves that it is one
 PARTITION = b"x-tickwork-partition"  # the header by which a node says which partition it means
 INNER = "tickwork.inner"  # in the scope of a part of a request, which is answered here
 KNOWN = "tickwork.known"  # in the scope of a request whose head came before: its headers, and the same by name
@@ -115,7 +117,7 @@ class Asked:
     @property
     def inner(self) -> bool:
         """Whether another node asks on somebody's behalf, or this one itself."""
-        return INNER in self.scope or PARTITION in self._headers
+        return INNER in self.scope or (PARTITION in self._headers and self.ways is not None)
 
     @property
     def peer(self) -> str:

@@ -11,10 +11,12 @@ from collections.abc import Iterable
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from tickwork.api.asked import NODE, PARTITION
 from tickwork.api.messages import Answer, Header
 from tickwork.api.problems import problem
 from tickwork.api.sessions import PATH as OPEN_PATH
 from tickwork.api.sessions import Sessions
+from tickwork.cluster.credentials import CODE
 
 SESSIONS = "tickwork.sessions"  # in the scope of a request that opens one
 LOOPBACK_NAMES = frozenset(("localhost", "127.0.0.1", "[::1]", "::1"))
@@ -41,6 +43,8 @@ ONCE = frozenset(
         b"origin",
         b"sec-fetch-site",
         b"x-tickwork-by",
+        NODE,
+        PARTITION,
     )
 )
 DEFAULTS: tuple[Header, ...] = (
@@ -92,6 +96,8 @@ class Guard:
         is_open = scope["path"] in self._open_paths
         if site == b"cross-site" and not (is_open and scope["method"] in SAFE_METHODS):
             return problem(403, "cross_site", "a page of another site may not use this server")
+        if PARTITION in headers and NODE not in headers:
+            return not_a_node(f"the header {PARTITION.decode()} is for nodes of the cluster alone; leave it out")
         if self._token is not None:
             if scope["path"] == OPEN_PATH:
                 scope[SESSIONS] = self._sessions
@@ -126,6 +132,10 @@ class Guard:
         elif not _same(origin, host):
             return False
         return self._sessions.holds(cookies)
+
+
+def not_a_node(detail: str) -> Answer:
+    return problem(403, CODE, detail)
 
 
 def _twice(headers: list[Header]) -> str:

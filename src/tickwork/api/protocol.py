@@ -13,7 +13,9 @@ from starlette.types import Scope
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
 from tickwork.api.app import Front
+from tickwork.api.asked import NODE
 from tickwork.api.door import Door
+from tickwork.api.guard import not_a_node
 from tickwork.api.messages import Answer
 from tickwork.api.problems import problem
 from tickwork.cluster import trunk
@@ -160,6 +162,9 @@ class ServerConnection(HttpToolsProtocol):
     def handle_websocket_upgrade(self) -> None:
         assert isinstance(self.engine, Node)
         refused = self.front.refusal({**self.scope, "path": trunk.PATH})
+        for_nodes = self.url == trunk.PATH.encode()
+        if refused is None and for_nodes and not self._is_node():
+            refused = not_a_node("this connection is for nodes of the cluster alone")
         if refused is not None:
             self._refuse(refused)
             return
@@ -167,9 +172,21 @@ class ServerConnection(HttpToolsProtocol):
         self.door.leaves(self)
         self.connections.discard(self)
         self.transport.write(b"HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: %b\r\n\r\n" % _TRUNK)
-        end = self.engine.new_trunk(self._peer() if self.url == trunk.WORKER_PATH.encode() else "")
+        end = self.engine.new_trunk("" if for_nodes else self._peer() or "?")
         end.connection_made(self.transport)
         self.transport.set_protocol(end)
+
+    def _is_node(self) -> bool:
+        """One that is not known is looked for, and has proved itself when it tries again."""
+        assert isinstance(self.engine, Node)
+        given = dict(self.headers).get(NODE, b"").decode("latin-1")
+        if self.engine.knows_node(given):
+            return True
+        if given:
+            looking = self.loop.create_task(self.engine.look_again())
+            self.tasks.add(looking)
+            looking.add_done_callback(self.tasks.discard)
+        return False
 
     # ---- the short way
 

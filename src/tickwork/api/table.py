@@ -65,6 +65,7 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     body: Body | None = None
     headers: tuple[tuple[str, str], ...] = ()  # optional ones, and what they say
     open: bool = False  # needs no token
+    internal: bool = False  # for nodes alone: needs the proof that one asks
     # Which node of a cluster answers: the owner of the tenant's home, of the run, task or partition that the path
     # names, whichever is asked, or (`all`, `any`, `runs`) the owners of all its partitions; `every`: of all partitions.
     lives: Literal["home", "run", "task", "partition", "here", "all", "any", "runs", "every"] = "home"

@@ -13,11 +13,13 @@ from urllib.parse import quote
 import msgspec
 from starlette.types import Message, Receive, Scope
 
-from tickwork.api.asked import PARTITION, Asked, Closing, Gone
+from tickwork.api.asked import NODE, PARTITION, Asked, Closing, Gone
+from tickwork.api.guard import not_a_node
 from tickwork.api.messages import JSON, Answer, Stream, as_json, json_encoder
 from tickwork.api.problems import OUTCOME_UNKNOWN, problem, retry_after
 from tickwork.api.table import Route
 from tickwork.cluster.carrier import Carrier, HttpCarrier
+from tickwork.cluster.credentials import CODE
 from tickwork.cluster.node import Node
 from tickwork.core.errors import OutcomeUnknown, Refused, Unavailable
 from tickwork.ports import wire
@@ -27,12 +29,15 @@ from tickwork.runtime.ground import TENANT
 if TYPE_CHECKING:
     from tickwork.api.app import Place
 
+NOT_A_NODE = b'"%b"' % CODE.encode()
 EVERY = b"all"  # of a request that the owner of the home brings to all partitions of the tenant
 BODY_BYTES_MAX = 256 * 1024 * 1024
 RETRY_MS = 200
 _PASSED = frozenset((b"location", b"retry-after", b"etag", b"content-disposition", b"allow"))
 # Of one connection, and so not passed on.
-_HOP = frozenset((b"connection", b"keep-alive", b"transfer-encoding", b"te", b"upgrade", b"host", b"content-length"))
+_HOP = frozenset(
+    (b"connection", b"keep-alive", b"transfer-encoding", b"te", b"upgrade", b"host", b"content-length", NODE, PARTITION)
+)
 
 
 class Ways:
@@ -45,11 +50,15 @@ class Ways:
     async def answer(
         self, place: "Place", route: Route, scope: Scope, receive: Receive, whole: bytes | None
     ) -> Answer | Stream | None:
+        if route.internal and not await self._from_node(scope):
+            return not_a_node(f"{route.path} is for nodes of the cluster alone")
         if route.lives == "here":
             return await place.local(route, scope, receive, whole, self.node.desk)
+        said = next((value for name, value in scope["headers"] if name == PARTITION), None)
+        if said is not None and not await self._from_node(scope):
+            return not_a_node(f"the header {PARTITION.decode()} is for nodes of the cluster alone; leave it out")
         if route.lives == "all" and self.node.partitions > 1:
             return await self._in_order(place, route, scope, receive, whole)
-        said = next((value for name, value in scope["headers"] if name == PARTITION), None)
         if said is not None:
             return await self._here_or_nowhere(place, route, scope, receive, whole, said)
         if route.lives == "every":
@@ -68,6 +77,14 @@ class Ways:
             if not _unknown_run(answer):
                 return answer
         return await self.at(partitions[-1], place, route, scope, body)
+
+    async def _from_node(self, scope: Scope) -> bool:
+        proof = next((value for name, value in scope["headers"] if name == NODE), b"")
+        return await self.node.is_node(proof.decode("latin-1"))
+
+    def _proof(self) -> tuple[bytes, bytes]:
+        assert self.node.credentials is not None, "the node is started"
+        return (NODE, self.node.credentials.sent.encode())
 
     def _partitions(self, route: Route, scope: Scope) -> tuple[int, ...]:
         """Where to ask, the likeliest first."""
@@ -132,12 +149,14 @@ class Ways:
 
     async def _forward(self, address: str, said: bytes, scope: Scope, body: bytes) -> Answer | Stream:
         headers = [(name, value) for name, value in scope["headers"] if name not in _HOP]
-        headers.append((PARTITION, said))
+        headers += [(PARTITION, said), self._proof()]
         query = scope["query_string"].decode("latin-1")
         path = scope.get("raw_path", scope["path"].encode()).decode("latin-1").partition("?")[0]
         target = f"{path}?{query}" if query else path
         method = "GET" if scope["method"] == "HEAD" else scope["method"]  # what it sends beside its head stays here
         carried = await self._carrier.carry(method, address, target, headers, body)
+        if carried.status == 403 and NOT_A_NODE in carried.body:  # it has not heard of this node yet
+            raise Unavailable(f"the owner at {address} does not know this node yet", retry_after_ms=RETRY_MS)
         kind = next((value.decode("latin-1") for name, value in carried.headers if name == b"content-type"), JSON)
         passed = [(name, value) for name, value in carried.headers if name in _PASSED]
         if carried.pieces is not None:
@@ -174,7 +193,7 @@ class Ways:
 
     async def ask(self, partition: int, method: str, path: str, value: object = None) -> bytes:
         """A request of our own to the owner of a partition that is not here. Raises `Refused` as that one did."""
-        headers = [(PARTITION, str(partition).encode()), (b"content-type", JSON.encode())]
+        headers = [(PARTITION, str(partition).encode()), (b"content-type", JSON.encode()), self._proof()]
         if self.authorization:
             headers.append((b"authorization", self.authorization.encode()))
         address = await self.node.address_of(partition)
@@ -182,7 +201,8 @@ class Ways:
         carried = await self._carrier.carry(method, address, path, headers, body)
         if carried.status >= 400:
             said = carried.body[:300].decode("utf-8", "replace")
-            if carried.status < 500 and carried.status not in (408, 425, 429):
+            known = carried.status != 403 or NOT_A_NODE not in carried.body
+            if known and carried.status < 500 and carried.status not in (408, 425, 429):
                 with suppress(msgspec.DecodeError):
                     found = msgspec.json.decode(carried.body, type=wire.Problem)
                     raise Refused(found.code, found.detail, path=found.path)

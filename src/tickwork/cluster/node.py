@@ -11,6 +11,8 @@ from typing import Protocol
 
 import msgspec
 
+from tickwork.cluster.credentials import CODE as NOT_A_NODE
+from tickwork.cluster.credentials import ROTATE_MS, Credentials
 from tickwork.cluster.ownership import RETRY_MS, TTL_MS, Duties, Ownership
 from tickwork.cluster.placement import (
     END,
@@ -76,6 +78,9 @@ class Peers(Protocol):
     async def published(self, address: str, partition: int, tenant: str) -> list[wire.Publication]:
         """What that partition, the home of the tenant, has of it."""
 
+    def identify(self, secret: str) -> None:
+        """Sent with each request from now on."""
+
     async def close(self) -> None: ...
 
 
@@ -122,6 +127,7 @@ class Node:
         self.desk = make_engine(-1)  # never started: for what needs no partition
         self.cluster, self.partitions = cluster, partitions
         self.routes: dict[str, Route] = {}
+        self.credentials: Credentials | None = None  # once it is started
         self.order = asyncio.Lock()  # held at home for what concerns all partitions of a tenant, and for spreading it
         self.held: dict[int, dict[str, Held]] = {}  # refused rows of inboxes, by partition
         self._completing: dict[int, asyncio.Task[bool]] = {}  # partitions that ask for what their tenant has
@@ -141,6 +147,7 @@ class Node:
         self._attend = attend
         self._attendants: dict[int, Attendant] = {}
         self._trunks: set[TrunkEnd] = set()  # of nodes and workers that call here
+        self.rotate_ms = ROTATE_MS  # how often its secret changes
         self._ahead: dict[int, Engine] = {}  # read ahead, for partitions that are about to be ours
 
     # ---- life
@@ -156,6 +163,9 @@ class Node:
             await self.leases.open()
             self._check_company(await self.leases.members())
             await self._read_routes()
+            self.credentials = Credentials(self.desk.new_token, now_ms=self._clock.mono_ms())
+            self.member = msgspec.structs.replace(self.member, secrets=self.credentials.accepted)
+            self._peers.identify(self.credentials.sent)
             duties = Duties(
                 self._own, self._announce, self._finish, self._drop, self._give, self._owner_moved, self.alarm
             )
@@ -426,6 +436,33 @@ class Node:
             self._looked_s = loop.time()
             await self.ownership.look_again()
 
+    # ---- who is a node
+
+    async def is_node(self, secret: str) -> bool:
+        """Whether a request with this proof comes from a node. One that has just joined is looked for."""
+        if not secret or self.credentials is None:
+            return False
+        if self.knows_node(secret):
+            return True
+        await self.look_again()
+        return self.knows_node(secret)
+
+    def knows_node(self, secret: str) -> bool:
+        if not secret or self.credentials is None:
+            return False
+        self.credentials.note(self.ownership.members, now_ms=self._clock.mono_ms())
+        return self.credentials.proves(secret)
+
+    def _keep_credentials(self) -> None:
+        credentials = self.credentials
+        assert credentials is not None, "the node is started"
+        now_ms, sent = self._clock.mono_ms(), credentials.sent
+        credentials.note(self.ownership.members, now_ms=now_ms)
+        if credentials.rotate(now_ms=now_ms, published_ms=self.ownership.proved_ms, every_ms=self.rotate_ms):
+            self.ownership.identify(credentials.accepted)
+        if credentials.sent != sent:
+            self._peers.identify(credentials.sent)
+
     # ---- workers
 
     async def exchange(self, call: Call, peer: str = "") -> Reply:
@@ -476,7 +513,12 @@ class Node:
             if peer:
                 self.connection_closed(peer)
 
-        end = TrunkEnd(lambda partition, call: self.exchange_at(partition, call, peer), ended)
+        async def exchange(partition: int, call: Call) -> Reply:
+            if peer and call.via:
+                raise Refused(NOT_A_NODE, "only a node stands for a worker: a worker speaks for itself")
+            return await self.exchange_at(partition, call, peer)
+
+        end = TrunkEnd(exchange, ended)
         self._trunks.add(end)
         return end
 
@@ -561,6 +603,7 @@ class Node:
     async def _read_inboxes(self) -> None:
         while True:
             await asyncio.sleep(INBOX_S)
+            self._keep_credentials()
             with contextlib.suppress(TickworkError):
                 await self._read_routes()
             for partition, engine in list(self.engines.items()):

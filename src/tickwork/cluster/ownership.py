@@ -138,6 +138,16 @@ class Ownership:
         with contextlib.suppress(Unavailable):
             self._heard(await self._leases.members(), await self._leases.holdings())
 
+    def identify(self, secrets: tuple[str, ...]) -> None:
+        """The next beat says so."""
+        self.member = msgspec.structs.replace(self.member, secrets=secrets)
+        self._wake.set()
+
+    @property
+    def proved_ms(self) -> int:
+        """When the last look began that was answered, by the monotonic clock."""
+        return self._proved_ms
+
     @property
     def proved(self) -> bool:
         """Whether what is held is ours beyond doubt, by our own clock."""

@@ -9,6 +9,8 @@ from urllib.parse import quote
 
 import msgspec
 
+from tickwork.cluster.credentials import CODE as NOT_A_NODE
+from tickwork.cluster.credentials import HEADER
 from tickwork.cluster.trunk import NotSpoken, Trunk
 from tickwork.core.errors import Refused, Unavailable
 from tickwork.ports.exchange import Beats, Call, Reply, encoder, reply_decoder
@@ -27,6 +29,11 @@ class HttpPeers:
         self._posters: dict[str, Poster] = {}
         self._trunks: dict[str, Trunk] = {}
         self._singly: dict[str, float] = {}  # until when
+
+    def identify(self, secret: str) -> None:
+        self._headers = {**self._headers, HEADER: secret}
+        for poster in (*self._posters.values(), *self._trunks.values()):
+            poster.set_headers(self._headers)
 
     async def exchange(self, address: str, partition: int, call: Call) -> Reply:
         loop = asyncio.get_running_loop()
@@ -95,7 +102,7 @@ class HttpPeers:
             problem = msgspec.json.decode(answer, type=Problem)
         except msgspec.DecodeError:
             raise Unavailable(f"the node at {address} answered {status}", retry_after_ms=RETRY_MS) from None
-        if status >= 500 or status in (408, 425, 429):
+        if status >= 500 or status in (408, 425, 429) or problem.code == NOT_A_NODE:  # it looks again who is one
             raise Unavailable(problem.detail or problem.title, retry_after_ms=RETRY_MS)
         raise Refused(problem.code, problem.detail or problem.title)
 

@@ -16,6 +16,7 @@ from typing import cast
 
 import msgspec
 
+from tickwork.cluster.credentials import CODE
 from tickwork.core.errors import Refused, TickworkError, Unavailable
 from tickwork.ports.exchange import Call, Reply
 from tickwork.runtime.supervision import is_cancelled
@@ -25,6 +26,7 @@ PATH, PROTOCOL = "/v1/cluster/trunk", "tickwork-trunk"
 WORKER_PATH = "/v1/workers/trunk"  # of a worker: when the connection ends, it may be gone
 FRAME_BYTES_MAX = 256 * 1024 * 1024
 RETRY_MS = 50
+NOT_A_NODE = CODE.encode()
 PING_S = 2.5  # a connection that is silent for so long is pinged, as long as calls wait on it
 PINGS_MAX = 4  # so many without an answer, and the peer hangs
 log = logging.getLogger("tickwork.cluster")
@@ -197,6 +199,9 @@ class _Line(_End):
         self._head += data
         head, end, rest = self._head.partition(b"\r\n\r\n")
         if end:
+            if NOT_A_NODE in rest:  # it may have to hear of this node first
+                self.upgraded.set_exception(ConnectionError("the peer does not know this node yet"))
+                return
             self.upgraded.set_result(head.startswith(b"HTTP/1.1 101 "))
             if self.upgraded.result():
                 self._write(Up())

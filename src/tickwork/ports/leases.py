@@ -25,6 +25,7 @@ class Member(msgspec.Struct, frozen=True):
     oldest: int = 1  # the earliest protocol that it still speaks
     machine: int = 1  # the latest rules that it knows: a partition that later ones decided is not for it
     unable: tuple[int, ...] = ()  # partitions that it found to be so
+    secrets: tuple[str, ...] = ()  # by which its requests are known to be a node's, the latest first; for nodes alone
 
 
 class Holding(msgspec.Struct, frozen=True):

@@ -152,6 +152,10 @@ class Ground:
         """An id that nobody has had: of a run, or of a request in the log."""
         return self._ids.new()
 
+    def new_token(self) -> str:
+        """What must not be guessed."""
+        return self._ids.token()
+
     def _spawn(self, job: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(job)
         self._jobs.add(task)

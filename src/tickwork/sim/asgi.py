@@ -78,9 +78,10 @@ async def _ask(app: ASGIApp, request: Request, peer: str, ended: "asyncio.Future
     path, _, query = request.path.partition("?")
     host, _, port = peer.partition("#")
     headers = [(b"host", b"127.0.0.1"), *request.headers]
-    if not request.headers:
+    given = {name for name, _ in request.headers}
+    if b"accept" not in given:
         headers.append((b"accept", request.kind.encode()))
-    if request.body and not request.headers:
+    if request.body and b"content-type" not in given:
         headers.append((b"content-type", request.kind.encode()))
     scope = {
         "type": "http", "http_version": "1.1", "method": request.method, "scheme": "http", "path": path,

@@ -7,6 +7,8 @@ from urllib.parse import urlsplit
 import msgspec
 
 from tickwork.cluster.carrier import SAFE, Carried, Header, no_answer
+from tickwork.cluster.credentials import CODE as NOT_A_NODE
+from tickwork.cluster.credentials import HEADER
 from tickwork.core.errors import Refused, Unavailable
 from tickwork.ports.exchange import Beats, Call, Reply, encoder, reply_decoder
 from tickwork.ports.leases import Holding, Member
@@ -29,7 +31,11 @@ def address_of(host: str) -> str:
 class SimPeers:
     def __init__(self, net: Net, host: Host) -> None:
         self._net, self._host = net, host
+        self._secret = ""
         self._exchanging: dict[asyncio.Timeout, str] = {}  # to which address
+
+    def identify(self, secret: str) -> None:
+        self._secret = secret
 
     async def exchange(self, address: str, partition: int, call: Call) -> Reply:
         path = f"/v1/workers/{call.worker}/exchange?partition={partition}"
@@ -79,6 +85,7 @@ class SimPeers:
         try:
             async with asyncio.timeout(patience_s):
                 host = urlsplit(address).hostname or ""
+                request.headers = ((HEADER.encode(), self._secret.encode()),)
                 return _answers.decode(
                     await self._net.request(self._host, host, msgspec.msgpack.encode(request), port=PORT)
                 )
@@ -90,7 +97,7 @@ def _must_do(answer: Answer) -> None:
     if answer.status < 300:
         return
     said = answer.json()
-    if answer.status in (429, 503, 504, 507):
+    if answer.status in (429, 503, 504, 507) or said["code"] == NOT_A_NODE:
         raise Unavailable(said["detail"], retry_after_ms=100)
     raise Refused(said["code"], said["detail"])
 

@@ -96,10 +96,15 @@ class Poster:
         self._port = parts.port or (443 if secure else 80)
         self._tls = (tls or ssl.create_default_context()) if secure else None
         self._prefix = parts.path.rstrip("/")
-        lines = {"host": parts.netloc.rpartition("@")[2], **headers}
-        self._head = "".join(f"{name}: {_clean(value)}\r\n" for name, value in lines.items())
+        self._name = parts.netloc.rpartition("@")[2]
+        self.set_headers(headers)
         self._idle: list[Connection] = []
         self._busy: set[Connection] = set()
+
+    def set_headers(self, headers: dict[str, str]) -> None:
+        """Of the requests from now on."""
+        lines = {"host": self._name, **headers}
+        self._head = "".join(f"{name}: {_clean(value)}\r\n" for name, value in lines.items())
 
     async def post(self, path: str, body: bytes, *, timeout_s: float) -> tuple[int, bytes]:
         head = f"POST {self._prefix}{path} HTTP/1.1\r\n{self._head}content-length: {len(body)}\r\n\r\n"

@@ -5,9 +5,11 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from tickwork.api.asked import Asked, decoded
+from tickwork.api.asked import NODE, Asked, decoded
 from tickwork.api.messages import MSGPACK, Answer, Stream, as_json
+from tickwork.api.problems import HttpRefused
 from tickwork.api.table import Body, Gives, Param, Route
+from tickwork.cluster.credentials import CODE
 from tickwork.core.errors import Refused, Unavailable
 from tickwork.ports import wire
 from tickwork.ports.exchange import Call, Reply, call_decoder, encoder
@@ -33,6 +35,8 @@ async def exchange(asked: Asked) -> Answer:
 
 async def _reply(asked: Asked, call: Call) -> Reply:
     node = asked.node
+    if call.via and (node is None or not await node.is_node(asked.header(NODE))):
+        raise HttpRefused(403, CODE, "only a node stands for a worker: a worker speaks for itself")
     try:
         if node is None:
             return await asked.engine.exchange(call, asked.peer)

@@ -1,0 +1,49 @@
+"""How a node proves to another node that it is one.
+
+The API's token lets clients and workers in. What only nodes may say (which partition they mean, that one is handed
+over, who lives, that they stand for a worker) needs a proof: a secret that each start of a node makes, writes into its
+row of members, and sends with its requests. Only nodes can read members. A node changes its secret from time to time,
+and the one before stays valid until the next change; that of a node that has left stays valid for a while, because it
+still passes requests on while it ends.
+"""
+
+import hmac
+from collections.abc import Callable, Iterable
+
+from tickwork.ports.leases import Member
+
+HEADER = "x-tickwork-node"
+CODE = "not_a_node"
+ROTATE_MS = 3_600_000
+KEPT_MS = 60_000  # after a node was heard of last
+
+
+class Credentials:
+    def __init__(self, new_secret: Callable[[], str], *, now_ms: int) -> None:
+        self._new_secret = new_secret
+        self.accepted: tuple[str, ...] = (new_secret(),)  # of this node, the latest first: as members have it
+        self.sent = self.accepted[0]
+        self._changed_ms = now_ms
+        self._known: dict[str, int] = {}  # secret -> when it was among the members last
+
+    def note(self, members: Iterable[Member], *, now_ms: int) -> None:
+        for member in members:
+            for secret in member.secrets:
+                self._known[secret] = now_ms
+        for secret in [one for one, seen_ms in self._known.items() if now_ms - seen_ms > KEPT_MS]:
+            del self._known[secret]
+
+    def proves(self, given: str) -> bool:
+        """Whether a live node sent this."""
+        sent = given.encode("utf-8", "surrogatepass")
+        return any(hmac.compare_digest(sent, one.encode()) for one in (*self._known, *self.accepted))
+
+    def rotate(self, *, now_ms: int, published_ms: int, every_ms: int = ROTATE_MS) -> bool:
+        """Whether members must be written. A new secret is sent only when it has been there, as of `published_ms`."""
+        if self.sent != self.accepted[0] and published_ms > self._changed_ms:
+            self.sent = self.accepted[0]
+        if now_ms - self._changed_ms < every_ms:
+            return False
+        self.accepted = (self._new_secret(), self.accepted[0])
+        self._changed_ms = now_ms
+        return True
