@@ -140,7 +140,11 @@ class FolderArtifacts:
                 file.flush()
                 os.fsync(file.fileno())
             draft.replace(path)
-            _sync_folder(path.parent)
+            try:
+                _sync_folder(path.parent)
+            except OSError:
+                path.unlink(missing_ok=True)  # who tries again must not find it there, and take it for synced
+                raise
         except OSError as error:
             draft.unlink(missing_ok=True)
             kind = Unavailable if error.errno in _SCARCE else StoreFull

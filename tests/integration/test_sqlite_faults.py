@@ -28,6 +28,7 @@ from tickwork.ports.store import (
     StoreFull,
     StoreInUse,
     StoreUnusable,
+    SyncFailed,
 )
 from tickwork.stores.sqlite import opening, pen
 from tickwork.stores.sqlite.pen import SMALL_BYTES
@@ -270,6 +271,31 @@ async def test_after_an_unknown_outcome_the_head_tells(tmp_path):
         assert await store.read_head(0) == Head(1, 1, J[0].tick, J[0].hash)
         await store.commit(0, J[1], [], epoch=1)
         assert await store.journal(0, after=0, limit=9) == J[:2]
+
+
+def fsync_error():
+    error = apsw.IOError("IOError: disk I/O error")
+    error.result, error.extendedresult = apsw.SQLITE_IOERR, apsw.SQLITE_IOERR_FSYNC
+    return error
+
+
+@pytest.mark.proves("P8")
+@pytest.mark.parametrize("where", ["after_commit", "after_checkpoint"])
+async def test_a_failed_sync_stops_the_store_and_is_not_tried_again(tmp_path, where):
+    """The system reports it once; a second sync would succeed and prove nothing."""
+    failing = {}
+    async with opened(tmp_path / "s.db", failpoints=failing) as store:
+        await store.claim(0, owner="n", settings=b"")
+        failing[where] = once(fsync_error())
+        with pytest.raises(SyncFailed, match="did not confirm what was written"):
+            await many_commits(store)
+
+
+async def many_commits(store):
+    """Until the log is copied."""
+    for seq in range(1, 400):
+        await store.commit(0, Sealed(seq, seq, b"h" * 32, bytes(100_000)), [], epoch=1)
+        await asyncio.sleep(0.001)
 
 
 async def test_a_disk_that_keeps_failing_is_tried_again_until_it_answers(tmp_path, monkeypatch):

@@ -1029,3 +1029,14 @@ async def test_a_condition_over_a_large_value_is_decided_although_the_server_end
         ended = await house.until(run, "completed")
 
     assert [one.state for one in ended.tasks] == ["succeeded"] * 3
+
+
+async def test_inputs_above_the_documented_limit_are_refused_with_both_sizes(house):
+    await house.define("flow", task("a"), inputs={"text": {"type": "string"}})
+    await house.submit("flow", id="fits", inputs={"text": "x" * (16 * 1024 * 1024 - 100)})
+
+    answers = await house.engine.submit(
+        [wire.Submission(workflow="flow", inputs={"text": "x" * 16 * 1024 * 1024})], by="t"
+    )
+    assert answers[0].code == "inputs_too_large"
+    assert "16777" in answers[0].detail and "(16 MiB)" in answers[0].detail

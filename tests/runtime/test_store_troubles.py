@@ -5,11 +5,11 @@ import asyncio
 import pytest
 from house import Hand, House, task
 
-from tickwork.core.errors import Unavailable
+from tickwork.core.errors import TickworkError, Unavailable
 from tickwork.core.machine import TIMERS_PER_TICK
 from tickwork.ports import wire
 from tickwork.ports.exchange import Call
-from tickwork.ports.store import OutcomeUnknown
+from tickwork.ports.store import OutcomeUnknown, SyncFailed
 from tickwork.runtime import ground
 from tickwork.runtime import partition as partition_module
 from tickwork.runtime.partition import AHEAD_INPUTS
@@ -279,3 +279,21 @@ async def until(holds):
     async with asyncio.timeout(5):
         while not holds():
             await asyncio.sleep(0.001)
+
+
+@pytest.mark.proves("P8")
+async def test_a_failed_sync_stops_the_engine_with_an_alarm(house, monkeypatch):
+    await house.define("w", task("a"))
+    tries = []
+
+    async def commit(*_args, **_fields):
+        tries.append(1)
+        raise SyncFailed("the disk did not confirm what was written")
+
+    monkeypatch.setattr(house.store, "commit", commit)
+    with pytest.raises(TickworkError):
+        await house.submit("w", id="late")
+
+    assert len(tries) == 1, "a second sync would succeed and prove nothing"
+    assert isinstance(house.engine.partition.failed, SyncFailed)
+    assert "sync_failed" in [alarm.kind for alarm in house.engine.alarms]

@@ -52,7 +52,7 @@ def code_of(error: BaseException) -> Exit:
         return Exit.UNREACHABLE if name in ("unreachable", "unavailable") else Exit.TRY_AGAIN
     if isinstance(error, Corrupt):
         return Exit.FAILED if name == "replay_differs" else Exit.DAMAGED
-    if name in ("cannot_serve", "store_unusable") or _is_settings(error):
+    if name in ("cannot_serve", "store_unusable", "sync_failed") or _is_settings(error):
         return Exit.SETTINGS
     if isinstance(error, Refused):
         return Exit.NOT_FOUND if _is_missing(name) else Exit.REFUSED

@@ -43,6 +43,13 @@ class StoreUnusable(TickworkError):
     code = "store_unusable"
 
 
+class SyncFailed(StoreUnusable):
+    """The disk did not confirm what was written. It says so once: a second try would be believed without reason, so
+    nothing more is written, and a start recovers from what is really there."""
+
+    code = "sync_failed"
+
+
 class Head(msgspec.Struct, frozen=True):
     """Where a partition stands: the last committed row, and how far the rows follow it."""
 

@@ -127,7 +127,10 @@ class Commands(Endpoints, Versions):
         data = pack(submission.inputs)
         if len(data) > INPUT_BYTES_MAX:
             raise Refused(
-                "inputs_too_large", f"inputs have at most {INPUT_BYTES_MAX} bytes; pass a reference", path="inputs"
+                "inputs_too_large",
+                f"inputs have {len(data)} bytes, and at most {INPUT_BYTES_MAX} (16 MiB) can be submitted: put the data "
+                "where tasks can read it, and submit its name",
+                path="inputs",
             )
         plan = self._plan(tenant, submission.workflow, submission.definition)
         problems = check_inputs(plan.definition, submission.inputs)

@@ -25,6 +25,7 @@ class Checkpointer:
         self._busy = False
         self._using = Lock()
         self._closed = False
+        self.failed: apsw.Error | None = None  # the last copy
 
     def close(self) -> None:
         """When the copy that is under way has ended."""
@@ -61,7 +62,8 @@ class Checkpointer:
         self._hit("before_checkpoint")
         try:
             pages, _ = connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
-        except apsw.Error:
-            return 0  # a full or failing disk: the log keeps everything, and the next commit that fails says so
-        self._hit("after_checkpoint")
+            self._hit("after_checkpoint")
+        except apsw.Error as error:
+            self.failed = error
+            return 0  # a full or failing disk: the log keeps everything, and the next commit says so
         return pages

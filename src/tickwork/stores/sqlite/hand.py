@@ -13,7 +13,7 @@ import apsw
 
 from tickwork.stores.sqlite import opening
 from tickwork.stores.sqlite.checkpoints import Checkpointer
-from tickwork.stores.sqlite.writing import Failpoints, Writer, explained
+from tickwork.stores.sqlite.writing import Failpoints, Writer, explained, is_sync, sync_failed
 
 Post = Callable[[Callable[[], None]], None]
 
@@ -33,6 +33,9 @@ class Hand:
 
     def do(self, name: str, *args: Any) -> Any:
         """A method of the writer."""
+        checkpointer = self._checkpointer
+        if checkpointer is not None and checkpointer.failed is not None and is_sync(checkpointer.failed):
+            raise sync_failed(checkpointer.failed)  # pages that the log may soon write over are perhaps not on disk
         return getattr(self.writer, name)(*args)
 
     def bring_up(self) -> None:
@@ -50,7 +53,7 @@ class Hand:
         except apsw.Error as error:
             system_errno = connection.system_errno
             connection.close()
-            raise explained(error, system_errno=system_errno) from error
+            raise (sync_failed(error) if is_sync(error) else explained(error, system_errno=system_errno)) from error
         self._take_up(connection)
 
     def _take_up(self, connection: apsw.Connection) -> None:

@@ -19,6 +19,7 @@ from tickwork.ports.store import (
     StoreFull,
     StoreInUse,
     StoreUnusable,
+    SyncFailed,
 )
 from tickwork.ports.upkeep import Archive, ArchivedRun, LogPlace
 
@@ -154,7 +155,8 @@ class Answered(msgspec.Struct, array_like=True):
 
 
 ERRORS: dict[str, type[TickworkError]] = {
-    kind.__name__: kind for kind in (Corrupt, Fenced, OutcomeUnknown, StoreFull, StoreInUse, StoreUnusable, Unavailable)
+    kind.__name__: kind
+    for kind in (Corrupt, Fenced, OutcomeUnknown, StoreFull, StoreInUse, StoreUnusable, SyncFailed, Unavailable)
 }
 encoder = msgspec.msgpack.Encoder()
 job_decoder: msgspec.msgpack.Decoder[Job] = msgspec.msgpack.Decoder(Job)

@@ -27,6 +27,7 @@ from tickwork.ports.store import (
     Route,
     Rows,
     StoreFull,
+    SyncFailed,
 )
 from tickwork.stores import checksums
 from tickwork.stores.sqlite.archiving import ArchiveWriting
@@ -36,6 +37,7 @@ from tickwork.stores.sqlite.statements import queries
 T = TypeVar("T")
 _encode = msgspec.msgpack.Encoder().encode
 RETRY_MS = 1_000
+_SYNCS = frozenset([apsw.SQLITE_IOERR_FSYNC, apsw.SQLITE_IOERR_DIR_FSYNC])
 Failpoints = Mapping[str, Callable[[], object]]
 
 
@@ -115,6 +117,8 @@ class Writer(ArchiveWriting):
         except apsw.Error as error:
             self.suspect = True
             self._roll_back()
+            if is_sync(error):
+                raise sync_failed(error) from error
             raise OutcomeUnknown(
                 f"the disk answered the commit with an error ({error}): read the head to learn what is stored",
                 retry_after_ms=0,
@@ -243,6 +247,18 @@ def explained(error: apsw.Error, *, system_errno: int = 0) -> TickworkError:
             return Corrupt(f"the database holds something else already ({error}): two histories were mixed")
         case _:
             return Unavailable(f"the database cannot be reached ({error}): try again", retry_after_ms=RETRY_MS)
+
+
+def is_sync(error: apsw.Error) -> bool:
+    """The system said that it could not bring something to disk: it says so once, and forgets."""
+    return getattr(error, "extendedresult", 0) in _SYNCS
+
+
+def sync_failed(error: apsw.Error) -> SyncFailed:
+    return SyncFailed(
+        f"the disk did not confirm what was written (fsync: {error}): nothing more is written here. Look at the disk, "
+        "then start again: what is really stored is read then"
+    )
 
 
 def _full() -> StoreFull:
