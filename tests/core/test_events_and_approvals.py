@@ -161,7 +161,7 @@ def test_an_event_that_a_run_can_never_take_is_refused():
 )
 def test_an_event_that_a_condition_or_a_policy_may_read_is_kept(fields):
     driver = Driver()
-    driver.expect(inp.PutPolicy(BY, "reads_what_it_likes", "true", "free"))
+    driver.expect(inp.PutPolicy(BY, "reads_what_it_likes", "true", "free", "fail"))
     driver.define("flow", task("a"), **fields)
     run = driver.submit("flow")
 
