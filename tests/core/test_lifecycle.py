@@ -70,10 +70,10 @@ def test_completed_and_cancelled_absorb_and_failed_leaves_only_by_resolve():
     assert ways_out[R.FAILED] == [G.RESOLVE]
 
 
-def test_a_task_that_went_well_never_moves_again():
+def test_a_task_that_went_well_only_moves_again_when_what_came_before_it_is_tried_again():
     left_by = {phase: [cause for before, cause in TASK_MOVES if before == phase] for phase in ENDED}
 
-    assert left_by[Phase.SUCCEEDED] == left_by[Phase.SKIPPED] == left_by[Phase.NOT_TAKEN] == []
+    assert left_by[Phase.SUCCEEDED] == left_by[Phase.SKIPPED] == left_by[Phase.NOT_TAKEN] == [Cause.RESET]
     assert left_by[Phase.BLOCKED] == left_by[Phase.CANCELLED] == [Cause.RESET]
 
 

@@ -190,14 +190,14 @@ def test_a_run_is_resolved_once():
     driver.assert_empty()
 
 
-def test_cleanup_that_already_ran_is_not_run_again():
+def test_cleanup_that_already_ran_runs_again_after_what_is_tried_again():
     driver = failed(task("a"), task("tidy", needs=["a"], trigger="all_done"), task("b", needs=["a"]))
     resolve(driver)
     driver.finish_all()
 
     assert driver.state_of("r") == "COMPLETED"
     assert driver.phases("r") == dict.fromkeys(["a", "tidy", "b"], "SUCCEEDED")
-    assert len(driver.events(TaskDispatched)) == 4
+    assert len(driver.events(TaskDispatched)) == 5
     driver.assert_empty()
 
 
@@ -385,4 +385,86 @@ def test_a_redrive_that_makes_no_sense_is_refused_as_a_whole(change, code):
     driver, records = failed_runs(3)
 
     assert driver.refusal(inp.Redrive(BY, T, "mended", *change(records))) == code
+    driver.assert_empty()
+
+
+CLEANED = [
+    task("work"),
+    task("rest", needs=["work"]),
+    task("cleanup", needs=["work", "rest"], trigger="all_done"),
+    task("alert", needs=["work"], trigger="any_failed"),
+    task("told", needs=["alert"]),
+    task("free"),
+]
+
+
+def cleaned():
+    driver = Driver()
+    driver.define("flow", *CLEANED)
+    driver.submit("flow", "r")
+    driver.fail("r", "work")
+    driver.finish_all()
+    assert driver.phases("r") == {
+        "work": "FAILED", "rest": "BLOCKED", "cleanup": "SUCCEEDED", "alert": "SUCCEEDED", "told": "SUCCEEDED",
+        "free": "SUCCEEDED",
+    }  # fmt: skip
+    return driver
+
+
+def test_a_retry_that_fails_again_runs_clean_up_and_alerts_again():
+    driver = cleaned()
+    before = len(driver.started)
+    assert resolve(driver) == ""
+    driver.fail("r", "work")
+    assert {driver._node_of(driver.state.tasks[number]) for number in driver.running} == {"cleanup", "alert"}
+    driver.finish_all()
+
+    assert driver.state_of("r") == "FAILED"
+    assert len(driver.started) == before + 4  # work, cleanup, alert, told; what did not depend on it is kept
+    assert len({(one.task, one.attempt) for one in driver.started}) == len(driver.started)
+    driver.assert_empty()
+
+
+def test_a_retry_that_succeeds_cleans_up_again_and_alerts_nobody():
+    driver = cleaned()
+    resolve(driver)
+    driver.finish_all()
+
+    assert driver.phases("r") == {
+        "work": "SUCCEEDED", "rest": "SUCCEEDED", "cleanup": "SUCCEEDED", "alert": "NOT_TAKEN", "told": "NOT_TAKEN",
+        "free": "SUCCEEDED",
+    }  # fmt: skip
+    assert driver.state_of("r") == "COMPLETED"
+    driver.assert_empty()
+
+
+def test_a_node_that_is_accepted_leaves_the_alert_as_it_was_and_cleans_up_after_what_runs_now():
+    driver = cleaned()
+    resolve(driver, decisions={"work": "accept"})
+    driver.finish_all()
+
+    assert driver.phases("r") == {
+        "work": "SUCCEEDED", "rest": "SUCCEEDED", "cleanup": "SUCCEEDED", "alert": "SUCCEEDED", "told": "SUCCEEDED",
+        "free": "SUCCEEDED",
+    }  # fmt: skip
+    driver.assert_empty()
+
+
+def test_a_retry_leaves_out_what_a_branch_left_out():
+    driver = Driver()
+    driver.define(
+        "flow",
+        {"kind": "branch", "id": "b", "cases": [{"when": "true", "to": ["yes"]}], "default": ["no"]},
+        task("work"),
+        task("yes", needs=["b", "work"], trigger="all_done"),
+        task("no", needs=["b", "work"], trigger="all_done"),
+    )
+    driver.submit("flow", "r")
+    driver.fail("r", "work")
+    driver.finish_all()
+    resolve(driver)
+    driver.finish_all()
+
+    assert driver.phases("r") == {"b": "SUCCEEDED", "work": "SUCCEEDED", "yes": "SUCCEEDED", "no": "NOT_TAKEN"}
+    assert len(driver.started) == 4
     driver.assert_empty()

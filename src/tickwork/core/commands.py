@@ -43,7 +43,7 @@ from tickwork.core.lifecycle import Phase, RunState, RunTrigger, may_move
 from tickwork.core.lookup import answer, check_room, check_same, earlier_run, tenant_of
 from tickwork.core.model import Run, State, Task, Tenant
 from tickwork.core.names import check_name
-from tickwork.core.plan import Kind, Plan, downstream, plan_of
+from tickwork.core.plan import Kind, Plan, downstream, left_out, plan_of
 from tickwork.core.policy import ACTIONS
 from tickwork.core.rerun import kept_steps
 from tickwork.core.steps import end_run, pause_run, resume_run, take_gate_again
@@ -307,21 +307,39 @@ def _plan_of_record(state: State, tenant: Tenant, record: inputs.RunRecord) -> P
 
 
 def _apply_decisions(turn: Turn, place: int, run: Run, decisions: dict[int, str]) -> None:
-    again: dict[int, None] = {}
+    again = _decided_again(run, decisions)
     for index, deed in sorted(decisions.items()):
-        if deed == "retry":
-            turn.emit(StepReset(run.number, index))
-        else:
+        if deed != "retry":
             accepted = Phase.SUCCEEDED if deed == "accept" else Phase.SKIPPED
             turn.emit(StepAccepted(run.number, index, accepted, place))
-        again |= downstream(run.plan, index)
-    for index, phase in enumerate(run.phases):
-        if (phase == Phase.BLOCKED and index in again) or phase == Phase.CANCELLED:
-            turn.emit(StepReset(run.number, index))
+    for index in sorted(again):
+        turn.emit(StepReset(run.number, index))
     if run.plan.definition.concurrency is not None:
         take_gate_again(turn, run)
     asked: Any = turn.state.inputs[place] if place >= 0 else None
     turn.emit(RunMoved(run.number, RunTrigger.RESOLVE, asked.reason if asked else "redriven", place))
+
+
+def _decided_again(run: Run, decisions: dict[int, str]) -> dict[int, None]:
+    """The nodes whose outcomes do not hold any more.
+
+    What is tried again, what was cut short or blocked, and everything that comes after one of these: clean-up and
+    alerts that already ran belong to the try that failed, and the next one has its own. What a branch left out stays
+    out, unless the branch itself is asked again.
+    """
+    plan, phases = run.plan, run.phases
+    after = {later: None for index in decisions for later in downstream(plan, index)}
+    again = {index: None for index, deed in decisions.items() if deed == "retry"}
+    for index, phase in enumerate(phases):
+        if phase == Phase.CANCELLED or (phase == Phase.BLOCKED and index in after):
+            again[index] = None
+    later = {found: None for index in list(again) for found in downstream(plan, index)}
+    out = left_out(plan, phases)
+    for index in later:
+        left = any(branch not in again and branch not in later for branch in out.get(index, ()))
+        if index not in decisions and not left:
+            again[index] = None
+    return again
 
 
 def resolve_redriven(turn: Turn, run: Run) -> None:

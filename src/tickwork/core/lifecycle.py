@@ -133,6 +133,9 @@ TASK_MOVES: Mapping[tuple[int, int], Phase] = MappingProxyType(
         (_P.FAILED, _C.SUCCEED): _P.SUCCEEDED,  # accepted by an operator, with a value
         (_P.FAILED, _C.SKIP): _P.SKIPPED,
         (_P.BLOCKED, _C.RESET): _P.PENDING,
+        (_P.SUCCEEDED, _C.RESET): _P.PENDING,  # it comes after what is tried again: clean-up, alerts
+        (_P.SKIPPED, _C.RESET): _P.PENDING,
+        (_P.NOT_TAKEN, _C.RESET): _P.PENDING,
         (_P.CANCELLED, _C.RESET): _P.PENDING,  # cut short when the whole run timed out
     }
 )

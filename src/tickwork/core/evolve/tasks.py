@@ -213,7 +213,9 @@ def _on_succeeded(state: State, event: ev.TaskSucceeded) -> None:
 def succeeded(state: State, task: Task, value: Value) -> None:
     if task.phase == RUNNING:
         end_attempt(state, task)
-        if task.attempt == 1 and task.step.requirement[4]:
+        if task.attempt != 1:
+            _note_tries(task)
+        elif task.step.requirement[4]:
             _earn_retries(state, task)
     _end_task(state, task, SUCCEED, value, wanted=False)
     run = task.run
@@ -516,6 +518,8 @@ def _on_step_reset(state: State, event: ev.StepReset) -> None:
     index = step.index
     if run.phases[index] == FAILED:
         run.failures -= 1
+    elif run.phases[index] == SUCCEEDED:  # its next attempt must not have the number of the one that succeeded
+        run.tried = run.before = max(run.tried, 1)
     run.phases[index] = move_task(run.phases[index], Cause.RESET)
     run.unfinished += 1
     counts = run.counts
