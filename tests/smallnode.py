@@ -215,7 +215,7 @@ class SmallNode:
             else inp.Failed(item.task, item.attempt, item.error)
             for item in call.reports
         ]
-        offer = [] if self._offered(call) else [inp.Offer(call.worker, call.credit)]
+        offer = [] if self._offered(call) else [inp.Offer(call.worker, call.credit, start=call.session)]
         self.heard[call.worker] = self._now()
         self.peers[peer] = call.worker
         await self._ask(*offer, *reports)
@@ -240,7 +240,8 @@ class SmallNode:
 
     def _offered(self, call: Call) -> bool:
         number = self.machine.state.worker_numbers.get(call.worker)
-        return number is not None and self.machine.state.workers[number].credit == call.credit
+        known = self.machine.state.workers[number] if number is not None else None
+        return known is not None and (known.credit, known.start) == (call.credit, call.session)
 
     def _work(self, call: Call) -> list[Work]:
         state = self.machine.state

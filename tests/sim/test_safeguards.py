@@ -13,7 +13,7 @@ from tickwork.api import ways
 from tickwork.cluster import node
 from tickwork.core import inputs, machine, reports
 from tickwork.core.lifecycle import Phase
-from tickwork.runtime import partition, timekeeper
+from tickwork.runtime import partition, reporting, seat, timekeeper
 from tickwork.sim import checkers, scenario
 from tickwork.sim.__main__ import _options
 from tickwork.stores import memory
@@ -26,6 +26,7 @@ LOST = "store_late=0.5,node_crashes=200"  # what was decided, and never committe
 SPREADS = "spreads=200,node_crashes=60"
 WIDE = {"nodes": "3", "partitions": "4", "tasks": "20"}
 CLOCKS = "clock_steps=200,node_crashes=60"
+POISON = "poison=0.1"
 ZOMBIES = "zombie=0.1,spike=0.1,pauses=200,duplicate=0.2"
 
 
@@ -114,6 +115,16 @@ def work_before_the_commit(patch):
     patch.setattr(partition.Partition, "_decided", early)
 
 
+def workers_without_a_start(patch):
+    """A process that was started again under its name is taken for the one before it."""
+    offered = seat.offer_of
+
+    def offer_of(place, credit):
+        return msgspec.structs.replace(offered(place, credit), start="")
+
+    patch.setattr(reporting, "offer_of", offer_of)
+
+
 def changes_beside_the_events(patch):
     apply = machine.Machine.apply
 
@@ -178,6 +189,7 @@ def first_caught(faults):
         (reports_of_any_attempt, ZOMBIES, {"I5"}),
         (answers_before_the_commit, LATE, {"I25", "ANSWER"}),
         (work_before_the_commit, LOST, {"I29"}),
+        (workers_without_a_start, POISON, {"I5"}),
         (changes_beside_the_events, CRASHES, {"I7"}),
         (publications_beside_spreads, SPREADS, {"ANSWER"}),
         (wall_clocks_that_are_believed_at_once, CLOCKS, {"I16"}),
@@ -196,7 +208,7 @@ def test_taking_a_safeguard_away_is_noticed_and_seen_again(take_away, faults, fo
 
 
 def test_the_same_runs_with_all_safeguards_are_well():
-    for faults in (CRASHES, LATE, LOST, ZOMBIES, CLOCKS):
+    for faults in (CRASHES, LATE, LOST, POISON, ZOMBIES, CLOCKS):
         for seed in range(2):
             report = scenario.run(seed, SHAPE | {"faults": faults})
             assert report.ok, str(report)

@@ -261,6 +261,14 @@ def only_the_current_attempt_counts(rows: Sequence[Sealed]) -> Found:
         yield Violation("I5", f"seq {seq}: {text}")
 
 
+def every_start_is_an_attempt(ledger: EffectLedger) -> Found:
+    """I5: an attempt begins in one start of one worker. Another start, also under the same name, is another attempt."""
+    for (task, attempt), starts in sorted(ledger.begun.items()):
+        if len(starts) > 1:
+            words = " and ".join(dict.fromkeys(start for start, _ in starts))
+            yield Violation("I5", f"task {task}, attempt {attempt} began {len(starts)} times: {words}", starts[1][1])
+
+
 def one_result(rows: Sequence[Sealed], ledger: EffectLedger) -> Found:
     """I29: at most one accepted result per task, none after it failed, and exactly one effect for each that a worker
     reported as done."""

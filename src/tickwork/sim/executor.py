@@ -20,6 +20,7 @@ from tickwork.sim.loop import NS
 from tickwork.sim.world import MS, Host
 
 BACK_S_MAX = 60
+POISON_BACK_S_MAX = 5  # sooner than anybody misses them
 ZOMBIE_S = 40  # longer than a worker may be silent
 
 
@@ -36,7 +37,11 @@ class Write:
 @dataclass(slots=True)
 class EffectLedger:
     writes: list[Write] = field(default_factory=list)
+    begun: dict[tuple[int, int], list[tuple[str, int]]] = field(default_factory=dict)  # by which starts of workers
     _kept: dict[str, Write] = field(default_factory=dict)
+
+    def begin(self, task: int, attempt: int, start: str, at: int) -> None:
+        self.begun.setdefault((task, attempt), []).append((start, at))
 
     def write(self, write: Write) -> bool:
         """Whether it had an effect: the first under its key has."""
@@ -140,6 +145,9 @@ class SimExecutor:
 
     async def _attempt(self, work: Work, spec: Spec) -> None:
         handler = self.handlers.get(spec.handler or spec.node)
+        start = f"{self.host.name}, start {self.host.starts}"
+        at = self.world.note(self.host.name, "begins", f"task {work.task}, attempt {work.attempt}")
+        self.ledger.begin(work.task, work.attempt, start, at)
         begun_ms = self.host.clock.wall_ms()
         if handler is None:
             self._end(work, Broke(work.task, work.attempt, "UnknownHandler", f"nobody knows {spec.handler!r}", True))
@@ -147,6 +155,7 @@ class SimExecutor:
         await asyncio.sleep(self.chance.between(handler.ms[0] * MS, handler.ms[1] * MS) / NS)
         if handler.saves:
             await self._save(handler, work, begun_ms)
+        await self._crash("poison")
         await self._crash("crash_before_effect")
         if self._strikes("zombie"):
             self.host.pause(ZOMBIE_S + self.chance.below(20))
@@ -202,7 +211,10 @@ class SimExecutor:
 
     async def _crash(self, fault: str) -> None:
         if self._strikes(fault):
-            self.host.crash(back_after_s=1 + self.chance.below(BACK_S_MAX))
+            poison = fault == "poison"
+            for node in [host for name, host in self.world.hosts.items() if poison and name.startswith("node")]:
+                node.crash(back_after_s=1 + self.chance.below(POISON_BACK_S_MAX))
+            self.host.crash(back_after_s=1 + self.chance.below(POISON_BACK_S_MAX if poison else BACK_S_MAX))
             await asyncio.get_running_loop().create_future()  # dead: nothing of this process goes on
 
     def _strikes(self, fault: str) -> bool:

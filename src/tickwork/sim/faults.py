@@ -33,6 +33,7 @@ class Faults:
     zombie: float = 0.0  # its host stands still for longer than a lease, then goes on
     reports_twice: float = 0.0
     never_reports: float = 0.0
+    poison: float = 0.0  # it takes its worker down, and every node with it
     # events per hour
     node_crashes: int = 0
     worker_crashes: int = 0
@@ -82,7 +83,7 @@ MOST: dict[str, float] = {
     "crash_before_effect": 0.01, "crash_after_effect": 0.01, "crash_after_report": 0.01, "zombie": 0.01,
     "reports_twice": 0.1, "never_reports": 0.02,
     "node_crashes": 30, "worker_crashes": 60, "pauses": 30, "partitions": 30, "store_outages": 12, "disk_full": 6,
-    "clock_steps": 12, "store_cuts": 12, "spreads": 60,
+    "clock_steps": 12, "store_cuts": 12, "spreads": 60, "poison": 0.01,
 }  # fmt: skip
 
 NONE = Faults()
