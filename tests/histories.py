@@ -539,6 +539,12 @@ class History:
         rng, running = self.rng, self.driver.running
         if running and rng.random() < 0.5:
             number = rng.choice(sorted(running))
+            if rng.random() < 0.3:  # of a worker that does not hold it
+                current, other = running[number].attempt, "stranger"
+                forged = [inp.Succeeded(number, current, None, other), inp.Failed(number, current, "X", sender=other)]
+                return [
+                    rng.choice([*forged, inp.Started(number, current, other), inp.HandedBack(number, current, other)])
+                ]
             attempt = running[number].attempt + rng.choice([-1, 1])
             return [rng.choice([inp.Succeeded(number, attempt), inp.Failed(number, attempt, "X")])]
         number = rng.randrange(max(1, self.driver.state.next_number))

@@ -1,6 +1,7 @@
 """An engine on a memory store with clocks that the test moves, and a worker that does what the test says."""
 
 import asyncio
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -13,6 +14,8 @@ from tickwork.runtime.engine import Engine
 from tickwork.sim.net import MemoryArtifacts
 from tickwork.sim.store import at_once
 from tickwork.stores.memory import MemoryDisk, MemoryStore
+
+TOKENS = itertools.count(1)
 
 
 class AtOnceStore(MemoryStore):
@@ -60,7 +63,7 @@ class CountedIds:
         return f"run-{self.count}"
 
     def token(self) -> str:
-        return "token"
+        return f"token-{next(TOKENS)}"
 
 
 class House:

@@ -162,13 +162,13 @@ class DirectLink:
                 for address in dict.fromkeys(found.partitions):
                     await self._reach.open(address)
                 self._owners = found.partitions
-                self._found = self._new_board()
+                self._found = self._new_board(found.store)
         except Refused:
             self._look_at = math.inf  # it is alone
         except (Unavailable, NotSpoken):
             self._reach.keep_only(())
 
-    def _new_board(self) -> Switchboard:
+    def _new_board(self, store: str) -> Switchboard:
         return Switchboard(
             way=self._way,
             beat=_nobody,
@@ -177,6 +177,7 @@ class DirectLink:
             clock=self._clock,
             on_alarm=lambda _kind, _text: None,
             own=True,
+            store=store,
         )
 
     def _change_over(self) -> None:
@@ -218,6 +219,9 @@ class DirectLink:
             self._look_again()
             raise
         self._unreached.pop(address, None)
+        if reply.store and call.store and reply.store != call.store:
+            self._fall_back()  # the given server says which store it has now
+            raise Unavailable(f"the node at {address} has another store", retry_after_ms=RETRY_MS)
         return reply
 
     def _look_again(self) -> None:
@@ -230,14 +234,16 @@ class DirectLink:
         reached = [one for one in dict.fromkeys(self._owners) if one and one not in self._unreached]
         for address in (*reached, ""):
             try:
-                found = (await self._given.owners(address)).partitions
+                owners = await self._given.owners(address)
+                found = owners.partitions
                 break
             except TickworkError:
                 continue
         else:
             return  # whoever tries again looks again
         board, before = self._board, self._owners
-        if board is None or len(found) != len(before) or self._out_of_reach(found):
+        moved = board is not None and bool(owners.store and board.store) and owners.store != board.store
+        if board is None or moved or len(found) != len(before) or self._out_of_reach(found):
             self._fall_back()
             return
         self._owners = found

@@ -53,11 +53,22 @@ class Batch:
 
 class Line(Caller[None]):
     def __init__(
-        self, worker: Worker, partition: int, *, way: Way, name: str, session: str, profile: Profile, via: str
+        self,
+        worker: Worker,
+        partition: int,
+        *,
+        way: Way,
+        name: str,
+        session: str,
+        profile: Profile,
+        via: str,
+        store: str = "",
     ) -> None:
         """`via` is the node that stands for the worker, and beats for it; "": the worker does so itself."""
         beat_ms = VIA_WAIT_MS_MAX if via else BEAT_MS
-        super().__init__(name=name, session=session, profile=profile, via=via, share=not via, beat_ms=beat_ms)
+        super().__init__(
+            name=name, session=session, profile=profile, via=via, share=not via, beat_ms=beat_ms, store=store
+        )
         self.partition = partition
         self.share = 0  # of the worker's credit
         self.told = 0  # the most of it that the owner may still believe in

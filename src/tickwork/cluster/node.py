@@ -26,6 +26,7 @@ from tickwork.cluster.placement import (
 from tickwork.cluster.switchboard import Switchboard
 from tickwork.cluster.trunk import TrunkEnd
 from tickwork.core.errors import Conflict, Refused, TickworkError, Unavailable
+from tickwork.core.lanes import is_carrier
 from tickwork.core.machine import MACHINE
 from tickwork.core.model import NUMBER_BITS
 from tickwork.ports import wire
@@ -158,6 +159,7 @@ class Node:
         try:
             founded = await self.store.found(cluster=self.cluster, partitions=self.partitions)
             self.cluster, self.partitions = founded.cluster, founded.partitions
+            self.desk.store_id = self.cluster
             if isinstance(self.leases, Divided):
                 self.leases.of_cluster(self.cluster)
             await self.leases.open()
@@ -186,6 +188,7 @@ class Node:
                 clock=self._clock,
                 on_alarm=self.alarm,
                 lost_after_ms=self._lost_after_ms,
+                store=self.cluster,
             )
             self._board.start()
             await self._ownership.start()
@@ -266,6 +269,7 @@ class Node:
 
     async def _own(self, partition: int) -> None:
         engine = self._ahead.pop(partition, None) or self._make_engine(partition)
+        engine.store_id = self.cluster
         engine.on_alarm = lambda alarm: self.on_alarm(alarm)
         try:
             await engine.start()
@@ -476,6 +480,8 @@ class Node:
         engine = self.engines.get(partition)
         if engine is None:
             raise Unavailable(f"partition {partition} is not here; look again who owns it", retry_after_ms=50)
+        if is_carrier(call.worker):  # a lane's keeper is beside its engine, and never calls from elsewhere
+            return Reply(call.seq, refused=f"{call.worker!r} is the name of a lane; choose another name")
         return await engine.exchange(call, "" if call.via else peer)
 
     def hear(self, beats: Beats) -> None:
@@ -496,7 +502,12 @@ class Node:
         try:
             if partition in self.engines:
                 return await self.exchange_at(partition, call)
-            return await self._peers.exchange(await self.address_of(partition), partition, call)
+            address = await self.address_of(partition)
+            reply = await self._peers.exchange(address, partition, call)
+            if reply.store and reply.store != self.cluster:
+                self.alarm("other_store", f"the node at {address} has another store than this one; it gets no reports")
+                raise Unavailable(f"the node at {address} has another store", retry_after_ms=1_000)
+            return reply
         except Unavailable:
             await self.look_again()
             raise

@@ -15,7 +15,7 @@ from tickwork.cluster.line import Batch, Line, Way
 from tickwork.core.errors import Refused, Unavailable
 from tickwork.core.model import NUMBER_BITS
 from tickwork.ports.clock import Clock
-from tickwork.ports.exchange import Call, Profile, Reply, Report, Spec, Work, unspoken
+from tickwork.ports.exchange import Call, Profile, Reply, Report, Spec, Work, of_other_store, unspoken
 from tickwork.runtime.floor import CLOSED_AFTER_MS, GIVEN_UP, LOST_AFTER_MS, MOVED, RETRY_MS, SILENT_MS, WAIT_MS_MAX
 from tickwork.runtime.seat import Freshness
 from tickwork.runtime.supervision import supervised
@@ -58,6 +58,7 @@ class Guest:
                 session=session,
                 profile=self.profile,
                 via=board.via,
+                store=board.store,
             )
             for partition in range(board.partitions)
         ]
@@ -131,9 +132,11 @@ class Switchboard:
         on_alarm: Callable[[str, str], None],
         lost_after_ms: int = LOST_AFTER_MS,
         own: bool = False,
+        store: str = "",
     ) -> None:
         self.way, self.session, self.partitions = way, session, partitions
         self.via = "" if own else session
+        self.store = store  # identity of the store that the owners share
         self.guests: dict[str, Guest] = {}
         self._beat = beat
         self._clock = clock
@@ -177,6 +180,8 @@ class Switchboard:
     # ---- calls
 
     async def exchange(self, call: Call, peer: str = "") -> Reply:
+        if (other := of_other_store(call, self.store)) is not None:
+            return other
         guest = self._guest_for(call)
         if isinstance(guest, Reply):
             return guest
@@ -327,7 +332,8 @@ class Switchboard:
         fresh = {spec.id: spec for _, spec in mail if spec.id not in guest.specs}
         guest.specs.update(dict.fromkeys(fresh))
         work = tuple(one for one, _ in mail)
-        return Reply(call.seq, work, tuple(fresh.values()), tuple(stops), fenced, later=later)
+        store = self.store if call.profile is not None else ""
+        return Reply(call.seq, work, tuple(fresh.values()), tuple(stops), fenced, later=later, store=store)
 
     # ---- ends
 

@@ -383,12 +383,14 @@ class WorkerLost(_Input, frozen=True, tag=21):
 class Started(_Input, frozen=True, tag=22):
     task: int
     attempt: int
+    sender: str = ""  # as in `Succeeded`
 
 
 class Succeeded(_Input, frozen=True, tag=23):
     task: int
     attempt: int
     value: Value = None
+    sender: str = ""  # the worker that reports, where it is another one than holds the attempt, as far as is known
 
 
 class Failed(_Input, frozen=True, tag=24):
@@ -397,12 +399,14 @@ class Failed(_Input, frozen=True, tag=24):
     error: str  # its type
     message: str = ""
     permanent: bool = False
+    sender: str = ""  # as in `Succeeded`
 
 
 class Checkpointed(_Input, frozen=True, tag=25):
     task: int
     attempt: int
     value: Value = None
+    sender: str = ""  # as in `Succeeded`
 
 
 class HandedBack(_Input, frozen=True, tag=26):

@@ -43,12 +43,17 @@ UNDECIDABLE = "undecidable"  # the error of a task whose report broke a rule of 
 MESSAGE_CHARACTERS_MAX = 4_000
 
 
-def _current(turn: Turn, place: int, number: int, attempt: int) -> Task | None:
+def _current(turn: Turn, place: int, number: int, attempt: int, sender: str = "") -> Task | None:
     task = turn.state.tasks.get(number)
-    if task is None or task.phase != RUNNING or task.attempt != attempt:
+    if task is None or task.phase != RUNNING or task.attempt != attempt or (sender and not _holds(task, sender)):
         _fence(turn, place)
         return None
     return task
+
+
+def _holds(task: Task, worker: str) -> bool:
+    """Only the worker that an attempt was given to has seen how it ended."""
+    return task.worker is not None and task.worker.id == worker
 
 
 def _fence(turn: Turn, place: int) -> None:
@@ -61,6 +66,9 @@ def _succeeded(turn: Turn, place: int, asked: inputs.Succeeded) -> None:
     block = turn.state.tasks.blocks.get(number >> BLOCK_BITS)
     task = block.get(number) if block is not None else None
     if task is None or task.phase != RUNNING or task.attempt != asked.attempt:
+        _fence(turn, place)
+        return
+    if asked.sender and not _holds(task, asked.sender):
         _fence(turn, place)
         return
     if asked.value is not None and too_large(asked.value):
@@ -82,18 +90,18 @@ def _succeed(turn: Turn, task: Task, place: int, value: Value) -> None:
 
 
 def _failed(turn: Turn, place: int, asked: inputs.Failed) -> None:
-    task = _current(turn, place, asked.task, asked.attempt)
+    task = _current(turn, place, asked.task, asked.attempt, asked.sender)
     if task is not None:
         fail_or_retry(turn, task, asked.error, asked.message, place=place, permanent=asked.permanent)
 
 
 def _started(turn: Turn, place: int, asked: inputs.Started) -> None:
-    if _current(turn, place, asked.task, asked.attempt) is not None:
+    if _current(turn, place, asked.task, asked.attempt, asked.sender) is not None:
         turn.emit(AttemptStarted(asked.task))
 
 
 def _checkpointed(turn: Turn, place: int, asked: inputs.Checkpointed) -> None:
-    if _current(turn, place, asked.task, asked.attempt) is None:
+    if _current(turn, place, asked.task, asked.attempt, asked.sender) is None:
         return
     if too_large(asked.value):
         raise Refused("value_too_large", f"inline values have at most {INLINE_BYTES_MAX} bytes", path="value")
@@ -101,12 +109,8 @@ def _checkpointed(turn: Turn, place: int, asked: inputs.Checkpointed) -> None:
 
 
 def _handed_back(turn: Turn, place: int, asked: inputs.HandedBack) -> None:
-    task = _current(turn, place, asked.task, asked.attempt)
+    task = _current(turn, place, asked.task, asked.attempt, asked.worker)
     if task is None:
-        return
-    assert task.worker is not None
-    if asked.worker and asked.worker != task.worker.id:
-        _fence(turn, place)
         return
     if asked.begun and task.step.ends_with_worker:
         _fail_lost(turn, task, "its worker ended it before it was done")
@@ -219,7 +223,9 @@ def stand_in(report: inputs.Input, reason: str) -> inputs.Input | None:
     reason. None: nothing can stand in for it, and it is set aside."""
     match report:
         case inputs.Succeeded() | inputs.Checkpointed() | inputs.Started():
-            return inputs.Failed(report.task, report.attempt, UNDECIDABLE, reason[:MESSAGE_CHARACTERS_MAX], True)
+            return inputs.Failed(
+                report.task, report.attempt, UNDECIDABLE, reason[:MESSAGE_CHARACTERS_MAX], True, report.sender
+            )
         case inputs.CacheAnswered(found=True):
             return inputs.CacheAnswered(report.task, False)  # the task runs instead
         case inputs.Extracted(code=""):

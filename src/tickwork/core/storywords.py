@@ -168,7 +168,10 @@ def _without_effect(state: State, event: ev.InputRefused | ev.StaleReport | ev.D
         case ev.InputRefused():
             return "refused", f"{name} was refused, {event.code}: {event.message}"
         case ev.StaleReport():
-            return "stale", f"{name} about an attempt that is no longer its sender's: ignored"
+            asked = _asked(state, event)
+            sender = getattr(asked, "sender", "") or getattr(asked, "worker", "")
+            of = f" of {sender}" if sender else ""
+            return "stale", f"{name}{of} about an attempt that is not its sender's, or no longer: ignored"
         case _:
             return "duplicate", f"{name} was accepted before"
 

@@ -131,6 +131,7 @@ class Call(msgspec.Struct, frozen=True, array_like=True):
     via: str = ""  # the node that stands for it, where it is not the worker itself who calls
     lost: bool = False  # of such a node: the worker is gone without a word
     share: bool = False  # of a worker that speaks to every owner by itself: its credit is what this one may have of it
+    store: str = ""  # identity of the store whose attempts it holds and reports; "": it has met none yet
 
 
 class Beats(msgspec.Struct, frozen=True, array_like=True):
@@ -191,6 +192,15 @@ class Reply(msgspec.Struct, frozen=True, array_like=True):
     refused: str = ""  # why this worker is not served: a name in use, an old protocol; it must end
     later: tuple[tuple[int, int], ...] = ()  # reports whose owner cannot be reached now: to be sent again
     wanted: int = 0  # to whoever deals a worker's credit out: how much more could be dispatched to it
+    store: str = ""  # identity of this server's store: in the reply to an introduction, and to a call for another store
+
+
+def of_other_store(call: Call, store: str) -> Reply | None:
+    """The reply to a call for another store than this one: nothing of it is taken. Task numbers of two stores are
+    alike, so a result of one would be taken for a result of the other."""
+    if call.store and store and call.store != store:
+        return Reply(call.seq, resync=True, store=store)
+    return None
 
 
 class Timetable(msgspec.Struct, frozen=True):

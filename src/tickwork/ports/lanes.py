@@ -43,6 +43,7 @@ class Envelope(msgspec.Struct, frozen=True, array_like=True, gc=False):
     traceparent: str
     sent_ms: int
     body: bytes  # `Parcel`
+    store: str = ""  # identity of the store that dispatched it
 
 
 class Parcel(msgspec.Struct, frozen=True, array_like=True):

@@ -190,11 +190,14 @@ class LogChunk(msgspec.Struct, frozen=True, gc=False):
     written_ms: int
 
 
+ALONE = 0  # partitions of a store that no nodes share
+
+
 class Founded(msgspec.Struct, frozen=True):
     """What all nodes on one store agree on. It never changes."""
 
-    cluster: str  # a random name: whoever restored a copy of it is another cluster
-    partitions: int
+    cluster: str  # the identity of the store, a random name: a restored copy has another one
+    partitions: int  # `ALONE`: of one server
 
 
 class Route(msgspec.Struct, frozen=True):

@@ -814,3 +814,4 @@ class Owners(msgspec.Struct, frozen=True, kw_only=True):
 
     partitions: tuple[str, ...]  # addresses; "": nobody owns it now
     nodes: int  # how many there are
+    store: str = ""  # identity of the store that they share

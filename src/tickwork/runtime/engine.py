@@ -25,7 +25,7 @@ from tickwork.core.model import Settings
 from tickwork.core.needs import extract
 from tickwork.core.values import Ref, Value
 from tickwork.ports.exchange import Call, Reply
-from tickwork.ports.store import Head
+from tickwork.ports.store import ALONE, Head
 from tickwork.runtime.assign import Assigner
 from tickwork.runtime.auditor import Auditor, Leave, at_the_watermark
 from tickwork.runtime.clock_monitor import ClockMonitor
@@ -59,6 +59,7 @@ class Engine(Commands):
         """Own the partition, rebuild its machine, and begin to tick."""
         if not self._shared:
             await self._store.open()
+            self.store_id = (await self._store.found(cluster=self._ids.token(), partitions=ALONE)).cluster
         wanted = self._settings or Settings(clock=LogicalClock(origin_ms=self._clock.wall_ms()))
         settings = msgspec.msgpack.encode(msgspec.structs.replace(wanted, partition=self.number))
         if self._ahead is None:
@@ -138,6 +139,7 @@ class Engine(Commands):
             assigner=self._assigner,
             on_alarm=self._alarm,
             lost_after_ms=self._lost_after_ms,
+            store=self.store_id,
             processes=self._processes,
         )
         return partition

@@ -18,7 +18,7 @@ from tickwork.core.inputs import Failed, WorkerLost
 from tickwork.core.lanes import is_carrier
 from tickwork.core.model import State
 from tickwork.ports.clock import Clock
-from tickwork.ports.exchange import Call, Reply, Taken, unspoken
+from tickwork.ports.exchange import Call, Reply, Taken, of_other_store, unspoken
 from tickwork.ports.processes import Processes
 from tickwork.runtime.assign import Assigner, BadArgument, Order, Ready
 from tickwork.runtime.books import Books
@@ -50,9 +50,11 @@ class Floor:
         assigner: Assigner,
         on_alarm: Callable[[str, str], None],
         lost_after_ms: int = LOST_AFTER_MS,
+        store: str = "",
         processes: Processes | None = None,
     ) -> None:
         self._partition = partition
+        self._store = store  # its identity
         self._clock = clock
         self._reporting = Reporting(lambda: self._books, vault)
         self._assigner = assigner
@@ -109,6 +111,8 @@ class Floor:
     # ---- calls
 
     async def exchange(self, call: Call, peer: str = "") -> Reply:
+        if (other := of_other_store(call, self._store)) is not None:
+            return other
         seat = self._seat_for(call)
         if isinstance(seat, Reply):
             return seat
@@ -267,6 +271,7 @@ class Floor:
             tuple(stops),
             fenced,
             wanted=seat.told_wanted,
+            store=self._store if call.profile is not None else "",
         )
 
     def hear(self, via: str, workers: Iterable[str]) -> None:

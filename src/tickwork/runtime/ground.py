@@ -76,6 +76,7 @@ class Ground:
         shared: bool = False,  # the store is others' too: whoever made this engine opens and closes it
     ) -> None:
         self.number = number
+        self.store_id = ""  # identity of the store, known once it is open; where nodes share it, the node says it
         self._shared = shared
         self._keep = keep
         self.retention: Retention | None = None

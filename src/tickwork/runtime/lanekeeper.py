@@ -157,6 +157,7 @@ class LaneKeeper:
             trace_of(work),
             self._clock.wall_ms(),
             body if len(body) <= MESSAGE_BYTES_MAX else b"",  # whoever takes it gets it with the exchange
+            self._engine.store_id,
         )
 
     # ---- to the broker

@@ -16,7 +16,7 @@ import msgspec
 from tickwork.core.errors import Corrupt, Refused
 from tickwork.core.model import NUMBER_BITS
 from tickwork.ports.artifacts import Artifacts
-from tickwork.ports.store import Store
+from tickwork.ports.store import ALONE, Store
 from tickwork.ports.upkeep import COLUMNS, Batch
 from tickwork.runtime.ground import PARTITION, TENANT
 
@@ -124,6 +124,10 @@ async def bring_in(
 
     async def rows() -> AsyncIterator[Batch]:
         async for batch in batches:
+            if inside and batch.table == "founded":
+                batch = Batch(batch.table, [row for row in batch.rows if row[1] != ALONE])
+                if not batch.rows:
+                    continue  # of a folder: the first node founds its cluster
             count = arrived.rows.get(batch.table, 0) + len(batch.rows)
             arrived.rows[batch.table] = count
             say(batch.table, count)

@@ -53,7 +53,7 @@ class Reporting:
             inputs.append(offer)  # before what it takes: the machine must know who asks
         for report in call.reports:
             # Nearly all are a result that needs nobody to be asked: no coroutine for them.
-            asked = _small_result(opened, report) if type(report) is Done else None
+            asked = _small_result(opened, report, seat.worker) if type(report) is Done else None
             if asked is None:
                 asked = await self._input_of(seat, report, payloads)
             if asked is not None:
@@ -66,27 +66,30 @@ class Reporting:
     async def _input_of(self, seat: Seat, report: Report, payloads: list[Payload]) -> Input | None:
         held = self._books().open.get(report.task)
         row = held.row if held is not None and held.row.attempt == report.attempt else None
+        if row is not None and row.worker != seat.worker:
+            row = None
+        # Named only where it is another one than holds the attempt: the machine compares, and the journal keeps it.
+        sender = seat.worker if row is None else ""
         match report:
             case Done():
                 if row is not None:
                     row.started_worker_ms, row.ended_worker_ms = report.started_ms, report.ended_ms
-                return Succeeded(report.task, report.attempt, await self._value(report.value, payloads))
+                return Succeeded(report.task, report.attempt, await self._value(report.value, payloads), sender)
             case Broke():
                 if row is not None:
                     row.started_worker_ms, row.ended_worker_ms = report.started_ms, report.ended_ms
                     row.exit_code = report.exit_code
                 error, message = _line(report.error, 128) or "Error", _line(report.message, MESSAGE_CHARACTERS_MAX)
-                return Failed(report.task, report.attempt, error, message, report.permanent)
+                return Failed(report.task, report.attempt, error, message, report.permanent, sender)
             case Begun():
                 if row is not None:
                     row.started_worker_ms = report.started_ms
-                return Started(report.task, report.attempt)
+                return Started(report.task, report.attempt, sender)
             case Saved():
-                return Checkpointed(report.task, report.attempt, await self._value(report.value, payloads))
+                return Checkpointed(report.task, report.attempt, await self._value(report.value, payloads), sender)
             case Returned():
-                return HandedBack(
-                    report.task, report.attempt, seat.worker if is_carrier(seat.worker) else "", report.begun
-                )
+                holder = seat.worker if is_carrier(seat.worker) else sender
+                return HandedBack(report.task, report.attempt, holder, report.begun)
             case Taken():
                 return TakenInput(report.task, report.attempt, seat.worker)
             case Progressed():
@@ -111,12 +114,13 @@ def _line(text: str, characters_max: int) -> str:
     return text[:characters_max].encode("utf-8", "replace").decode()
 
 
-def _small_result(opened: dict[int, Open], report: Done) -> Input | None:
+def _small_result(opened: dict[int, Open], report: Done, worker: str) -> Input | None:
     value = report.value
     if value is not None and (type(value) is not bytes or len(value) > INLINE_BYTES_MAX):
         return None
     task, attempt = report.task, report.attempt
     held = opened.get(task)
-    if held is not None and held.row.attempt == attempt:
+    if held is not None and held.row.attempt == attempt and held.row.worker == worker:
         held.row.started_worker_ms, held.row.ended_worker_ms = report.started_ms, report.ended_ms
-    return Succeeded(task, attempt, value)
+        return Succeeded(task, attempt, value)
+    return Succeeded(task, attempt, value, worker)

@@ -82,6 +82,7 @@ class Agent(Caller[Held]):
         self.logs = Logs(self._send_log)
         self._hoard_handle: asyncio.Handle | None = None
         self._taking: dict[Key, Taking] = {}  # came by a lane; the server is asked whose they are
+        self._left: dict[Key, None] = {}  # attempts of stores that this worker was at before
         self._announced = 0  # credit in the last call
         self._entering: asyncio.Task[None] | None = None  # its executors start, and the server hears what it has
         self._missing = False  # the server did not answer the last time
@@ -364,10 +365,34 @@ class Agent(Caller[Held]):
         held.executor.stop(*key)
         self._pending = [one for one in self._pending if (one.task, one.attempt) != key]
 
+    def _leave_store(self, store: str, reports: tuple[Report, ...]) -> None:
+        """Results for another store would be taken for those of its own tasks with the same numbers."""
+        held = dict(self._held)
+        ended = [one for one in (*reports, *self._pending) if type(one) is Done or type(one) is Broke]
+        results = {(one.task, one.attempt) for one in ended}
+        super()._leave_store(store, reports)
+        self._left.update(dict.fromkeys(held))
+        for key, one in held.items():
+            one.executor.stop(*key)
+        for key in list(self._taking):
+            self._settle_taking(key, mine=False)
+        self.freed.set()
+        self.on_missing(
+            f"the server has another store now ({store[:12]}, before it was {self.store_id[:12]}): it was restored, "
+            f"created again, or is another project. {len(held)} attempts of the store before are dropped here, "
+            f"{len(results)} of them with a result. This worker registers again; restart it to publish its workflows"
+        )
+
     def _begin(self, work: Work) -> None:
         key = (work.task, work.attempt)
         if key in self._held or key in self._stopped:
             return  # offered again, or called off before it came
+        if key in self._left:
+            # An attempt of the store before had these numbers, and may still report. It comes again under another one.
+            self._pending.append(Returned(*key))
+            if self._post is None and self._pump_handle is None:
+                self._pump_soon()
+            return
         spec = self._specs.get(work.spec)
         if spec is None:
             self._doubt = True  # not held, so it is offered again; with `introduce`, the specs come anew

@@ -30,9 +30,17 @@ class Caller(Generic[H]):
     """`_held` has what was taken on, by task and attempt. Those who inherit say what happens with it."""
 
     def __init__(
-        self, *, name: str, session: str, profile: Profile, beat_ms: int = BEAT_MS, via: str = "", share: bool = False
+        self,
+        *,
+        name: str,
+        session: str,
+        profile: Profile,
+        beat_ms: int = BEAT_MS,
+        via: str = "",
+        share: bool = False,
+        store: str = "",
     ) -> None:
-        self.name, self.session = name, session
+        self.name, self.session, self.store_id = name, session, store
         self._via, self._share = via, share
         self._profile = profile
         self._beat_ms = beat_ms
@@ -82,6 +90,13 @@ class Caller(Generic[H]):
 
     def _begin(self, work: Work) -> None:
         raise NotImplementedError
+
+    def _leave_store(self, store: str, reports: tuple[Report, ...]) -> None:  # noqa: ARG002 - for those who tell
+        """Another store answers. What is held, and `reports` that it did not take, belong to the one before, and go."""
+        self._held.clear()
+        self._specs.clear()
+        self._pending.clear()
+        self._stopped.clear()
 
     def _heard(self, reply: Reply) -> None:
         """Whatever else a reply says."""
@@ -179,6 +194,7 @@ class Caller(Generic[H]):
             goodbye,
             self._via,
             share=self._share,
+            store=self.store_id,
         )
 
     async def _deliver(self, call: Call) -> None:
@@ -192,6 +208,10 @@ class Caller(Generic[H]):
             return
         finally:
             self._post = None
+        if call.store and call.store != self.store_id:
+            self._introduce = True
+            self._pump()
+            return  # its reports were about another store, and went with it
         if reply.resync:
             self._pending[:0] = call.reports  # a server that does not know us has taken nothing
         else:
@@ -238,6 +258,10 @@ class Caller(Generic[H]):
         self._failures = 0
         if not reply.refused:
             self.reached.set()
+        if reply.store and reply.store != self.store_id:
+            if self.store_id:
+                self._leave_store(reply.store, call.reports)
+            self.store_id = reply.store
         return reply
 
     def again(self) -> None:
@@ -250,6 +274,10 @@ class Caller(Generic[H]):
     def _follow(self, call: Call, reply: Reply) -> None:
         if reply.refused:
             self._end(Refused("worker_refused", f"the server does not serve this worker: {reply.refused}"))
+            return
+        if call.store and call.store != self.store_id:  # what it brings is of the store before
+            self._introduce = True
+            self._pump()
             return
         self._introduce = reply.resync or (self._introduce and call.profile is None)
         self.fenced += len(reply.fenced)

@@ -79,6 +79,10 @@ class Receiver:
     async def _ask(self, one: Delivery) -> "asyncio.Future[bool] | None":
         envelope = one.envelope
         key = (envelope.task, envelope.attempt)
+        if envelope.store and self._agent.store_id and envelope.store != self._agent.store_id:
+            # Its numbers mean other tasks here, and its own store gives it out again.
+            await self._reject(one, f"it was dispatched by another store ({envelope.store[:12]}) than this worker's")
+            return None
         if not envelope.body:
             return self._agent.take(key, None, None)
         try:

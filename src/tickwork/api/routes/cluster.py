@@ -73,7 +73,7 @@ async def owners(asked: Asked) -> Answer:
     await node.look_again()
     holdings = node.ownership.holdings
     found = tuple(holdings[number].address if number in holdings else "" for number in range(node.partitions))
-    return as_json(wire.Owners(partitions=found, nodes=len(node.ownership.members)))
+    return as_json(wire.Owners(partitions=found, nodes=len(node.ownership.members), store=node.cluster))
 
 
 async def announce(asked: Asked) -> Answer:
