@@ -118,7 +118,7 @@ class Walk:
             return value is None
         if wanted.startswith('"'):
             return (value == wanted.strip('"')) is (sign == "==")
-        if not isinstance(value, int):
+        if not isinstance(value, int) or isinstance(value, bool):
             raise NodeFailed(f"{value!r} has no order")
         return value > int(wanted) if sign == ">" else value >= int(wanted)
 
@@ -194,12 +194,11 @@ class Walk:
             return payload
         return self.ran_out(node)
 
-    def approval(self, node: dict[str, Any]) -> None:
+    def approval(self, node: dict[str, Any]) -> Any:
         answer = self.owner.case.approval(self.path, node["id"])
         if answer == "reject":
             raise NodeFailed("rejected")
-        if answer == NOT_THERE:
-            self.ran_out(node)
+        return self.ran_out(node) if answer == NOT_THERE else True
 
     def ran_out(self, node: dict[str, Any]) -> None:
         if node["on_timeout"] == "fail":

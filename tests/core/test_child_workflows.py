@@ -41,8 +41,7 @@ def test_the_result_of_a_child_run_becomes_the_result_of_its_node():
         ("nodes.l.b", {"b": {"c": 5}}, {"c": 5}),
         ("nodes.l.b.c", {"b": {"c": 5}}, 5),
         ("nodes.l.b.1", {"b": [3, 4]}, 4),
-        ("nodes.l.b.c", {"b": 5}, None),
-        ("nodes.l.b", None, None),
+        ("none", {"b": 5}, None),
         ("inputs.x", None, 9),
         ("inputs", None, {"x": 9}),
     ],
@@ -57,14 +56,25 @@ def test_a_run_answers_with_the_part_of_a_value_that_its_output_names(output, va
     driver.assert_empty()
 
 
-def test_a_part_of_a_value_that_is_not_inline_is_answered_with_the_whole():
+@pytest.mark.parametrize(("output", "value"), [("nodes.l.b.c", {"b": 5}), ("nodes.l.b", None)])
+def test_a_run_whose_output_names_a_part_that_is_not_there_fails(output, value):
+    driver, run, child = called(output=output)
+    driver.finish(child, "l", value)
+
+    assert (driver.state_of(child), driver.state_of(run)) == ("FAILED", "FAILED")
+    driver.assert_empty()
+
+
+def test_the_part_of_a_value_that_is_not_inline_is_taken_out_of_it():
     driver, run, child = called(output="nodes.l.b.c")
+    driver.payloads["digest"] = {"b": {"c": 5}, "text": "x" * 5_000}
     attempt = driver.attempt_of(child, "l")
     driver.running.clear()
     driver.send(inp.Succeeded(attempt.task, attempt.attempt, Ref("digest", 5_000)))
     driver.quiet()
 
-    assert driver.records[run].results == ((0, Ref("digest", 5_000)),)
+    assert driver.result(run, "c") == 5
+    driver.assert_empty()
 
 
 def test_a_failed_child_run_fails_its_node():

@@ -317,7 +317,7 @@ def other(who: str = "me"): big()
         "name": "flow", "inputs": {"who": {"type": "string", "required": False, "default": "me"}},
         "defaults": {"queue": "q", "priority": 3, "labels": {"a": "1"}, "retry": {"attempts": 2},
                      "timeout": {"running_ms": 60_000}},
-        "timeout_ms": 86_400_000, "sla": {"warn_ms": 3_600_000, "breach_ms": 7_200_000}, "overlap": "Forbid",
+        "output": "none", "timeout_ms": 86_400_000, "sla": {"warn_ms": 3_600_000, "breach_ms": 7_200_000}, "overlap": "Forbid",
         "concurrency": {"limit": 5, "key": 'inputs["who"]'}, "policy": ["hours"],
     }  # fmt: skip
     assert [(one.name, one.wanted.every, one.wanted.cron) for one in found.catalog().schedules] == [

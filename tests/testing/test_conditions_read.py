@@ -245,3 +245,45 @@ def test_a_part_with_a_default_is_for_conditions_only(world):
 
     with pytest.raises(tw.TickworkError, match="for conditions"):
         world.run(passes_it_on)
+
+
+# ---- outputs and events
+
+
+@tw.workflow
+def returns_a_part(value: dict[str, object] | None) -> object:
+    return hand_on(value)["foo"]
+
+
+def test_a_missing_part_of_the_output_fails_the_run(world):
+    run = world.run(returns_a_part, value={"bar": 1})
+
+    assert run.state == "failed"
+    assert world.run(returns_a_part, value={"foo": 1}).output == 1
+    assert world.run(returns_a_part, value={"foo": 1, "text": "x" * 5_000}).output == 1
+    assert world.run(returns_a_part, value={"text": "x" * 5_000}).state == "failed"
+
+
+@tw.workflow
+def returns_nothing(value: str) -> None:
+    give(value)
+
+
+def test_a_workflow_that_returns_nothing_has_no_output(world):
+    run = world.run(returns_nothing, value="x")
+
+    assert run.state == "completed" and run.output is None
+
+
+def test_an_event_without_payload_is_told_apart_from_a_time_out(world):
+    run = world.start(reads_an_event)
+    world.signal("paid")
+    world.settle()
+    assert run.output == "some"
+
+
+def test_an_approval_is_told_apart_from_a_time_out(world):
+    run = world.start(reads_an_approval)
+    world.approve(run, "allow")
+    world.settle()
+    assert run.output == "some"

@@ -212,6 +212,19 @@ def resolve_anywhere(run: Run, source: str) -> Any:
     return _resolved(run, source, f"{OF_REFERENCE}{source}")
 
 
+def output_value(run: Run) -> Any:
+    """The output that a definition names by a reference into a value. A node that was not taken has none. Raises
+    `Refused` where the part is missing, and `ExtractMissing`."""
+    source = run.plan.definition.output
+    assert source is not None, "without one, the result of the last node is the output"
+    ref = reference(run, source)
+    if ref.root == "nodes":
+        index = run.plan.index[ref.name]
+        if run.phases[index] != Phase.SUCCEEDED and index not in (run.results or {}):
+            return None
+    return resolve_anywhere(run, source)
+
+
 def _resolved(run: Run, source: str, key: str) -> Any:
     ref = reference(run, source)
     if not isinstance(stored_value(run, ref), Ref):

@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 FORMAT = 1  # of the document; raised when a field changes its meaning
+NO_OUTPUT = "none"  # of a workflow that returns nothing
 VALUE_HANDLER = "tickwork.value"  # of every application: gives back what it is given
 PRIORITY_MIN, PRIORITY_DEFAULT, PRIORITY_MAX = 0, 5, 9
 HTTP_TIMEOUT_MS, ENDPOINT_TIMEOUT_MS_MAX = 30_000, 30 * 60_000  # of a request; for any http node, for an endpoint
@@ -266,4 +267,4 @@ class Definition(_Part, frozen=True, kw_only=True):
     timeout_ms: int | None = None  # the whole run
     sla: Sla | None = None
     policy: tuple[str, ...] = ()
-    output: str | None = None  # a reference; None: the result of the last node
+    output: str | None = None  # a reference, or NO_OUTPUT; None: the result of the last node

@@ -12,6 +12,7 @@ import msgspec
 
 from tickwork.core.conditions import Condition
 from tickwork.core.definition import (
+    NO_OUTPUT,
     ApprovalNode,
     BranchNode,
     Definition,
@@ -33,6 +34,7 @@ from tickwork.core.lifecycle import Phase
 from tickwork.core.needs import Need
 from tickwork.core.requests import check_requests
 
+IN_DEFINITION, NOTHING = -1, -2  # outputs that are not the whole result of a node
 INPUTS, EVENTS, RESULTS = -1, -2, -3  # sources of values beside nodes; RESULTS: of every node
 
 
@@ -89,7 +91,7 @@ class Plan(msgspec.Struct, eq=False):
     sla_points: tuple[tuple[int, int, int], ...]  # (after ms, 0 warning or 1 breach, node or -1 for the run)
     events: tuple[str, ...] | None  # the names that a run may wait for; None: a condition reads whatever came
     needs: dict[int, Need]  # by source: what its conditions read of it, where it is not inline
-    output: int  # the node whose whole result is the run's output; -1: look at the definition
+    output: int  # the node whose whole result is the run's output; or IN_DEFINITION, or NOTHING
 
     def fresh_counts(self) -> "bytearray | list[int]":
         """Unfinished parents of each node, to count down in one run."""
@@ -205,6 +207,8 @@ def _output(definition: Definition, index: dict[str, int]) -> int:
     source = definition.output
     if source is None:
         return len(definition.nodes) - 1
+    if source == NO_OUTPUT:
+        return NOTHING
     return index.get(source.removeprefix("nodes."), -1) if source.startswith("nodes.") else -1
 
 

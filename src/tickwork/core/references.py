@@ -10,6 +10,7 @@ from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass
 
 from tickwork.core.definition import (
+    NO_OUTPUT,
     ApprovalNode,
     Argument,
     Definition,
@@ -91,7 +92,7 @@ def places_of(node: Node, path: str) -> Iterator[Place]:
 
 
 def output_place(definition: Definition) -> Iterator[Place]:
-    if definition.output is not None:
+    if definition.output is not None and definition.output != NO_OUTPUT:
         yield Place("output", definition.output)
 
 

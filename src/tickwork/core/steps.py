@@ -14,6 +14,7 @@ from tickwork.core.context import (
     child_inputs,
     items_over,
     look_into,
+    output_value,
     own_names,
     resolve_anywhere,
     snapshot,
@@ -55,7 +56,7 @@ from tickwork.core.inputfields import require_inputs
 from tickwork.core.lanes import is_carrier
 from tickwork.core.lifecycle import Phase, RunState, RunTrigger, may_move
 from tickwork.core.model import Run, State, Task, tries_of
-from tickwork.core.plan import Kind, Step
+from tickwork.core.plan import IN_DEFINITION, Kind, Step
 from tickwork.core.policy import ask
 from tickwork.core.references import is_reference
 from tickwork.core.retry import ELSEWHERE, HANDLER_MISSING, backoff_ms
@@ -160,6 +161,19 @@ def _seek(turn: Turn, run: Run, missing: ExtractMissing) -> None:
             turn.effects.append(ReadExtract(run.number, source, key))
 
 
+def _has_output(turn: Turn, run: Run) -> bool:
+    """False: a part of it has to be read first; or it is not there, and the run has failed."""
+    try:
+        output_value(run)
+    except ExtractMissing as missing:
+        _seek(turn, run, missing)
+        return False
+    except Refused as refused:
+        end_run(turn, run, RunTrigger.FAIL, f"output: {refused}")
+        return False
+    return True
+
+
 def _settle(turn: Turn, run: Run) -> None:
     """Say where the run stands now that nothing more can be done for it."""
     if not run.unfinished:
@@ -167,7 +181,7 @@ def _settle(turn: Turn, run: Run) -> None:
             _wake(turn, run)
         if run.failures:
             end_run(turn, run, RunTrigger.FAIL, _failed_nodes(run))
-        else:
+        elif run.plan.output != IN_DEFINITION or _has_output(turn, run):
             turn.emit(RunMoved(run.number, COMPLETE))
     elif run.state == ACTIVE:
         if not run.busy and run.waiting and not run.todo:

@@ -4,6 +4,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from tickwork.core.definition import (
+    NO_OUTPUT,
     AnyNode,
     ApprovalNode,
     BranchCase,
@@ -41,7 +42,7 @@ _TYPES: dict[str, Any] = {
 
 
 def note_output(builder: Builder, result: Any) -> None:
-    """What the function returned. None leaves it open: the result of the last node counts."""
+    """What the function returned. A function that returns nothing makes a run without output."""
     builder.place = builder.workflow.where  # the function is over: no line of it is running
     builder.output = None if result is None else builder.whole(result)
 
@@ -54,7 +55,7 @@ def definition(workflow: "Workflow[..., Any]", builder: Builder) -> Definition:
     made = Definition(
         **workflow.head(),
         nodes=tuple(_node(record) for record in builder.records),
-        output=None if builder.output is None else builder.output._tw_reference(),
+        output=NO_OUTPUT if builder.output is None else builder.output._tw_reference(),
     )
     try:
         accept(canonical(made), check_condition=_check_condition)

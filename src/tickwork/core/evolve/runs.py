@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tickwork.core import events as ev
-from tickwork.core.context import OF_LAST, reference, resolve, stored_value
+from tickwork.core.context import OF_LAST, ExtractMissing, output_value, reference, stored_value
 from tickwork.core.errors import Refused
 from tickwork.core.evolve.backfills import backfill_run_ended
 from tickwork.core.evolve.schedules import run_ended
@@ -12,6 +12,7 @@ from tickwork.core.evolve.tasks import drop_task, live_tasks, offer_children, st
 from tickwork.core.evolve.upkeep import clear_due, clear_timer, leave_line, merge_fresh, set_timer, want
 from tickwork.core.lifecycle import ENDED, RUN_NEXT, Phase, RunState, RunTrigger, move_run
 from tickwork.core.model import BLOCK_BITS, Extract, Gate, Heard, Run, State, Timer
+from tickwork.core.plan import NOTHING
 from tickwork.core.values import Value, pack
 
 START, COMPLETED = int(RunTrigger.START), int(RunState.COMPLETED)
@@ -162,13 +163,12 @@ def _tell_parent(state: State, run: Run) -> None:
 
 
 def output_of(run: Run) -> Value:
-    """What a run answers with: what its definition names, else the result of its last node.
-
-    A part of a value that is not inline cannot be taken out here, so the whole of it is the answer; a part
-    that is not there is nothing.
-    """
+    """What a run answers with: what its definition names, else the result of its last node. A run that ended before it
+    had all of that has no output."""
     if run.plan.output >= 0:
         return run.results.get(run.plan.output) if run.results else None
+    if run.plan.output == NOTHING:
+        return None
     source = run.plan.definition.output
     assert source is not None, "without one, the last node's result is it"
     ref = reference(run, source)
@@ -176,9 +176,10 @@ def output_of(run: Run) -> Value:
     if ref.root == "nodes" and not ref.walk:
         return stored
     try:
-        return pack(resolve(run, source))
-    except Refused as refused:
-        return stored if refused.code == "value_not_inline" else None
+        value = output_value(run)
+    except (Refused, ExtractMissing):
+        return None
+    return None if value is None else pack(value)
 
 
 def _on_visited(state: State, event: ev.Visited) -> None:

@@ -20,18 +20,20 @@ from tickwork.core.evolve.upkeep import (
     set_timer,
     want,
 )
-from tickwork.core.inputs import Failed, Ingest, Resolve
+from tickwork.core.inputs import Decide, Failed, Ingest, Resolve
 from tickwork.core.lanes import Lane
 from tickwork.core.lifecycle import TASK_NEXT, Cause, Phase, RunState, move_task
 from tickwork.core.model import BLOCK_BITS, NOTHING, Budget, Fan, Heard, Run, State, Task, Timer, Worker
-from tickwork.core.plan import Kind, Step
+from tickwork.core.plan import IN_DEFINITION, Kind, Step
 from tickwork.core.retry import HANDLER_MISSING
-from tickwork.core.values import Ref, Value
+from tickwork.core.values import Ref, Value, pack
 
 PENDING, READY, RUNNING = int(Phase.PENDING), int(Phase.READY), int(Phase.RUNNING)
 WAITING, SUCCEEDED, FAILED = int(Phase.WAITING), int(Phase.SUCCEEDED), int(Phase.FAILED)
 ACTIVE, PAUSED = int(RunState.ACTIVE), int(RunState.PAUSED)
 SUCCEED = int(Cause.SUCCEED)
+NO_PAYLOAD = pack({})  # the result of an event without payload; None is the result of a time-out
+APPROVED = pack(True)
 
 
 def live_tasks(state: State, run: Run) -> list[Task]:
@@ -226,7 +228,13 @@ def succeeded(state: State, task: Task, value: Value) -> None:
 
 def _completes(run: Run) -> bool:
     """Whether a run whose nodes have all ended is complete without another look at it."""
-    return run.state == ACTIVE and not run.failures and not run.wanted and not run.plan.exits
+    return (
+        run.state == ACTIVE
+        and not run.failures
+        and not run.wanted
+        and not run.plan.exits
+        and run.plan.output != IN_DEFINITION
+    )
 
 
 def _earn_retries(state: State, task: Task) -> None:
@@ -352,13 +360,15 @@ def _on_answered(state: State, event: ev.TaskAnswered) -> None:
         heard = run.signals[event.kept]
         used = Heard(heard.name, heard.key, heard.payload, heard.tick, True)
         run.signals = [*run.signals[: event.kept], used, *run.signals[event.kept + 1 :]]
-        value = heard.payload
+        value = heard.payload if heard.payload is not None else NO_PAYLOAD
     else:
         asked = state.inputs[event.input]
         value = None
         if isinstance(asked, Ingest):
-            value = asked.payload
-            run.signals = [*(run.signals or ()), Heard(asked.event, asked.key, value, state.tick, True)]
+            value = asked.payload if asked.payload is not None else NO_PAYLOAD
+            run.signals = [*(run.signals or ()), Heard(asked.event, asked.key, asked.payload, state.tick, True)]
+        elif isinstance(asked, Decide):
+            value = APPROVED
     _end_task(state, task, Cause.SUCCEED, value)
 
 
