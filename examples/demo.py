@@ -32,7 +32,7 @@ def list_files(count: int) -> list[str]:
 
 
 @tw.task
-def score(path: str, ctx: tw.Context) -> int:
+def score(ctx: tw.Context, path: str) -> int:
     for part in range(5):
         time.sleep(random.uniform(0.02, 0.12))
         ctx.progress(part + 1, 5)

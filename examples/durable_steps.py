@@ -19,7 +19,7 @@ def book_hotel(city: str, attempt: int) -> str:
 
 
 @tw.task(retries=2, retry_delay="100ms")
-def trip(city: str, ctx: tw.Context) -> list[str]:
+def trip(ctx: tw.Context, city: str) -> list[str]:
     done = []
     for number, (name, book) in enumerate([("flight", book_flight), ("hotel", book_hotel)], start=1):
         done.append(ctx.step(name, book, city, ctx.attempt))  # recorded before the next one begins

@@ -24,7 +24,7 @@ def transform(rows: list[dict[str, int]]) -> list[int]:
 
 
 @tw.task(retries=2)
-def load(amounts: list[int], ctx: tw.Context) -> dict[str, str | int]:
+def load(ctx: tw.Context, amounts: list[int]) -> dict[str, str | int]:
     ctx.log.info("loading %d rows", len(amounts))
     return {"rows": len(amounts), "sum": sum(amounts), "key": ctx.idempotency_key}
 

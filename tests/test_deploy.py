@@ -218,6 +218,22 @@ def test_a_worker_of_the_chart_has_what_its_template_names():
         assert inside <= worker.keys()
 
 
+def test_a_worker_of_the_chart_may_leave_out_whatever_has_a_default():
+    """A value that is not given is rendered as nothing, and a variable without a value is refused at the start."""
+    text = (CHART / "templates" / "workers.yaml").read_text()
+    for name in ("queues", "labels", "graceSeconds"):
+        for line in [one for one in text.splitlines() if f" .{name}" in one]:
+            assert f".{name} | default" in line or f'kindIs "invalid" .{name} | ternary' in line, line
+    assert f"ternary {Settings().grace_s:g} .graceSeconds" in text and f'default "{Settings().queues}"' in text
+
+
+def test_the_commands_of_compose_stay_in_the_folder_in_which_they_begin():
+    header = [line for line in (DEPLOY / "compose.yaml").read_text().splitlines() if line.startswith("#   ")]
+
+    assert any("docker compose -f deploy/compose.yaml" in line for line in header)
+    assert not any(re.search(r"(^|[ &;])cd ", line) for line in header)
+
+
 def test_nodes_of_the_chart_end_after_they_handed_over_and_are_asked_where_they_answer():
     found = values()["nodes"]
     node = next(yaml.safe_load_all(plain((CHART / "templates" / "nodes.yaml").read_text())))

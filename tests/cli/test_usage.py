@@ -268,3 +268,17 @@ def test_bash_completes_commands_choices_and_names_of_applications(tmp_path, wor
     done = subprocess.run(["bash", "-c", script], cwd=tmp_path, capture_output=True, text=True, timeout=30)
 
     assert found in done.stdout.split(), done.stderr
+
+
+@pytest.mark.parametrize(
+    "noun",
+    ["backfills", "endpoints", "holidays", "queues", "runs", "schedules", "versions", "workers", "workflows", "zones"],
+)
+def test_list_after_a_noun_is_the_noun(noun, capsys):
+    assert main([noun, "list", "--help"]) == 0
+    listed = capsys.readouterr().out
+    assert main([noun, "--help"]) == 0
+
+    assert capsys.readouterr().out == listed
+    assert main([noun, "list", "--url", "http://127.0.0.1:9"]) in (Exit.UNREACHABLE, Exit.OK)
+    assert "nused" not in capsys.readouterr().err

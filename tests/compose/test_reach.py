@@ -9,7 +9,7 @@ import tickwork as tw
 from executors.sites import plain, site
 from tickwork.compose.children import ChildWorker
 from tickwork.compose.settings import BadSettings, Settings, load, passed
-from tickwork.compose.worker import http_executor_of
+from tickwork.compose.worker import executors_of, http_executor_of
 from tickwork.core.errors import TickworkError
 from tickwork.executors.guard import AddressRefused
 
@@ -109,3 +109,20 @@ async def test_no_node_that_a_worker_knows_is_reached_by_requests(own):
 
     with pytest.raises(AddressRefused, match="service of this scheduler"):
         await asked(settings, own)
+
+
+def test_variables_of_the_env_file_reach_tasks_that_may_have_them(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("SHARED", "from the environment")
+    monkeypatch.delenv("DATABASE_URL", raising=False)
+    (tmp_path / ".env").write_text(
+        "DATABASE_URL='db'\nSHARED=from the file\nOTHER=o\nTICKWORK_PASS_ENV=DATABASE_URL,SHARED\n"
+    )
+    settings = load({})
+    _, shell, _ = executors_of(settings, "app.py")
+
+    assert {name: shell._env[name] for name in ("DATABASE_URL", "SHARED")} == {
+        "DATABASE_URL": "db",
+        "SHARED": "from the environment",
+    }
+    assert "OTHER" not in shell._env

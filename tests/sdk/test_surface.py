@@ -49,3 +49,27 @@ def test_a_users_program_passes_strict_type_checking(tmp_path):
     checked = python("-m", "mypy", "--strict", "--cache-dir", str(tmp_path), str(HERE / "typed_app.py"))
 
     assert checked.returncode == 0, checked.stdout
+
+
+def test_the_examples_pass_the_type_checker():
+    examples = sorted((HERE.parents[1] / "examples").glob("*.py"))
+    found = python(
+        "-m", "mypy", "--config-file=", "--no-error-summary", *map(str, examples), cwd=HERE.parents[1] / "examples"
+    )
+
+    assert not found.stdout, found.stdout
+
+
+def test_a_task_with_a_context_is_called_without_it():
+    @tickwork.task
+    def first(ctx: tickwork.Context, path: str, times: int = 1) -> tuple[str, int]:
+        return ctx.node, len(path) * times
+
+    @tickwork.task
+    def last(path: str, ctx: tickwork.Context) -> tuple[str, int]:
+        return ctx.node, len(path)
+
+    assert [one for _, one in (first("abc"), first("abc", 2), first(path="ab"), last("abcd"))] == [3, 6, 2, 4]
+    given = tickwork.Context(node="mine")
+    assert first(given, "a") == last("a", given) == ("mine", 1)
+    assert [one for _, one in first.map(["a", "bb"], times=2)] == [2, 4]

@@ -131,9 +131,13 @@ def history(
     return Exit.OK
 
 
+MESSAGE_MAX = 120  # characters of it in a table; the run has the whole
+
+
 def _said(one: "wire.EndpointRun") -> str:
     text = f"{one.error}: {one.message}" if one.error else one.message
-    return text.partition("\n")[0][:120]
+    line, more, _ = text.partition("\n")
+    return f"{line[:MESSAGE_MAX]} …" if more or len(line) > MESSAGE_MAX else line
 
 
 def _times(one: "wire.Endpoint") -> str:

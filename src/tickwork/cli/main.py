@@ -14,6 +14,11 @@ if TYPE_CHECKING:
     from cyclopts import App
 
 
+LISTS = frozenset(
+    ("backfills", "endpoints", "holidays", "queues", "runs", "schedules", "versions", "workers", "workflows", "zones")
+)
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """The exit code. Nothing but an exit of the interpreter itself passes through here."""
     args = list(sys.argv[1:] if argv is None else argv)
@@ -45,6 +50,8 @@ def _run(args: list[str]) -> int:
 
         print(f"tickwork {VERSION}")
         return Exit.OK
+    if args[1:2] == ["list"] and args[0] in LISTS:  # as other tools have it
+        del args[1]
     return _dispatch(args)
 
 

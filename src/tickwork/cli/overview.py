@@ -40,7 +40,7 @@ def workflows(*, to: To = TO) -> int:
         print_json(wire.Workflows(workflows=found))
         return Exit.OK
     rows = [
-        (safe(one.name), str(one.versions), safe(one.definition[:19]), safe(", ".join(one.schedules)),
+        (safe(one.name), str(one.versions), f"{safe(one.definition[:19])}…", safe(", ".join(one.schedules)),
          "[yellow]paused[/]" if one.paused else "", safe(one.description))
         for one in found
     ]  # fmt: skip

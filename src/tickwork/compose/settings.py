@@ -182,6 +182,11 @@ def _secret(path: Path, key: str) -> str:
     return text
 
 
+def variables(here: Path) -> dict[str, str]:
+    """What `.env` sets for tasks; a variable of the environment goes first."""
+    return _dotenv(here / ".env")
+
+
 def _dotenv(path: Path) -> dict[str, str]:
     if not path.is_file():
         return {}

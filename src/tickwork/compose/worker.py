@@ -10,7 +10,7 @@ from pathlib import Path
 from tickwork import localtoken
 from tickwork.cluster.direct import DirectLink, HttpReach
 from tickwork.compose.lanes import exchange_queues, receiver_of
-from tickwork.compose.settings import BadSettings, Settings, names, pairs, passed, ports
+from tickwork.compose.settings import BadSettings, Settings, names, pairs, passed, ports, variables
 from tickwork.core.errors import Refused
 from tickwork.core.names import check_name
 from tickwork.executors.guard import Guard
@@ -56,7 +56,7 @@ def executors_of(settings: Settings, app: str) -> list[Executor]:
     if not app:
         return [http_executor_of(settings)]
     limits = Limits(memory_mb=settings.memory_mb) if settings.memory_mb else None
-    env = passed(os.environ, settings.pass_env, path="pass_env")
+    env = passed({**variables(Path.cwd()), **os.environ}, settings.pass_env, path="pass_env")
     functions = ProcessExecutor(
         app,
         processes=settings.processes,

@@ -9,7 +9,7 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import update_wrapper
-from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, Literal, ParamSpec, TypeVar, cast, overload
 
 from tickwork.core.errors import Refused
 from tickwork.sdk.context import Context, current, running
@@ -191,8 +191,13 @@ class Task(Generic[P, R]):
         here = current()
         local = here or Context(node=self.name)
         wanted = self.codec.context_name
-        if wanted and wanted not in kwargs and len(args) <= len(self.codec.parameters):
-            kwargs = {**kwargs, wanted: local}
+        if wanted and wanted not in kwargs and not any(isinstance(one, Context) for one in args):
+            found = inspect.signature(function).parameters
+            place = list(found).index(wanted)
+            if place < len(args) and found[wanted].kind is not inspect.Parameter.KEYWORD_ONLY:
+                args = (*args[:place], local, *args[place:])
+            else:
+                kwargs = {**kwargs, wanted: local}
         if here is not None:
             return function(*args, **kwargs)
         if self.is_async:
@@ -244,6 +249,11 @@ async def _awaited(
         return await function(*args, **kwargs)
 
 
+# A context that comes first is filled in, so callers do not give it.
+@overload
+def task(function: Callable[Concatenate[Context, P], Coroutine[Any, Any, T]], /) -> AsyncTask[P, T]: ...
+@overload
+def task(function: Callable[Concatenate[Context, P], R], /) -> Task[P, R]: ...
 @overload
 def task(function: Callable[P, Coroutine[Any, Any, T]], /) -> AsyncTask[P, T]: ...
 @overload
@@ -301,6 +311,10 @@ def task(function: Any = None, /, *, name: str = "", executor: Executor = "proce
 class _Decorator:
     """The type of `task(...)` for type checkers."""
 
+    @overload
+    def __call__(self, function: Callable[Concatenate[Context, P], Coroutine[Any, Any, T]], /) -> AsyncTask[P, T]: ...
+    @overload
+    def __call__(self, function: Callable[Concatenate[Context, P], R], /) -> Task[P, R]: ...
     @overload
     def __call__(self, function: Callable[P, Coroutine[Any, Any, T]], /) -> AsyncTask[P, T]: ...
     @overload
