@@ -397,5 +397,6 @@ select day from renewals where partition_id = ?;
 update renewals set checksum = ? where partition_id = ?;
 
 -- name: read_renewals
--- The day of each partition, 0 where there was none.
-select p.id, coalesce(r.day, 0), coalesce(r.checksum, 0) from partitions p left join renewals r on r.partition_id = p.id order by p.id;
+-- The day of each partition, 0 where there was none; also one that is of no partition, which its checksum tells.
+select coalesce(p.id, r.partition_id), coalesce(r.day, 0), coalesce(r.checksum, 0)
+  from partitions p full join renewals r on r.partition_id = p.id order by 1;
