@@ -44,9 +44,14 @@ def test_nothing_is_violated_where_a_tenant_is_spread_beside_publications(seed):
     check(seed, nodes="3", partitions="4", workers="2", faults=faults)
 
 
+@pytest.mark.parametrize("seed", seeds(940_000, few=6, many=200))
+def test_every_worker_serves_every_partition_again_after_nodes_hung(seed):
+    check(seed, nodes="3", partitions="4", workers="3", faults="hangs=60,node_crashes=20,drop=0.01")
+
+
 @pytest.mark.parametrize("seed", FOUND, ids=FOUND.get)
 def test_what_a_seed_found_stays_found(seed):
-    check(seed, faults=str(Options.of(seed, {}).faults.without("store_cuts", "spreads")))
+    check(seed, faults=str(Options.of(seed, {}).faults.without("store_cuts", "spreads", "hangs")))
 
 
 def test_without_faults_the_whole_workload_ends_as_it_should():

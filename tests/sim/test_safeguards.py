@@ -10,13 +10,14 @@ import msgspec
 import pytest
 
 from tickwork.api import ways
-from tickwork.cluster import node
+from tickwork.cluster import line, node
 from tickwork.core import inputs, machine, reports
 from tickwork.core.lifecycle import Phase
 from tickwork.runtime import partition, reporting, seat, timekeeper
-from tickwork.sim import checkers, scenario
+from tickwork.sim import checkers, net, scenario
 from tickwork.sim.__main__ import _options
 from tickwork.stores import memory
+from tickwork.worker import caller
 
 SEEDS = 40  # at most; the first few are enough today
 SHAPE = {"nodes": "2", "workers": "2", "tasks": "60", "safety_s": "300"}
@@ -24,6 +25,7 @@ CRASHES = "node_crashes=200,store_slow=0.2,store_late=0.05,pauses=200"
 LATE = "store_late=0.2,store_cuts=300,pauses=300"
 LOST = "store_late=0.5,node_crashes=200"  # what was decided, and never committed by who decided it
 SPREADS = "spreads=200,node_crashes=60"
+HANGS = "hangs=60"
 WIDE = {"nodes": "3", "partitions": "4", "tasks": "20"}
 CLOCKS = "clock_steps=200,node_crashes=60"
 POISON = "poison=0.1"
@@ -170,8 +172,51 @@ def wall_clocks_that_are_believed_at_once(patch):
     patch.setattr(timekeeper.RealTime, "__init__", gullible)
 
 
+def calls_that_end_with_the_connection_of_another(patch):
+    """As when a connection that was closed cancelled those who waited for it, and nothing began the next call."""
+    waiting = {}
+    exchange, keep_only = net.SimReach.exchange, net.SimReach.keep_only
+
+    async def shared(self, address, partition, call):
+        job = asyncio.get_running_loop().create_task(exchange(self, address, partition, call))
+        jobs = waiting.setdefault((self, address), [])
+        jobs.append(job)
+        try:
+            return await asyncio.shield(job)
+        finally:
+            jobs.remove(job)
+
+    def cancelling(self, addresses):
+        for (reach, address), jobs in waiting.items():
+            if reach is self and address not in addresses:
+                for job in jobs:
+                    job.cancel()
+        keep_only(self, addresses)
+
+    async def asked(self, call, honest=caller.Caller._asked):
+        try:
+            return await honest(self, call)
+        finally:
+            if self._lost_to_another:
+                raise asyncio.CancelledError
+
+    async def ask(self, call, honest=line.Line._ask):
+        try:
+            return await honest(self, call)
+        except asyncio.CancelledError:
+            self._lost_to_another = True
+            raise
+
+    patch.setattr(net.SimReach, "exchange", shared)
+    patch.setattr(net.SimReach, "keep_only", cancelling)
+    patch.setattr(caller.Caller, "_lost_to_another", False, raising=False)
+    patch.setattr(caller.Caller, "_asked", asked)
+    patch.setattr(line.Line, "_ask", ask)
+    patch.setattr(caller.Caller, "_call_ended", lambda *_: None)
+
+
 def first_caught(faults):
-    shape = SHAPE | WIDE if faults == SPREADS else SHAPE
+    shape = SHAPE | WIDE if faults in (SPREADS, HANGS) else SHAPE
     for seed in range(SEEDS):
         report = scenario.run(seed, shape | {"faults": faults})
         if not report.ok:
@@ -192,6 +237,7 @@ def first_caught(faults):
         (workers_without_a_start, POISON, {"I5"}),
         (changes_beside_the_events, CRASHES, {"I7"}),
         (publications_beside_spreads, SPREADS, {"ANSWER"}),
+        (calls_that_end_with_the_connection_of_another, HANGS, {"SERVES"}),
         (wall_clocks_that_are_believed_at_once, CLOCKS, {"I16"}),
     ],
 )

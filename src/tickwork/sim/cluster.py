@@ -9,7 +9,7 @@ import asyncio
 import gc
 import sys
 import warnings
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Self
@@ -44,12 +44,14 @@ from tickwork.stores.memory_leases import MemoryLeases
 SLICES = 20  # of the safety phase: so often is looked at what must always hold
 FOLD_SLICES = 5  # every so many of them, and at each crash of a node, its state is compared with its journal
 LOOK_S = 5.0  # how often the liveness phase looks whether all has ended
+SERVES_S = 120.0  # after which every live worker serves every partition, once nothing fails any more
 BACK_S = 2.0  # after which a supervisor starts a process that ended by itself
 ACCEPTED_MIN = 0.5
 BUSY = (Phase.READY, Phase.RUNNING, Phase.BACKOFF, Phase.CHECKING)
 EVENTS = (
     *("node_crashes", "worker_crashes", "pauses", "partitions", "store_outages", "disk_full", "clock_steps"),
     "store_cuts",
+    "hangs",
 )
 OFFSET_MS, DRIFT_PPM = 100, 500  # how wrong the clock of a host is without a fault
 BELIEF_NS = TTL_MS * MS + 200 * MS  # a lease, and the skew between two clocks
@@ -117,6 +119,7 @@ class NodeSeat:
     store: SimStore
     artifacts: MemoryArtifacts
     show: Callable[[], Sequence[Alive]] = lambda: ()
+    workers: Callable[[], Mapping[int, Collection[str]]] = dict  # who serves the partitions that it owns
 
     def serve(self, server: Server) -> None:
         """To workers."""
@@ -161,6 +164,7 @@ class Programs:
     settings: Settings = field(default_factory=Settings)  # of the partitions, to fold their journals
     doubts_clocks: bool = True  # False: its nodes believe their wall clock at once
     checks: Callable[["Cluster"], Sequence[Violation]] = lambda _: ()  # of its own, at the end
+    unserved: Callable[["Cluster"], Sequence[str]] = lambda _: ()  # live workers that some partition has not
 
 
 @contextmanager
@@ -225,6 +229,7 @@ class Cluster:
                 self._safety_phase()
                 self._heal()
                 self._liveness_phase()
+                self._workers_come_back()
                 self._come_to_rest()
                 world.loop.settle()
                 self._final_checks()
@@ -272,6 +277,14 @@ class Cluster:
         loop, until = self.world.loop, self.world.loop.time() + self.options.liveness_s
         while loop.time() < until and not self._settled():
             loop.advance(LOOK_S)
+
+    def _workers_come_back(self) -> None:
+        """Whatever happened to nodes and connections, every live worker serves every partition again."""
+        try:
+            self.world.loop.run_until(lambda: not self.programs.unserved(self), SERVES_S)
+        except OutOfTime:
+            missing = "; ".join(self.programs.unserved(self)) or "at times"
+            self.violations.append(Violation("SERVES", f"not within {SERVES_S:.0f} s: {missing}"))
 
     def _come_to_rest(self) -> None:
         """Until what the nodes have decided is in their journals; one that never gets there shows in I7."""
@@ -422,6 +435,7 @@ class Chaos:
         self.world = cluster.world
         self.chance = cluster.world.chance.stream("chaos")
         self.cuts = cluster.world.chance.stream("store_cuts")
+        self.hangs = cluster.world.chance.stream("hangs")
 
     def plan(self) -> None:
         safety_s = self.cluster.options.safety_s
@@ -430,7 +444,7 @@ class Chaos:
             count = max(1, per_hour * safety_s // 3600) if per_hour else 0
             self.cluster.planned += count
             # What came later has draws of its own, so that a seed's other faults are those that it had before.
-            chance = self.cuts if name == "store_cuts" else self.chance
+            chance = {"store_cuts": self.cuts, "hangs": self.hangs}.get(name, self.chance)
             for _ in range(count):
                 self.world.later(chance.below(safety_s * 900) / 1000, getattr(self, f"_{name}"))
 
@@ -451,6 +465,16 @@ class Chaos:
             victim = self.chance.pick(up)
             self.world.fault(victim.name, "pauses")
             victim.pause(self._seconds(60))
+
+    def _hangs(self) -> None:
+        """All nodes but one stand still, for longer than a lease, and go on. Not quite at the same moment."""
+        up = [host for host in self.cluster.nodes if host.up and not host.stopped]
+        spared = self.hangs.pick(up) if up else None
+        for host in up:
+            if host is not spared:
+                self.world.fault(host.name, "hangs")
+                seconds = self.hangs.between(TTL_MS + 2_000, 4 * TTL_MS) / 1000
+                self.world.later(self.hangs.below(3_000) / 1000, host.pause, seconds)
 
     def _partitions(self) -> None:
         """One host from everybody, or one path, one way or both."""

@@ -67,6 +67,7 @@ class Node:
         self._for_good: asyncio.Future[None] | None = None  # held here: nobody else would
         self._http = HttpService(lambda: self._app)
         seat.show = self._show
+        seat.workers = self._workers
 
     async def main(self) -> None:
         self._seat.serve(self)
@@ -142,6 +143,13 @@ class Node:
             if live is not None and live.failed is None:
                 found.append(Alive(number, live.decided_seq, engine.state.settings, engine.state, live.decided_hash))
         return found
+
+    def _workers(self) -> dict[int, set[str]]:
+        engines = self._node.engines if self._node is not None else {}
+        return {
+            number: {seat.worker for seat in engine.floor.seats.values() if seat.session and not seat.closed_ms}
+            for number, engine in engines.items()
+        }
 
     def _hear_alarm(self, alarm: Alarm) -> None:
         self._note("alarm", f"{alarm.kind}: {alarm.text}")
@@ -224,6 +232,17 @@ class Witness:
 
     async def close(self) -> None:
         self._belief.end_ns = self._cluster.world.loop.now_ns
+
+
+def unserved(cluster: Cluster) -> list[str]:
+    """Live workers that a partition has not, as its owner sees it."""
+    served: dict[int, set[str]] = {number: set() for number in range(cluster.options.partitions)}
+    for name, seat in cluster.seats.items():
+        if cluster.world.hosts[name].up and not cluster.world.hosts[name].stopped:
+            for number, workers in seat.workers().items():
+                served[number] |= set(workers)
+    live = [host.name for host in cluster.workers if host.up and not host.stopped]
+    return [f"{name} not in {number}" for number, workers in served.items() for name in live if name not in workers]
 
 
 def recovers_as_it_lives(cluster: Cluster) -> list[Violation]:
