@@ -10,10 +10,10 @@ import msgspec
 import pytest
 
 from tickwork.api import ways
-from tickwork.cluster import line, node
+from tickwork.cluster import line, node, switchboard
 from tickwork.core import inputs, machine, reports
 from tickwork.core.lifecycle import Phase
-from tickwork.runtime import partition, reporting, seat, timekeeper
+from tickwork.runtime import floor, partition, reporting, seat, timekeeper
 from tickwork.sim import checkers, net, scenario
 from tickwork.sim.__main__ import _options
 from tickwork.stores import memory
@@ -29,6 +29,7 @@ HANGS = "hangs=60"
 WIDE = {"nodes": "3", "partitions": "4", "tasks": "20"}
 CLOCKS = "clock_steps=200,node_crashes=60"
 POISON = "poison=0.1"
+STRAYS = "foreign_stores=600,spike=0.05"
 ZOMBIES = "zombie=0.1,spike=0.1,pauses=200,duplicate=0.2"
 
 
@@ -215,6 +216,11 @@ def calls_that_end_with_the_connection_of_another(patch):
     patch.setattr(caller.Caller, "_call_ended", lambda *_: None)
 
 
+def stores_that_are_not_compared(patch):
+    for module in (floor, switchboard):
+        patch.setattr(module, "of_other_store", lambda _call, _store: None)
+
+
 def first_caught(faults):
     shape = SHAPE | WIDE if faults in (SPREADS, HANGS) else SHAPE
     for seed in range(SEEDS):
@@ -232,6 +238,7 @@ def first_caught(faults):
         (epochs_that_are_not_raised, CRASHES, {"I1", "I2"}),
         (a_store_that_forgets, CRASHES, {"I1", "I12"}),
         (reports_of_any_attempt, ZOMBIES, {"I5"}),
+        (stores_that_are_not_compared, STRAYS, {"FOREIGN"}),
         (answers_before_the_commit, LATE, {"I25", "ANSWER"}),
         (work_before_the_commit, LOST, {"I29"}),
         (workers_without_a_start, POISON, {"I5"}),
@@ -254,7 +261,7 @@ def test_taking_a_safeguard_away_is_noticed_and_seen_again(take_away, faults, fo
 
 
 def test_the_same_runs_with_all_safeguards_are_well():
-    for faults in (CRASHES, LATE, LOST, POISON, ZOMBIES, CLOCKS):
+    for faults in (CRASHES, LATE, LOST, POISON, ZOMBIES, STRAYS, CLOCKS):
         for seed in range(2):
             report = scenario.run(seed, SHAPE | {"faults": faults})
             assert report.ok, str(report)

@@ -33,7 +33,7 @@ from tickwork.sim.faults import NONE, BadOption, Faults
 from tickwork.sim.guard import Guard
 from tickwork.sim.journals import Journals
 from tickwork.sim.loop import OutOfTime, SimulationError
-from tickwork.sim.net import MemoryArtifacts, Server, ServerService, SimLink
+from tickwork.sim.net import ForeignStore, MemoryArtifacts, Server, ServerService, SimLink
 from tickwork.sim.network import Net
 from tickwork.sim.report import Report, Violation
 from tickwork.sim.store import SimStore, StoreTroubles
@@ -50,9 +50,9 @@ ACCEPTED_MIN = 0.5
 BUSY = (Phase.READY, Phase.RUNNING, Phase.BACKOFF, Phase.CHECKING)
 EVENTS = (
     *("node_crashes", "worker_crashes", "pauses", "partitions", "store_outages", "disk_full", "clock_steps"),
-    "store_cuts",
-    "hangs",
+    *("store_cuts", "hangs", "foreign_stores"),
 )
+FOREIGN_TASKS = 4  # of each partition, that another store has too
 OFFSET_MS, DRIFT_PPM = 100, 500  # how wrong the clock of a host is without a fault
 BELIEF_NS = TTL_MS * MS + 200 * MS  # a lease, and the skew between two clocks
 
@@ -208,6 +208,7 @@ class Cluster:
         self.small_steps = 0  # of wall clocks, forward, that nobody can tell from drift
         self.planned = 0  # fault events that were drawn
         self.seats: dict[str, NodeSeat] = {}
+        self.links: dict[str, SimLink] = {}  # of workers
         self._busy_clients = self.options.clients
         self.nodes = self._hosts("node", self.options.nodes, self._node)
         self.workers = self._hosts("worker", self.options.workers, self._worker)
@@ -407,7 +408,7 @@ class Cluster:
     async def _worker(self, host: Host) -> None:
         names = [node.name for node in self.nodes]
         first = host.chance.below(len(names))
-        link = SimLink(self.net, host, (*names[first:], *names[:first]))
+        link = self.links[host.name] = SimLink(self.net, host, (*names[first:], *names[:first]))
         await self._supervise(host, self.programs.worker(WorkerSeat(self, host, link, self.ledger)))
 
     async def _client(self, host: Host) -> None:
@@ -436,6 +437,7 @@ class Chaos:
         self.chance = cluster.world.chance.stream("chaos")
         self.cuts = cluster.world.chance.stream("store_cuts")
         self.hangs = cluster.world.chance.stream("hangs")
+        self.strays = cluster.world.chance.stream("foreign_stores")
 
     def plan(self) -> None:
         safety_s = self.cluster.options.safety_s
@@ -444,7 +446,8 @@ class Chaos:
             count = max(1, per_hour * safety_s // 3600) if per_hour else 0
             self.cluster.planned += count
             # What came later has draws of its own, so that a seed's other faults are those that it had before.
-            chance = {"store_cuts": self.cuts, "hangs": self.hangs}.get(name, self.chance)
+            seldom = {"store_cuts": self.cuts, "hangs": self.hangs, "foreign_stores": self.strays}
+            chance = seldom.get(name, self.chance)
             for _ in range(count):
                 self.world.later(chance.below(safety_s * 900) / 1000, getattr(self, f"_{name}"))
 
@@ -487,6 +490,21 @@ class Chaos:
 
     def _join(self, one: str, other: str, both_ways: bool) -> None:
         self.cluster.net.join(one, other, both_ways=both_ways)
+
+    def _foreign_stores(self) -> None:
+        """One worker meets another store at its servers' addresses. That one gives it tasks with the numbers that its
+        own servers will give out next."""
+        links = [link for _, link in sorted(self.cluster.links.items()) if link.host.up and link.foreign is None]
+        if not links:
+            return
+        link, pairs = self.strays.pick(links), list[tuple[int, int]]()
+        for alive in self.cluster.alive():
+            ready = [one for one in alive.state.tasks.values() if one.phase == Phase.READY]
+            pairs += [(one.number, one.attempt + 1) for one in ready[:FOREIGN_TASKS]]
+            pairs += [(alive.state.next_number + number, 1) for number in range(FOREIGN_TASKS)]
+        self.world.fault(link.host.name, "foreign_stores", f"with tasks {pairs}")
+        link.foreign = ForeignStore(pairs)
+        self.world.later(self.strays.between(1_000, 12_000) / 1000, link.come_home)
 
     def _store_outages(self) -> None:
         self.cluster.troubles.go_down(self._seconds(30))

@@ -147,7 +147,8 @@ class SimExecutor:
         handler = self.handlers.get(spec.handler or spec.node)
         start = f"{self.host.name}, start {self.host.starts}"
         at = self.world.note(self.host.name, "begins", f"task {work.task}, attempt {work.attempt}")
-        self.ledger.begin(work.task, work.attempt, start, at)
+        if work.tenant != "foreign":  # its numbers are those of other attempts
+            self.ledger.begin(work.task, work.attempt, start, at)
         begun_ms = self.host.clock.wall_ms()
         if handler is None:
             self._end(work, Broke(work.task, work.attempt, "UnknownHandler", f"nobody knows {spec.handler!r}", True))

@@ -44,6 +44,7 @@ class Faults:
     clock_steps: int = 0
     store_cuts: int = 0  # of one node's way to the store: both directions, or only the answers
     hangs: int = 0  # of all nodes but one, for longer than a lease
+    foreign_stores: int = 0  # for a while another store answers a worker, with tasks of the same numbers
     spreads: int = 0  # of the tenant, at one node, beside a publication at another
 
     @classmethod
@@ -84,7 +85,7 @@ MOST: dict[str, float] = {
     "crash_before_effect": 0.01, "crash_after_effect": 0.01, "crash_after_report": 0.01, "zombie": 0.01,
     "reports_twice": 0.1, "never_reports": 0.02,
     "node_crashes": 30, "worker_crashes": 60, "pauses": 30, "partitions": 30, "store_outages": 12, "disk_full": 6,
-    "clock_steps": 12, "store_cuts": 12, "spreads": 60, "poison": 0.01, "hangs": 12,
+    "clock_steps": 12, "store_cuts": 12, "spreads": 60, "poison": 0.01, "hangs": 12, "foreign_stores": 30,
 }  # fmt: skip
 
 NONE = Faults()

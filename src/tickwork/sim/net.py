@@ -13,12 +13,25 @@ import msgspec
 from tickwork.cluster.direct import Unreached
 from tickwork.core.errors import Corrupt, Refused, TickworkError, Unavailable
 from tickwork.ports.artifacts import Named, digest_of
-from tickwork.ports.exchange import Call, Catalog, Reply, call_decoder, encoder, reply_decoder
+from tickwork.ports.exchange import (
+    Call,
+    Catalog,
+    Reply,
+    Spec,
+    Work,
+    call_decoder,
+    encoder,
+    of_other_store,
+    reply_decoder,
+)
 from tickwork.ports.wire import Owners
 from tickwork.sim.network import Connection, Net
 from tickwork.sim.world import Host
 
 SCHEME = "http://"
+FOREIGN = "foreign"  # identity of another store, and the handler of its tasks
+FOREIGN_SPEC = Spec(1, "task", "foreign", "foreign", "foreign", FOREIGN)
+FOREIGN_WAIT_MS = 200
 PATIENCE_S = 15.0  # beyond what a call allows the server to wait
 
 
@@ -100,6 +113,25 @@ class ServerService:
         raise Refused("not_found", f"there is no {asked.route}")
 
 
+class ForeignStore:
+    """Another store that answers a worker for a while: its tasks have numbers of ours, and other results."""
+
+    def __init__(self, pairs: Sequence[tuple[int, int]]) -> None:
+        self._work = tuple(Work(*pair, 1, "foreign", "foreign", b"\x80") for pair in pairs)
+        self._known = False
+
+    async def exchange(self, call: Call) -> Reply:
+        if (other := of_other_store(call, FOREIGN)) is not None:
+            return other
+        if call.profile is not None:
+            self._known = True
+            return Reply(call.seq, self._work, (FOREIGN_SPEC,), store=FOREIGN)
+        if not self._known:
+            return Reply(call.seq, resync=True)
+        await asyncio.sleep(min(call.wait_ms, FOREIGN_WAIT_MS) / 1000)
+        return Reply(call.seq)
+
+
 class SimLink:
     """Servers are tried in turn: after a failure the next call goes to the next one."""
 
@@ -109,8 +141,11 @@ class SimLink:
         self.servers = servers
         self.server = 0
         self._idle: list[Connection] = []
+        self.foreign: ForeignStore | None = None  # it answers instead
 
     async def call(self, call: Call) -> Reply:
+        if self.foreign is not None:
+            return await self.foreign.exchange(call)
         body = encoder.encode(call)
         answer = await self._ask(_Request("exchange", body), patience_s=PATIENCE_S + call.wait_ms / 1000)
         return reply_decoder.decode(answer)
@@ -135,6 +170,10 @@ class SimLink:
 
     async def publish(self, catalog: Catalog) -> str:
         return (await self._ask(_Request("publish", encoder.encode(catalog)))).decode()
+
+    def come_home(self) -> None:
+        """Its own servers answer again."""
+        self.foreign = None
 
     def close(self) -> None:
         for connection in self._idle:

@@ -14,8 +14,11 @@ from tickwork.api.asked import Closing
 from tickwork.api.ways import Ways
 from tickwork.cluster import node as real
 from tickwork.core.errors import Corrupt, Refused, Unavailable
+from tickwork.core.events import StaleReport
+from tickwork.core.inputs import Failed
 from tickwork.core.model import Clock, Settings
 from tickwork.core.snapshot import digest
+from tickwork.journal.record import GENESIS, unseal
 from tickwork.ports import wire
 from tickwork.ports.exchange import Call, Catalog, Reply, encoder, reply_decoder
 from tickwork.runtime.engine import Engine
@@ -27,6 +30,7 @@ from tickwork.sim.journals import Belief
 from tickwork.sim.peers import MSGPACK, SimCarrier, SimLeases, SimPeers, address_of
 from tickwork.sim.report import Violation
 from tickwork.sim.store import at_once
+from tickwork.sim.workload import ForeignResult
 from tickwork.sim.world import ORIGIN_MS
 from tickwork.stores.memory import MemoryStore
 from tickwork.time_reference import StoreTime
@@ -243,6 +247,26 @@ def unserved(cluster: Cluster) -> list[str]:
                 served[number] |= set(workers)
     live = [host.name for host in cluster.workers if host.up and not host.stopped]
     return [f"{name} not in {number}" for number, workers in served.items() for name in live if name not in workers]
+
+
+def no_foreign_results(cluster: Cluster) -> list[Violation]:
+    """Nothing that a worker brought from another store counts here."""
+    found: list[Violation] = []
+    for number, partition in sorted(cluster.disk.partitions.items()):
+        head = GENESIS
+        for sealed in partition.journal:
+            row, head = unseal(sealed, head), sealed.hash
+            for event in row.events:
+                place = getattr(event, "input", -1)
+                asked = row.inputs[place] if 0 <= place < len(row.inputs) else None
+                if (
+                    isinstance(asked, Failed)
+                    and asked.error == ForeignResult.__name__
+                    and type(event) is not StaleReport
+                ):
+                    text = f"partition {number}, seq {row.seq}: a result of another store counts for task {asked.task}"
+                    found.append(Violation("FOREIGN", text))
+    return found
 
 
 def recovers_as_it_lives(cluster: Cluster) -> list[Violation]:

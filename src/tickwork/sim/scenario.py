@@ -13,7 +13,7 @@ from tickwork.sim.chance import Chance
 from tickwork.sim.cluster import Cluster, Options, Programs, WorkerSeat
 from tickwork.sim.executor import SimExecutor
 from tickwork.sim.net import SimReach
-from tickwork.sim.node import SETTINGS, Node, recovers_as_it_lives, unserved
+from tickwork.sim.node import SETTINGS, Node, no_foreign_results, recovers_as_it_lives, unserved
 from tickwork.sim.report import Report
 from tickwork.sim.workload import HANDLERS, Client
 from tickwork.worker.agent import Agent
@@ -53,7 +53,7 @@ def programs() -> Programs:
         worker=worker,
         client=lambda seat: Client(seat).main(),
         settings=SETTINGS,
-        checks=recovers_as_it_lives,
+        checks=lambda cluster: [*recovers_as_it_lives(cluster), *no_foreign_results(cluster)],
         unserved=unserved,
     )
 

@@ -82,6 +82,14 @@ def _poison() -> None:
     raise ValueError("this input kills every handler")
 
 
+class ForeignResult(Exception):
+    """What a task of another store ends with: no store of ours may ever have it."""
+
+
+def _foreign() -> None:
+    raise ForeignResult
+
+
 HANDLERS: dict[str, Handler | Callable[..., Any]] = {
     "quick": Handler(ms=(1, 300)),
     "add": Handler(ms=(1, 100), body=lambda value: value + 1),
@@ -94,6 +102,7 @@ HANDLERS: dict[str, Handler | Callable[..., Any]] = {
     "poison": Handler(ms=(1, 50), body=_poison),
     "echo": Handler(ms=(1, 100), body=lambda text: text),
     "saver": Handler(ms=(200, 4_000), saves=4),
+    "foreign": Handler(ms=(1_000, 15_000), body=_foreign),
 }
 
 
