@@ -93,7 +93,7 @@ def describe_clock(reading: ClockReading) -> str:
     wall, real = instant_text(reading.wall_ms), instant_text(reading.real_ms)
     if reading.state == "ahead":
         text = (
-            f"logical time is {duration_text(reading.ahead_ms)} ahead of real time ({real}): "
+            f"logical time is {_rounded(reading.ahead_ms)} ahead of real time ({real}): "
             "timers are held until real time has caught up, everything else goes on"
         )
         return f"{text}; a step of the wall clock ({wall}) is held as well" if reading.step_ms else text
@@ -102,9 +102,14 @@ def describe_clock(reading: ClockReading) -> str:
         if reading.contradicted:
             then = "the database's clock contradicts it, so it is not believed until a person confirms it"
         else:
-            then = f"it is believed if it persists for another {duration_text(reading.adopted_in_ms or 0)}"
+            then = f"it is believed if it persists for another {_rounded(reading.adopted_in_ms or 0)}"
         return (
-            f"the wall clock stepped to {wall}, {duration_text(abs(reading.step_ms))} {direction} real time ({real}); "
+            f"the wall clock stepped to {wall}, {_rounded(abs(reading.step_ms))} {direction} real time ({real}); "
             f"{then}. Correct the clock, or confirm it: tickwork clock confirm"
         )
     return ""
+
+
+def _rounded(length_ms: int) -> str:
+    """To the second: readings a millisecond apart must not read as 59m59s999ms."""
+    return duration_text(max(1, round(length_ms / 1000)) * 1000)
