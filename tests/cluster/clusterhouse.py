@@ -84,6 +84,7 @@ class House:
         made_of: type[Engine] = Engine,
         port: int = 0,
         attend=None,
+        token: str = "",
         **member,
     ) -> None:
         self.cluster, self.name = cluster, name
@@ -100,7 +101,7 @@ class House:
         self.node = Node(
             store=store,
             leases=cluster.new_leases(),
-            peers=HttpPeers(),
+            peers=HttpPeers(token=token),
             clock=clock,
             member=msgspec.structs.replace(
                 member_of(
@@ -122,7 +123,7 @@ class House:
             attend=attend,
         )
         self.node.on_alarm = self.alarms.append
-        self.server = HttpServer(make_app(self.node), self.node, port=port, inner=self.inner)
+        self.server = HttpServer(make_app(self.node, token=token or None), self.node, port=port, inner=self.inner)
         self.up = False
 
     async def start(self) -> "House":

@@ -18,7 +18,7 @@ from tickwork.api.guard import not_a_node
 from tickwork.api.messages import JSON, Answer, Stream, as_json, json_encoder
 from tickwork.api.problems import OUTCOME_UNKNOWN, problem, retry_after
 from tickwork.api.table import Route
-from tickwork.cluster.carrier import Carrier, HttpCarrier
+from tickwork.cluster.carrier import Carrier, Header, HttpCarrier
 from tickwork.cluster.credentials import CODE
 from tickwork.cluster.node import Node
 from tickwork.core.errors import OutcomeUnknown, Refused, Unavailable
@@ -38,6 +38,10 @@ _PASSED = frozenset((b"location", b"retry-after", b"etag", b"content-disposition
 _HOP = frozenset(
     (b"connection", b"keep-alive", b"transfer-encoding", b"te", b"upgrade", b"host", b"content-length", NODE, PARTITION)
 )
+# How this node's guard let the client in. The owner's guard would compare them with its own address, and refuse a page
+# that it did not serve; a node shows its own token, and a session stays with the node that the browser speaks to.
+_LET_IN = frozenset((b"authorization", b"cookie", b"origin", b"referer"))
+_FETCH = b"sec-fetch-"
 
 
 class Ways:
@@ -82,9 +86,13 @@ class Ways:
         proof = next((value for name, value in scope["headers"] if name == NODE), b"")
         return await self.node.is_node(proof.decode("latin-1"))
 
-    def _proof(self) -> tuple[bytes, bytes]:
+    def _identity(self) -> list[Header]:
+        """By which another node knows this one and lets it in."""
         assert self.node.credentials is not None, "the node is started"
-        return (NODE, self.node.credentials.sent.encode())
+        identity = [(NODE, self.node.credentials.sent.encode())]
+        if self.authorization:
+            identity.append((b"authorization", self.authorization.encode()))
+        return identity
 
     def _partitions(self, route: Route, scope: Scope) -> tuple[int, ...]:
         """Where to ask, the likeliest first."""
@@ -148,8 +156,8 @@ class Ways:
             return problem(503, "no_owner", str(error), retry_after(RETRY_MS))
 
     async def _forward(self, address: str, said: bytes, scope: Scope, body: bytes) -> Answer | Stream:
-        headers = [(name, value) for name, value in scope["headers"] if name not in _HOP]
-        headers += [(PARTITION, said), self._proof()]
+        headers = [(PARTITION, said), *self._identity()]
+        headers += [pair for pair in scope["headers"] if _is_forwarded(pair[0])]
         query = scope["query_string"].decode("latin-1")
         path = scope.get("raw_path", scope["path"].encode()).decode("latin-1").partition("?")[0]
         target = f"{path}?{query}" if query else path
@@ -193,9 +201,7 @@ class Ways:
 
     async def ask(self, partition: int, method: str, path: str, value: object = None) -> bytes:
         """A request of our own to the owner of a partition that is not here. Raises `Refused` as that one did."""
-        headers = [(PARTITION, str(partition).encode()), (b"content-type", JSON.encode()), self._proof()]
-        if self.authorization:
-            headers.append((b"authorization", self.authorization.encode()))
+        headers = [(PARTITION, str(partition).encode()), (b"content-type", JSON.encode()), *self._identity()]
         address = await self.node.address_of(partition)
         body = b"" if value is None else json_encoder.encode(value)
         carried = await self._carrier.carry(method, address, path, headers, body)
@@ -296,6 +302,10 @@ class Ways:
         assert route.spreads is not None, "a route over runs says how"
         asked = Asked(scope, _nothing_more, route, self.node.desk, self._closing, body)
         return await place.guarded(route.spreads(self, place, asked))
+
+
+def _is_forwarded(name: bytes) -> bool:
+    return name not in _HOP and name not in _LET_IN and not name.startswith(_FETCH)
 
 
 def _unknown_run(answer: Answer | Stream | None) -> bool:
