@@ -13,6 +13,7 @@ from tickwork.api import ways
 from tickwork.cluster import line, node, switchboard
 from tickwork.core import inputs, machine, reports
 from tickwork.core.lifecycle import Phase
+from tickwork.executors import pool
 from tickwork.runtime import floor, partition, reporting, seat, timekeeper
 from tickwork.sim import checkers, net, scenario
 from tickwork.sim.__main__ import _options
@@ -30,6 +31,7 @@ WIDE = {"nodes": "3", "partitions": "4", "tasks": "20"}
 CLOCKS = "clock_steps=200,node_crashes=60"
 POISON = "poison=0.1"
 STRAYS = "foreign_stores=600,spike=0.05"
+NEIGHBOURS = "neighbours=0.2"
 ZOMBIES = "zombie=0.1,spike=0.1,pauses=200,duplicate=0.2"
 
 
@@ -221,6 +223,25 @@ def stores_that_are_not_compared(patch):
         patch.setattr(module, "of_other_store", lambda _call, _store: None)
 
 
+def attempts_that_end_with_their_process(patch):
+    """A thread that is called off is ended as a process would be, with everything that runs beside it."""
+
+    def end_in(self, child, key):
+        child.ask_to_end(grace_ns=self._settings.stop_grace_ns)
+
+    patch.setattr(pool.Pool, "_end_in", end_in)
+
+
+def processes_that_do_not_retire(patch):
+    """A thread that does not end after it was called off is ended by force."""
+
+    def insist(self, child, key):
+        if key in self._ending and child in self.children:
+            child.ask_to_end(grace_ns=pool.GRACE_NS)
+
+    patch.setattr(pool.Pool, "_insist", insist)
+
+
 def first_caught(faults):
     shape = SHAPE | WIDE if faults in (SPREADS, HANGS) else SHAPE
     for seed in range(SEEDS):
@@ -246,6 +267,8 @@ def first_caught(faults):
         (publications_beside_spreads, SPREADS, {"ANSWER"}),
         (calls_that_end_with_the_connection_of_another, HANGS, {"SERVES"}),
         (wall_clocks_that_are_believed_at_once, CLOCKS, {"I16"}),
+        (attempts_that_end_with_their_process, NEIGHBOURS, {"NEIGHBOURS"}),
+        (processes_that_do_not_retire, NEIGHBOURS, {"NEIGHBOURS"}),
     ],
 )
 def test_taking_a_safeguard_away_is_noticed_and_seen_again(take_away, faults, found_by, monkeypatch):
@@ -261,7 +284,7 @@ def test_taking_a_safeguard_away_is_noticed_and_seen_again(take_away, faults, fo
 
 
 def test_the_same_runs_with_all_safeguards_are_well():
-    for faults in (CRASHES, LATE, LOST, POISON, ZOMBIES, STRAYS, CLOCKS):
+    for faults in (CRASHES, LATE, LOST, POISON, ZOMBIES, STRAYS, CLOCKS, NEIGHBOURS):
         for seed in range(2):
             report = scenario.run(seed, SHAPE | {"faults": faults})
             assert report.ok, str(report)

@@ -15,7 +15,7 @@ import tempfile
 import time
 from collections.abc import Callable
 
-from tickwork.executors.leftovers import kill_all
+from tickwork.executors.leftovers import kill_all, state_of
 from tickwork.executors.limits import Limits, confined, environment
 from tickwork.ports.host import Frames, Order, Saying, frame, sayings_decoder
 from tickwork.ports.loglines import Cutter
@@ -42,8 +42,11 @@ class Settings:
         env: dict[str, str] | None = None,
         command: tuple[str, ...] = (),
         stop_grace_s: float = STOP_GRACE_S,
+        mono_ns: Callable[[], int] = time.monotonic_ns,
+        wall_ns: Callable[[], int] = time.time_ns,
     ) -> None:
         self.stop_grace_ns = round(stop_grace_s * 1e9)
+        self.mono_ns, self.wall_ns = mono_ns, wall_ns
         self.app, self.folder, self.cwd = app, folder, cwd
         self.limits = limits or Limits()
         self.env = env or {}
@@ -145,6 +148,10 @@ class Child:
     def marked(self) -> list[tuple[Key, int]]:
         """The attempts whose code runs, with their start on the monotonic clock in ns."""
         return self.marks.running()
+
+    def at_rest(self) -> bool:
+        """Whether it waits in the system, by the system's own account."""
+        return state_of(self.pid) in "S"
 
     def hold(self, packet: int) -> None:
         """Nothing more of this packet is to begin."""

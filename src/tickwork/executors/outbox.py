@@ -35,12 +35,10 @@ class Errand(msgspec.Struct, frozen=True, gc=False):
 
 
 class Outbox:
-    def __init__(self, *, children: int, width: int) -> None:
-        self._ours, self._theirs = socket.socketpair(
-            socket.AF_UNIX, getattr(socket, "SOCK_SEQPACKET", socket.SOCK_DGRAM)
-        )
-        self._ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1024 * 1024)
-        self._ours.setblocking(False)
+    def __init__(
+        self, *, children: int, width: int, pair: tuple[socket.socket, socket.socket] | None = None
+    ) -> None:  # fmt: skip
+        self._ours, self._theirs = pair or _pair()
         self._width = width
         self.queue: deque[Errand] = deque()
         self.errands: dict[Key, Errand] = {}  # everything here, in the queue or out
@@ -198,3 +196,10 @@ class Outbox:
 
     def close(self) -> None:
         self._theirs.close()
+
+
+def _pair() -> tuple[socket.socket, socket.socket]:
+    ours, theirs = socket.socketpair(socket.AF_UNIX, getattr(socket, "SOCK_SEQPACKET", socket.SOCK_DGRAM))
+    ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1024 * 1024)
+    ours.setblocking(False)
+    return ours, theirs

@@ -8,12 +8,10 @@ with an attempt that turns out slow is taken from the child again, and so is wha
 import asyncio
 import logging
 import signal
-import time
 from collections.abc import Iterable
 from typing import Protocol
 
 from tickwork.executors.child import Child, Key, Settings
-from tickwork.executors.leftovers import state_of
 from tickwork.executors.outbox import Errand, Outbox
 from tickwork.ports.exchange import Begun, Broke, Done, Progressed, Report, Returned, Saved
 from tickwork.ports.host import Cancel, Folder, Kept, Lines, Ready, Retire, Saying, Spilled, Through, Unfit
@@ -69,7 +67,8 @@ class Pool:
     def __init__(self, mode: str, owner: Owner, settings: Settings, *, processes: int, width: int, mark: str) -> None:
         self.mode, self._owner, self._settings = mode, owner, settings
         self.processes, self.width, self._mark = processes, width, mark
-        self._box = Outbox(children=processes, width=width)
+        self._mono_ns, self._wall_ns = settings.mono_ns, settings.wall_ns
+        self._box = self._outbox()
         self.children: list[Child] = []
         self._begun: dict[Key, None] = {}  # reported as begun
         self._heard: dict[Key, int] = {}  # monotonic ns of the last progress or checkpoint
@@ -82,7 +81,10 @@ class Pool:
         self._topping: asyncio.Handle | None = None
         self._watching: asyncio.TimerHandle | None = None
         self._closing = False
-        self._close_at = float("inf")
+        self._close_at_ns = 1 << 63
+
+    def _outbox(self) -> Outbox:
+        return Outbox(children=self.processes, width=self.width)
 
     # ---- jobs
 
@@ -160,7 +162,7 @@ class Pool:
     def _watch(self) -> None:
         """Looks for attempts that are not as short as was thought, for the sake of those behind them."""
         self._watching = None
-        now_ns = time.monotonic_ns()
+        now_ns = self._mono_ns()
         for child in self.children:
             for key, start_ns in child.marked():
                 if now_ns - start_ns > SLOW_NS:
@@ -235,7 +237,7 @@ class Pool:
                 self._end_lines(child, child.last)
                 self._settle(child, child.last, said)
             case Progressed():
-                self._heard[said.task, said.attempt] = time.monotonic_ns()
+                self._heard[said.task, said.attempt] = self._mono_ns()
                 self._owner.told(said)
             case Saved():
                 self._saving_of(child, (said.task, said.attempt))
@@ -259,7 +261,7 @@ class Pool:
                 child.unfit = (said.error, said.message)
 
     def _saving_of(self, child: Child, key: Key) -> None:
-        self._heard[key] = time.monotonic_ns()
+        self._heard[key] = self._mono_ns()
         self._saving[key] = child
 
     def _settle(self, child: Child, key: Key, said: Done | Broke | Spilled) -> None:
@@ -304,7 +306,7 @@ class Pool:
             if key is None:
                 log.info("%s of child %d: %s", cutter.stream, child.pid, text)
             else:
-                self._owner.printed(key, cutter.stream, text, time.time_ns() // 1_000_000)
+                self._owner.printed(key, cutter.stream, text, self._wall_ns() // 1_000_000)
 
     def _end_lines(self, child: Child, key: Key) -> None:
         for fd, printer in child.printers.items():
@@ -315,7 +317,7 @@ class Pool:
         """A line without an end is the attempt's last, and no beginning of another's."""
         cutter = child.prints[fd]
         for text in cutter.rest():
-            self._owner.printed(key, cutter.stream, text, time.time_ns() // 1_000_000)
+            self._owner.printed(key, cutter.stream, text, self._wall_ns() // 1_000_000)
 
     def _hold_flood(self, child: Child, fd: int, size: int) -> None:
         """A child that prints faster than we care to read waits: its own code does, and nobody else's."""
@@ -351,8 +353,14 @@ class Pool:
     def _spawn(self) -> None:
         self._born += 1
         mark = f"{self._mark}-{self.mode}-{self._born}"
-        child = Child(self.mode, self.width, mark, queue=self._box.theirs, settings=self._settings)
+        child = self._made(mark)
         self.children.append(child)
+        self._listen(child)
+
+    def _made(self, mark: str) -> Child:
+        return Child(self.mode, self.width, mark, queue=self._box.theirs, settings=self._settings)
+
+    def _listen(self, child: Child) -> None:
         loop = asyncio.get_running_loop()
         loop.add_reader(child.sock.fileno(), self._readable, child)
         for fd in child.prints:
@@ -376,8 +384,7 @@ class Pool:
         self._replace(child, code)
         self._top_up()
 
-    def _hear_out(self, child: Child) -> None:
-        """Everything it said before it died, then nothing more."""
+    def _listen_no_more(self, child: Child) -> None:
         loop = asyncio.get_running_loop()
         loop.remove_reader(child.sock.fileno())
         if child.pidfd is not None:
@@ -385,6 +392,10 @@ class Pool:
         for fd in child.prints:
             self._on_print(child, fd)
             loop.remove_reader(fd)
+
+    def _hear_out(self, child: Child) -> None:
+        """Everything it said before it died, then nothing more."""
+        self._listen_no_more(child)
         before = -1
         while before != (before := self._heard_bytes(child)):
             pass
@@ -408,7 +419,7 @@ class Pool:
         self._box.take_back()
         suspects = self._astray(list(self._box.out))
         if suspects:
-            self._suspects.append((time.monotonic_ns() + SETTLE_NS, suspects))
+            self._suspects.append((self._mono_ns() + SETTLE_NS, suspects))
 
     def _astray(self, keys: list[Key]) -> list[Key]:
         """Those that are out and that no child has."""
@@ -423,7 +434,7 @@ class Pool:
         if now_ns < due_ns:
             return
         del self._suspects[0]
-        if any(child.ready and not child.marked() and state_of(child.pid) not in "S" for child in self.children):
+        if any(child.ready and not child.marked() and not child.at_rest() for child in self.children):
             self._suspects.append((now_ns + SETTLE_NS, suspects))  # stopped, or just about to say so
             return
         self._box.take_back()  # what was sent anew since is not lost
@@ -509,7 +520,7 @@ class Pool:
             self._end(key, ("TimeoutError", f"neither progress nor checkpoint for {spec.silent_ms} ms"))
         elif key not in self._begun and now_ns - start_ns >= BEGUN_NS:
             self._begun[key] = None
-            self._owner.told(Begun(*key, time.time_ns() // 1_000_000 - ran_ms))
+            self._owner.told(Begun(*key, self._wall_ns() // 1_000_000 - ran_ms))
 
     def _end(self, key: Key, reason: tuple[str, str] | None) -> None:
         ending = self._ending.setdefault(key, Ending(reason))
@@ -553,16 +564,16 @@ class Pool:
 
     async def close(self, *, grace_s: float) -> None:
         """What runs may end within the time given; what does not is ended and handed back."""
-        self._close_at = min(self._close_at, time.monotonic() + grace_s)
+        self._close_at_ns = min(self._close_at_ns, self._mono_ns() + round(grace_s * 1e9))
         if self._closing:
             return  # the first one to ask goes on, if need be sooner
         self._closing = True
         if self._restart is not None:
             self._restart.cancel()
         self._box.take_back()
-        while self._box.out and time.monotonic() < self._close_at and self.children:
+        while self._box.out and self._mono_ns() < self._close_at_ns and self.children:
             await asyncio.sleep(0.01)
-            self.sweep(time.monotonic_ns())
+            self.sweep(self._mono_ns())
         self._box.shut()
         await self._end_children()
         for handle in (self._topping, self._watching):
@@ -576,15 +587,15 @@ class Pool:
         for child in self.children:
             if self._box.out or not child.ready:
                 child.ask_to_end(grace_ns=GRACE_NS)
-        asked = time.monotonic()
+        asked_ns = self._mono_ns()
         while self.children:
             for child in list(self.children):
                 if child.exited():
                     self._on_exit(child)
-                elif time.monotonic() - asked > GRACE_NS / 1e9:
+                elif self._mono_ns() - asked_ns > GRACE_NS:
                     child.kill()
                 else:
-                    child.insist(time.monotonic_ns())
+                    child.insist(self._mono_ns())
             if self.children:
                 await asyncio.sleep(0.01)
 

@@ -269,6 +269,17 @@ def every_start_is_an_attempt(ledger: EffectLedger) -> Found:
             yield Violation("I5", f"task {task}, attempt {attempt} began {len(starts)} times: {words}", starts[1][1])
 
 
+def neighbours_end_by_themselves(ledger: EffectLedger) -> Found:
+    """I29: an attempt that was not called off and whose worker lives ends with its own result, whatever becomes of
+    those that run in the same process; and two attempts of a task never run at once in a worker."""
+    for cut in ledger.cuts:
+        text = f"task {cut.task}, attempt {cut.attempt} at {cut.worker} was ended with another: {cut.how}"
+        yield Violation("NEIGHBOURS", text, cut.at)
+    for cut in ledger.overlaps:
+        text = f"task {cut.task}, attempt {cut.attempt} at {cut.worker} began {cut.how}"
+        yield Violation("OVERLAP", text, cut.at)
+
+
 def one_result(rows: Sequence[Sealed], ledger: EffectLedger) -> Found:
     """I29: at most one accepted result per task, none after it failed, and exactly one effect for each that a worker
     reported as done."""

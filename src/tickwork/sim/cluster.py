@@ -343,6 +343,7 @@ class Cluster:
         found += checkers.one_believes(self.journals.beliefs, pauses, allowed_ns=BELIEF_NS, now_ns=now_ns)
         found += checkers.nothing_acknowledged_is_gone(self.journals, kept)
         found += checkers.every_start_is_an_attempt(self.ledger)
+        found += checkers.neighbours_end_by_themselves(self.ledger)
         for number in kept if self.programs.doubts_clocks else ():
             commits = self.journals.commits(number)
             found += checkers.never_early(commits, settings, origin_ms=ORIGIN_MS, allowed_ms=self._skew_ms())

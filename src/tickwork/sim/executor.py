@@ -34,9 +34,22 @@ class Write:
     at: int  # number in the trace
 
 
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """An attempt that ended otherwise than by itself, although it was not called off and its worker lives."""
+
+    task: int
+    attempt: int
+    worker: str
+    how: str
+    at: int  # number in the trace
+
+
 @dataclass(slots=True)
 class EffectLedger:
     writes: list[Write] = field(default_factory=list)
+    cuts: list[Cut] = field(default_factory=list)
+    overlaps: list[Cut] = field(default_factory=list)  # began beside another attempt of its task in the same worker
     begun: dict[tuple[int, int], list[tuple[str, int]]] = field(default_factory=dict)  # by which starts of workers
     _kept: dict[str, Write] = field(default_factory=dict)
 

@@ -34,6 +34,7 @@ class Faults:
     reports_twice: float = 0.0
     never_reports: float = 0.0
     poison: float = 0.0  # it takes its worker down, and every node with it
+    neighbours: float = 0.0  # it hangs beyond its time limit, in a process that others share
     # events per hour
     node_crashes: int = 0
     worker_crashes: int = 0
@@ -86,6 +87,7 @@ MOST: dict[str, float] = {
     "reports_twice": 0.1, "never_reports": 0.02,
     "node_crashes": 30, "worker_crashes": 60, "pauses": 30, "partitions": 30, "store_outages": 12, "disk_full": 6,
     "clock_steps": 12, "store_cuts": 12, "spreads": 60, "poison": 0.01, "hangs": 12, "foreign_stores": 30,
+    "neighbours": 0.1,
 }  # fmt: skip
 
 NONE = Faults()

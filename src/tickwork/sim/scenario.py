@@ -15,6 +15,7 @@ from tickwork.sim.executor import SimExecutor
 from tickwork.sim.net import SimReach
 from tickwork.sim.node import SETTINGS, Node, no_foreign_results, recovers_as_it_lives, unserved
 from tickwork.sim.report import Report
+from tickwork.sim.threads import SharedExecutor
 from tickwork.sim.workload import HANDLERS, Client
 from tickwork.worker.agent import Agent
 
@@ -25,7 +26,8 @@ SHAPE = {"nodes": "2", "workers": "3", "safety_s": "200"}
 async def worker(seat: WorkerSeat) -> None:
     """A process with an agent; some are drained after a while, as in a rolling deployment."""
     host, chance = seat.host, seat.host.chance.stream(f"worker/{seat.host.starts}")
-    executor = SimExecutor(host, HANDLERS, seat.ledger, slots=SLOTS, catalog=Catalog())
+    kind = SharedExecutor if seat.cluster.options.faults.neighbours else SimExecutor
+    executor = kind(host, HANDLERS, seat.ledger, slots=SLOTS, catalog=Catalog())
     direct = DirectLink(seat.link, SimReach(seat.link.net, host), clock=host.clock)
     # Some reach nothing but the server that they were given.
     link = direct if host.chance.stream("direct").happens(0.7) else seat.link
