@@ -62,10 +62,13 @@ def as_lines(_context, value):
 
 
 class Served:
-    """The application with an engine that lives on the event loop which serves it, and as long as that wants."""
+    """The application with an engine that lives on the event loop which serves it, and as long as that wants.
+
+    schemathesis ends it with each test: every test has a store of its own, and so none depends on what another left."""
 
     def __init__(self, folder) -> None:
         self.folder = folder
+        self.lives = 0
         self.life = Starlette(lifespan=self.begin)
 
     async def __call__(self, scope, receive, send) -> None:
@@ -73,15 +76,26 @@ class Served:
 
     @contextlib.asynccontextmanager
     async def begin(self, _app) -> AsyncIterator[None]:
+        self.lives += 1
+        folder = self.folder / str(self.lives)
+        folder.mkdir()
         engine = self.engine = Engine(
-            store=SqliteStore(self.folder / "s.db"),
-            artifacts=FolderArtifacts(self.folder / "artifacts"),
+            store=SqliteStore(folder / "s.db"),
+            artifacts=FolderArtifacts(folder / "artifacts"),
             clock=SystemClock(),
             ids=SystemIds(),
             owner="test",
             zones=load_zones(),
         )
         await engine.start()
+        try:
+            await self.fill(engine)
+            self.inner = make_app(engine, hosts=("testserver",))
+            yield
+        finally:
+            await engine.stop()
+
+    async def fill(self, engine) -> None:
         await engine.put_holidays("bank", ("2026-12-25",), by="test")
         documents = (flow("greet", task("hello", retry=1), inputs={"n": {"type": "any", "required": False}}),)
         schedules = {"often": wire.ScheduleRequest(workflow="greet", every="1h", group="all")}
@@ -89,9 +103,6 @@ class Served:
         await engine.put_endpoint("shop", wire.EndpointRequest(url="https://shop.example", every="1h"), by="test")
         await engine.submit([wire.Submission(workflow="greet", id=name) for name in ("alive", "ended")], by="test")
         await engine.cancel("ended", by="test")
-        self.inner = make_app(engine, hosts=("testserver",))
-        yield
-        await engine.stop()
 
 
 @pytest.fixture(scope="module")
