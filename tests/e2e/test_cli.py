@@ -439,6 +439,52 @@ def test_a_run_can_be_followed_and_cancelled(house):
     assert house.run("cancel", run).returncode == Exit.REFUSED
 
 
+def test_a_command_that_is_offered_is_not_refused(terminal):
+    """`dev` offered to run a workflow without the inputs it needs, `run` to retry what was cancelled, and the message
+    about a missing server `tickwork dev`, which needs an application."""
+    missing = terminal.run("runs")
+    assert "tickwork dev app.py" in missing.stderr
+
+    app = terminal.app.read_text()
+    needy = "import tickwork as tw\n\n@tw.workflow\ndef pays(number: str, tip: int = 0) -> int:\n"
+    terminal.app.write_text(f'{needy}    return tw.event("paid", key=number)\n')
+    dev = terminal.start("dev", "app.py")
+    assert f"tickwork run pays --input number=… --url {terminal.url}" in dev.until("--url")
+    free = app.partition("import tickwork as tw\n")[2]
+    terminal.app.write_text(f'import time\n{needy}    return tw.event("paid", key=number)\n\n{free}')
+    dev.until("workflows: pays, greet")
+    assert f"tickwork run greet --url {terminal.url}" in dev.until("tickwork run greet")
+
+    followed = terminal.start("run", "lasts")
+    run = re.search(r"run (\S+)", followed.until("slow"))[1]
+    assert terminal.run("cancel", run).returncode == 0
+    assert followed.ended() == Exit.FAILED
+    assert f"tickwork rerun {run}" in followed.text and "tickwork retry" not in followed.text
+    assert terminal.run("rerun", run).returncode == 0
+
+    for deed in ("check", "upgrade"):
+        used = terminal.run("db", deed)
+        assert used.returncode == Exit.REFUSED
+        assert "tickwork db backup FILE" in used.stderr
+    assert terminal.run("db", "backup", "all.twb").returncode == 0
+
+
+def test_a_server_that_is_alone_answers_questions_about_the_cluster(house):
+    """Each of them was refused: always, for everybody without a cluster."""
+    shown = house.run("cluster")
+    assert shown.returncode == 0
+    assert "is alone" in shown.stdout and "--store postgresql://" in shown.stdout
+    (partition,) = json.loads(house.run("cluster", "--json").stdout)["partitions"]
+    assert partition["here"] and partition["partition"] == 0 and partition["seq"] > 0
+    assert house.run("cluster", "spread", "1").returncode == 0
+    inbox = house.run("cluster", "inbox")
+    assert (inbox.returncode, inbox.stdout) == (0, "nothing waits in the inbox\n")
+    assert json.loads(house.run("cluster", "inbox", "--json").stdout) == {"runs": []}
+    spread = house.run("cluster", "spread", "4")
+    assert spread.returncode == Exit.REFUSED
+    assert "tickwork server --store postgresql://" in spread.stderr
+
+
 def test_a_run_can_be_paused_and_resumed(house):
     run = house.run("run", "later", "--detach").stdout.strip()
     assert house.run("pause", run, "--reason", "lunch").returncode == 0

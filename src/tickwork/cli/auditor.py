@@ -200,7 +200,8 @@ def _verdict(judge: "Auditor", to: To, *, several: bool = False) -> int:
         )
     else:
         found = view.difference
-        held = "dispatch is held; tickwork release lets it go on" if found.held else "dispatch could not be held"
+        release = f"tickwork release {view.partition}" if several else "tickwork release"
+        held = f"dispatch is held; {release} lets it go on" if found.held else "dispatch could not be held"
         left = f"; to decide it again: tickwork replay --from {found.reproduction}" if found.reproduction else ""
         which = f"partition {view.partition} " if several else ""
         raise Ended(Exit.FAILED, f"{which}differs at {found.text} ({held}{left})")

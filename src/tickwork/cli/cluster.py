@@ -1,9 +1,12 @@
 """The cluster: nodes, partitions, owners, and how widely runs are spread."""
 
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from tickwork.cli.exits import Ended, Exit
 from tickwork.cli.shared import TO, To
+
+if TYPE_CHECKING:
+    from tickwork.sdk.client import Client
 
 
 def cluster(deed: Literal["show", "spread", "inbox", "remove"] = "show", argument: str = "", /, *, to: To = TO) -> int:
@@ -23,6 +26,7 @@ def cluster(deed: Literal["show", "spread", "inbox", "remove"] = "show", argumen
         Of spread: how many partitions new runs are spread over. Of remove: the id of the run.
     """
     from tickwork.cli.screen import console, print_json, safe, table, when
+    from tickwork.core.errors import Refused
 
     if (deed == "spread") != (argument.isascii() and argument.isdigit()) and deed != "remove":
         raise Ended(Exit.USAGE, "write `tickwork cluster`, or `tickwork cluster spread NUMBER`")
@@ -31,9 +35,14 @@ def cluster(deed: Literal["show", "spread", "inbox", "remove"] = "show", argumen
     if deed in ("inbox", "remove"):
         return _inbox(argument, to)
     with to.client() as client:
-        if argument:
-            client.spread(int(argument))
-        found = client.cluster()
+        try:
+            if argument:
+                client.spread(int(argument))
+            found = client.cluster()
+        except Refused as refused:
+            if refused.code != "no_cluster" or argument not in ("", "1"):
+                raise
+            return _alone(client, to)
     if to.json:
         print_json(found)
         return Exit.OK
@@ -55,6 +64,32 @@ def cluster(deed: Literal["show", "spread", "inbox", "remove"] = "show", argumen
     return Exit.OK
 
 
+def _alone(client: "Client", to: To) -> int:
+    """A server with a store of its own is a cluster of one, and says so."""
+    from tickwork.cli.screen import print_json
+    from tickwork.ports import wire
+
+    found = client.partition(0)
+    only = wire.ClusterPartition(
+        partition=0,
+        node="",
+        address=client.address.url,
+        epoch=found.epoch,
+        seq=found.seq,
+        rows_behind=found.seq - found.watermark,
+        here=True,
+    )
+    if to.json:
+        print_json(wire.Cluster(cluster="", partitions=(only,)))
+        return Exit.OK
+    print(
+        f"{only.address} is alone: it has a store of its own and owns everything (partition 0, epoch {only.epoch}, "
+        f"seq {only.seq}, {only.rows_behind} rows behind)\n"
+        "several nodes share a store: tickwork server --store postgresql://…"
+    )
+    return Exit.OK
+
+
 def _inbox(remove: str, to: To) -> int:
     from tickwork.cli.screen import console, print_json, safe, table
 
@@ -69,5 +104,8 @@ def _inbox(remove: str, to: To) -> int:
         (safe(one.id), str(one.partition), safe(one.workflow), safe(one.by) or "-", safe(f"{one.code}: {one.detail}"))
         for one in held.runs
     ]
+    if not rows:
+        print("nothing waits in the inbox")
+        return Exit.OK
     console().print(table(("run", ">partition", "workflow", "by", "refused because"), rows))
     return Exit.OK

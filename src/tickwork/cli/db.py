@@ -276,8 +276,15 @@ async def _opened(
 ) -> "AsyncIterator[tuple[Store, Artifacts]]":
     """`make`: a database that has no tables of ours yet gets them. `upgrade`: an older one is brought up to date; else
     it is refused."""
+    from tickwork.ports.store import StoreInUse
+
     store, artifacts = _made(place, exists=exists, make=make, upgrade=upgrade)
-    await store.open()
+    try:
+        await store.open()
+    except StoreInUse as used:
+        who = str(used).partition(": stop")[0]
+        message = f"{who}: stop it first; only `tickwork db backup FILE` may run beside a server"
+        raise Ended(Exit.REFUSED, f"{message}, and what it wrote can be restored elsewhere and looked at") from None
     try:
         yield store, artifacts
     finally:

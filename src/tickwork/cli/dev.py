@@ -54,10 +54,10 @@ class Told:
                 self._line(f"[bold]tickwork[/] is at [link={link}]{address}[/link]")
                 if link != address:
                     self._line(f"[dim]for a browser, once (tickwork page prints another):[/] {link}")
-            case notes.WorkerServes(seconds, files, workflows):
+            case notes.WorkerServes(seconds, files, workflows, starts):
                 what = f"new code ({safe(', '.join(files[:3]))}{' …' if len(files) > 3 else ''})" if files else "worker"
                 self._line(f"{what} ready after {seconds:.1f} s")
-                self._hint(workflows)
+                self._hint(workflows, starts)
             case notes.WorkerBroken(message, old_goes_on):
                 rest = "the code before the change goes on" if old_goes_on else "waiting for a change"
                 self._line(f"[red]{safe(message)}[/]\n           {rest}")
@@ -70,7 +70,7 @@ class Told:
             case notes.Draining(grace_s):
                 self._line(f"ending; running tasks have {grace_s:g} s (Ctrl-C again: at once)")
 
-    def _hint(self, workflows: tuple[str, ...]) -> None:
+    def _hint(self, workflows: tuple[str, ...], starts: tuple[str, ...]) -> None:
         """What there is and what a newcomer does next: at first, and where it has changed."""
         if workflows == self._workflows:
             return
@@ -84,7 +84,8 @@ class Told:
         shown = ", ".join(workflows[:NAMED]) + (f" and {len(workflows) - NAMED} more" if len(workflows) > NAMED else "")
         self._line(f"workflows: {safe(shown)}")
         where = "" if self._address.endswith(f":{PORT}") else f" --url {self._address}"
-        self._line(f"[dim]in another terminal: tickwork run {safe(workflows[0])}{where}[/]")
+        given = "".join(f" --input {name}=…" for name in starts[1:])
+        self._line(f"[dim]in another terminal: tickwork run {safe(starts[0] + given)}{where}[/]")
 
     def _line(self, text: str) -> None:
         if self._screen is None:

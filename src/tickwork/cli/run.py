@@ -226,6 +226,9 @@ def _follow(client: "Client", run_id: str, *, as_json: bool, alone: bool = False
         screen = console(stderr=True)
         reason = safe(detail.error or detail.reason or "no reason was given")
         screen.print(f"[red]{safe(detail.state)}[/]: {reason}", soft_wrap=True)
-        again = "" if alone else f"; tickwork retry {run_id} tries again"
+        again = ""
+        if not alone:  # what did not fail has nothing to try again
+            failed = detail.state == "failed"
+            again = f"; tickwork {f'retry {run_id} tries' if failed else f'rerun {run_id} runs it'} again"
         screen.print(f"tickwork why {run_id} tells the story{again}", soft_wrap=True)
     return Exit.OK if detail.state == "completed" else Exit.FAILED

@@ -41,6 +41,7 @@ class WorkerServes:
     seconds: float
     files: tuple[str, ...] = ()  # whose change made it new
     workflows: tuple[str, ...] = ()  # that the application has
+    starts: tuple[str, ...] = ()  # one of them, and the inputs that it does not start without
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +94,7 @@ async def develop(settings: Settings, app: str, *, say: Callable[[Note], None], 
         stack.enter_context(announced(settings, found, server.bound, tell=_tell))
         say(Serving(server.address, server.link()))
         name = name_of(app)
-        bench = Bench(found, app, url=server.address, say=say, workflows=lambda: tuple(engine.workflows_of(name)))
+        bench = Bench(found, app, url=server.address, say=say, workflows=lambda: offered(engine, name))
         jobs = [bench.run(), Follower(engine, say).run(), until(stop, engine)]
         if reload:
             jobs.append(_watch(folder, settings.folder, bench, stop))
@@ -102,6 +103,18 @@ async def develop(settings: Settings, app: str, *, say: Callable[[Note], None], 
         finally:
             say(Draining(settings.grace_s))
             await bench.close(at_once)
+
+
+def offered(engine: Engine, application: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Its workflows; then one to begin with, and the inputs that it needs: none, where there is such a one."""
+    needs: dict[str, tuple[str, ...]] = {}
+    for name in engine.workflows_of(application):
+        inputs = engine.workflow(name).document.get("inputs", {})
+        needs[name] = tuple(
+            field for field, about in inputs.items() if about.get("required", True) and "default" not in about
+        )
+    first = min(needs, key=lambda name: len(needs[name]), default=None)
+    return tuple(needs), (first, *needs[first]) if first is not None else ()
 
 
 class Bench:
@@ -114,7 +127,7 @@ class Bench:
         *,
         url: str,
         say: Callable[[Note], None],
-        workflows: Callable[[], tuple[str, ...]],
+        workflows: Callable[[], tuple[tuple[str, ...], tuple[str, ...]]],
     ) -> None:
         self._settings, self._app, self._url, self._say = settings, app, url, say
         self._workflows = workflows
@@ -163,7 +176,7 @@ class Bench:
             self._say(WorkerBroken(fresh.last_words, self._current is not None))
             return
         old, self._current = self._current, fresh
-        self._say(WorkerServes(loop.time() - began, files, self._workflows()))
+        self._say(WorkerServes(loop.time() - began, files, *self._workflows()))
         if old is not None:
             self._leave(old)
         self._keep(self._mind(fresh))

@@ -212,9 +212,8 @@ def unreachable(address: Address, error: Exception) -> Unavailable:
     if isinstance(error, Unavailable):
         return error
     reason = str(error) or type(error).__name__
-    message = (
-        f"no answer from {address.url}: {reason}; is the server running (tickwork dev), and is TICKWORK_URL right?"
-    )
+    where = "is the server running (tickwork dev app.py), and is TICKWORK_URL right?"
+    message = f"no answer from {address.url}: {reason}; {where}"
     return Unavailable(message, retry_after_ms=1_000)
 
 

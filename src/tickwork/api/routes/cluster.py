@@ -97,7 +97,12 @@ async def spread(asked: Asked) -> Answer:
     than theirs; from then on runs are spread. Said again, it mends what is missing somewhere."""
     ways = asked.ways
     if ways is None:
-        raise Refused("no_cluster", "this server is alone: there is nothing to spread over", path="")
+        raise Refused(
+            "no_cluster",
+            "this server is alone, so there is nothing to spread over; several nodes share a store: "
+            "tickwork server --store postgresql://…",
+            path="",
+        )
     wanted = await asked.body(wire.SpreadRequest)
     async with ways.node.order:
         await ways.node.refresh_routes()
@@ -222,7 +227,7 @@ async def inbox(asked: Asked) -> Answer:
     """With `partition`, what this node knows of it; otherwise its owner is asked for each."""
     ways = asked.ways
     if ways is None:
-        raise Refused("no_cluster", "this server is alone: nothing waits in an inbox", path="")
+        return as_json(wire.HeldRuns(runs=()))  # a server that is alone begins what it accepts at once
     wanted: int = asked.query["partition"]
     if wanted >= 0:
         return as_json(wire.HeldRuns(runs=_held(ways.node, wanted)))
