@@ -311,6 +311,11 @@ async def deaf_coroutine() -> None:
             print("not me")
 
 
+@task(name="blocking_coroutine")
+async def blocking_coroutine() -> None:
+    time.sleep(60)
+
+
 @task(name="checkpoint_in_coroutine")
 async def checkpoint_in_coroutine() -> int:
     await context().checkpoint_async(1)
@@ -369,3 +374,12 @@ def sleep_and_note(path: str, seconds: float) -> None:
     finally:
         with open(path, "a") as file:
             file.write("ends\n")
+
+
+@task(name="thread_that_notes", executor="thread")
+def thread_that_notes(path: str, seconds: float) -> None:
+    with open(path, "a") as file:
+        file.write("begins\n")
+    time.sleep(seconds)
+    with open(path, "a") as file:
+        file.write("ends\n")

@@ -504,14 +504,45 @@ async def test_a_coroutine_is_cancelled_alone_and_its_siblings_go_on():
     assert isinstance(broke, Broke) and broke.error == "TimeoutError" and isinstance(done, Done)
 
 
-async def test_a_coroutine_that_does_not_listen_is_killed_and_its_siblings_are_handed_back():
-    async with playing() as stage:
-        sibling = stage.start("coroutine", args={"seconds": 60})
+async def test_a_coroutine_that_does_not_listen_leaves_its_siblings_alone():
+    async with playing(stop_grace_s=0.2) as stage:
+        sibling = stage.start("coroutine", args={"seconds": 4.0})  # longer than any grace
         deaf = stage.start("deaf_coroutine", running_ms=200)
-        broke, returned = await stage.end(deaf), await stage.end(sibling)
+        pool = stage.executor._pools["async"]
+        await stage.until(lambda: len(pool.children) == 2 and pool.children[1].ready)
+
+        assert await stage.value("coroutine", seconds=0) == "awaited"
+        assert stage.ends.get(sibling) is None and deaf not in stage.ends, "both are where they were"
+        done, broke = await stage.end(sibling), await stage.end(deaf)
+        await stage.until(lambda: len(pool.children) == 1 and not pool.ending)
+    assert isinstance(done, Done) and stage.ends[sibling] == [done] and broke.error == "TimeoutError"
+
+
+async def test_a_coroutine_that_blocks_its_loop_is_killed_and_its_siblings_are_handed_back():
+    async with playing(stop_grace_s=0.2) as stage:
+        sibling = stage.start("coroutine", args={"seconds": 60})
+        blocking = stage.start("blocking_coroutine", running_ms=200)
+        broke, returned = await stage.end(blocking), await stage.end(sibling)
 
         assert await stage.value("coroutine", seconds=0) == "awaited"
     assert broke.error == "TimeoutError" and isinstance(returned, Returned)
+
+
+async def test_the_next_attempt_waits_in_a_worker_until_a_thread_that_does_not_listen_has_ended(tmp_path):
+    path = tmp_path / "notes"
+    async with playing(stop_grace_s=5.0) as stage:
+        first = stage.start("thread_that_notes", task=7, args={"path": str(path), "seconds": 1.0})
+        await stage.until(path.exists)
+        stage.executor.stop(*first)  # as the server does when the attempt's time is over
+        second = stage.start("thread_that_notes", task=7, attempt=2, args={"path": str(path), "seconds": 0.0})
+        assert await stage.value("in_thread", seconds=0), "others do not wait"
+        third = stage.start(
+            "thread_that_notes", task=7, attempt=3, args={"path": str(path), "seconds": 0.0}, running_ms=400
+        )
+        returned, done = await stage.end(third), await stage.end(second)
+
+    assert isinstance(returned, Returned) and not returned.begun, "before its limit is over, for another worker"
+    assert isinstance(done, Done) and path.read_text().split() == ["begins", "ends", "begins", "ends"]
 
 
 # ---- the end

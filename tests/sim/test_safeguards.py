@@ -242,6 +242,17 @@ def processes_that_do_not_retire(patch):
     patch.setattr(pool.Pool, "_insist", insist)
 
 
+def attempts_that_do_not_wait_for_the_one_before(patch):
+    """The next attempt of a task begins while one that was called off has not ended in the same worker."""
+
+    def submit(self, errand, honest=pool.Pool.submit):
+        ending, self._ending = self._ending, {}
+        honest(self, errand)
+        self._ending = ending
+
+    patch.setattr(pool.Pool, "submit", submit)
+
+
 def first_caught(faults):
     shape = SHAPE | WIDE if faults in (SPREADS, HANGS) else SHAPE
     for seed in range(SEEDS):
@@ -269,6 +280,7 @@ def first_caught(faults):
         (wall_clocks_that_are_believed_at_once, CLOCKS, {"I16"}),
         (attempts_that_end_with_their_process, NEIGHBOURS, {"NEIGHBOURS"}),
         (processes_that_do_not_retire, NEIGHBOURS, {"NEIGHBOURS"}),
+        (attempts_that_do_not_wait_for_the_one_before, NEIGHBOURS, {"OVERLAP"}),
     ],
 )
 def test_taking_a_safeguard_away_is_noticed_and_seen_again(take_away, faults, found_by, monkeypatch):

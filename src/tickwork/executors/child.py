@@ -61,6 +61,7 @@ class Child:
         self.kill_at_ns = 0  # when asking was enough
         self.insist_at_ns = 0  # when it is asked a second time
         self.retired = False  # takes nothing more, and ends when all that is left in it was called off
+        self.heard_retire = False  # it says that it takes nothing more
         self.printed_bytes = 0  # past Python, since it was last held up
         self.noisy = False  # has printed past Python
         self.printers: dict[int, Key | None] = {}  # by pipe: whose attempt printed last past Python

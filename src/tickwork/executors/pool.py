@@ -14,7 +14,7 @@ from typing import Protocol
 from tickwork.executors.child import Child, Key, Settings
 from tickwork.executors.outbox import Errand, Outbox
 from tickwork.ports.exchange import Begun, Broke, Done, Progressed, Report, Returned, Saved
-from tickwork.ports.host import Cancel, Folder, Kept, Lines, Ready, Retire, Saying, Spilled, Through, Unfit
+from tickwork.ports.host import Cancel, Folder, Kept, Lines, Ready, Retire, Retired, Saying, Spilled, Through, Unfit
 
 GRACE_NS = 2_000_000_000  # between asking and killing, where the worker ends
 SETTLE_NS = 200_000_000  # a child needs microseconds from taking a packet to marking it
@@ -73,6 +73,7 @@ class Pool:
         self._begun: dict[Key, None] = {}  # reported as begun
         self._heard: dict[Key, int] = {}  # monotonic ns of the last progress or checkpoint
         self._ending: dict[Key, Ending] = {}
+        self._later: dict[Key, tuple[Errand, int]] = {}  # since when: another attempt of their task has not ended
         self._saving: dict[Key, Child] = {}  # children that wait until their checkpoint is durable
         self._suspects: list[tuple[int, list[Key]]] = []
         self._born = 0
@@ -90,12 +91,12 @@ class Pool:
 
     @property
     def idle(self) -> bool:
-        return not self._box.errands
+        return not self._box.errands and not self._later
 
     @property
     def busy(self) -> int:
         """Attempts that are here."""
-        return len(self._box.errands)
+        return len(self._box.errands) + len(self._later)
 
     @property
     def ending(self) -> bool:
@@ -103,9 +104,12 @@ class Pool:
         return any(child.kill_at_ns or child.retired for child in self.children)
 
     def __contains__(self, key: Key) -> bool:
-        return key in self._box.errands
+        return key in self._box.errands or key in self._later
 
     def submit(self, errand: Errand) -> None:
+        if self._ending and any(task == errand.key[0] for task, _ in self._ending):
+            self._later[errand.key] = (errand, self._mono_ns())  # two attempts of a task never run at once
+            return
         # What comes in the same turn of the loop may share a packet, unless a child is free for it now.
         if not self._box.put(errand) and self._topping is None:
             self._topping = asyncio.get_running_loop().call_soon(self._top_up)
@@ -126,10 +130,14 @@ class Pool:
         self._box.queue.clear()
         for key in keys:
             self._forget(key)
+        keys += self._later
+        self._later.clear()
         return keys
 
     def stop(self, key: Key) -> None:
         """End it; nothing is said of it."""
+        if self._later.pop(key, None) is not None:
+            return
         if key in self._box.out:
             self._box.take_back()
         if key not in self._box.out:
@@ -156,6 +164,22 @@ class Pool:
             self._ending.pop(key, None)
             self._saving.pop(key, None)
             self._begun.pop(key, None)
+            if self._later:
+                self._submit_later(key[0])
+
+    def _submit_later(self, task: int) -> None:
+        for errand, _ in [one for key, one in self._later.items() if key[0] == task]:
+            del self._later[errand.key]
+            self.submit(errand)
+
+    def _give_up_waiting(self, now_ns: int) -> None:
+        """The server counts the time limit of an attempt from its dispatch. What has waited for half of it goes back
+        before it times out without having begun; perhaps another worker gets it."""
+        for key, (errand, since_ns) in list(self._later.items()):
+            limits_ms = [limit for limit in (errand.spec.running_ms, errand.spec.silent_ms) if limit]
+            if limits_ms and 2 * (now_ns - since_ns) >= min(limits_ms) * 1_000_000:
+                del self._later[key]
+                self._owner.ended(Returned(*key))
 
     # ---- packets with several
 
@@ -257,6 +281,8 @@ class Pool:
             case Ready():
                 child.ready, self._failures = True, 0
                 self._owner.loaded(self.mode, said)
+            case Retired():
+                child.heard_retire = True
             case Unfit():
                 child.unfit = (said.error, said.message)
 
@@ -491,6 +517,8 @@ class Pool:
         """Every tenth of a second while there is something here."""
         if self._suspects:
             self._eliminate(now_ns)
+        if self._later:
+            self._give_up_waiting(now_ns)
         for child in list(self.children):
             # `kill_at_ns` moves on, so that something that forks faster than we kill is met again.
             child.insist(now_ns)
@@ -550,14 +578,21 @@ class Pool:
             child.ask_to_end(grace_ns=grace_ns)
 
     def _insist(self, child: Child, key: Key) -> None:
-        """A thread cannot be ended without those beside it: they go on, another process takes what comes, and this one
-        ends when nothing else is left in it."""
+        """A thread or a coroutine cannot be ended without those beside it: they go on, another process takes what
+        comes, and this one ends when nothing else is left in it."""
         if key not in self._ending or child not in self.children or child.retired:
             return
-        if self.mode == "thread" and child.order(Retire()):
+        if child.order(Retire()):
             child.retired = True
             self.start()
+            if self.mode == "async":
+                asyncio.get_running_loop().call_later(GRACE_NS / 1e9, self._end_blocked, child)
         else:
+            child.ask_to_end(grace_ns=GRACE_NS)
+
+    def _end_blocked(self, child: Child) -> None:
+        """A coroutine that blocks the loop of its process leaves nobody to hear that order: no other can go on."""
+        if child in self.children and not child.heard_retire:
             child.ask_to_end(grace_ns=GRACE_NS)
 
     # ---- the end
@@ -571,6 +606,9 @@ class Pool:
         if self._restart is not None:
             self._restart.cancel()
         self._box.take_back()
+        for key in list(self._later):
+            del self._later[key]
+            self._owner.ended(Returned(*key))
         while self._box.out and self._mono_ns() < self._close_at_ns and self.children:
             await asyncio.sleep(0.01)
             self.sweep(self._mono_ns())

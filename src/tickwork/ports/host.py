@@ -120,7 +120,11 @@ class Through(_Message, frozen=True, tag=26):
     took_us: int = 0
 
 
-Saying = Done | Broke | Saved | Progressed | Ready | Unfit | Spilled | Lines | Folder | Through
+class Retired(_Message, frozen=True, tag=27):
+    """It was ordered to take nothing more, and does not. Said by a process whose coroutines share one loop."""
+
+
+Saying = Done | Broke | Saved | Progressed | Ready | Unfit | Spilled | Lines | Folder | Through | Retired
 
 encoder = msgspec.msgpack.Encoder()
 works_decoder = msgspec.msgpack.Decoder(list[Work])

@@ -31,6 +31,7 @@ from tickwork.ports.host import (
     Order,
     Ready,
     Retire,
+    Retired,
     Saying,
     Spilled,
     Through,
@@ -388,12 +389,12 @@ class _Loop:
         self._tasks: dict[Key, asyncio.Task[None]] = {}
         self._contexts: dict[Key, AttemptContext] = {}
         self._over = asyncio.Event()
-        self._listening = False
+        self._listening = self._retired = False
 
     async def serve(self) -> None:
         loop = asyncio.get_running_loop()
         host = self._host
-        host.orders.cancel = self._cancel
+        host.orders.cancel, host.orders.retire = self._cancel, self._retire
         loop.add_reader(host.voice.stream.fileno(), self._ordered)
         self._listen()
         await self._over.wait()
@@ -402,7 +403,7 @@ class _Loop:
 
     def _listen(self) -> None:
         loop, fd = asyncio.get_running_loop(), self._host.queue.fileno()
-        wanted = bool(self._free) and not self._over.is_set()
+        wanted = bool(self._free) and not self._over.is_set() and not self._retired
         if wanted and not self._listening:
             loop.add_reader(fd, self._take)
         elif self._listening and not wanted:
@@ -410,7 +411,7 @@ class _Loop:
         self._listening = wanted
 
     def _take(self) -> None:
-        while self._free:
+        while self._free and not self._retired:
             try:
                 packet = self._host.queue.recv(PACKET_BYTES, socket.MSG_DONTWAIT)
             except BlockingIOError:
@@ -455,6 +456,12 @@ class _Loop:
             here.cancel()
         if task is not None:
             task.cancel()
+
+    def _retire(self) -> None:
+        """One coroutine does not end; the others end in peace, and whatever comes is another process's."""
+        self._retired = True
+        self._listen()
+        self._host.voice.say(Retired())
 
     def _ordered(self) -> None:
         with contextlib.suppress(BlockingIOError):

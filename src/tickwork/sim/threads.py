@@ -37,6 +37,7 @@ from tickwork.sim.world import MS
 SWEEP_S = 0.1
 LIMIT_MS = (500, 8_000)  # what a struck attempt is allowed
 HANG_MS = (10_000, 60_000)  # and how long it hangs: longer than the limit and the grace after it
+LONG_MS = (130_000, 180_000)  # some hang beyond the limit that the server counts as well, and another attempt begins
 LOAD_MS = (50, 500)  # until a child takes packets
 SIGTERM, SIGKILL = -15, -9
 
@@ -65,7 +66,7 @@ class SharedChild(Child):
     def __init__(self, pool: "SharedPool", mark: str) -> None:
         self.mode, self.width, self.mark = pool.mode, pool.width, mark
         self.pool, self.executor = pool, pool.executor
-        self.ready = self.doomed = self.retired = self.noisy = False
+        self.ready = self.doomed = self.retired = self.heard_retire = self.noisy = False
         self.kill_at_ns = self.insist_at_ns = self.held_ns = 0
         self.printers, self.prints = {}, {}
         self.last = self.unfit = None
@@ -237,7 +238,7 @@ class SharedExecutor(SimExecutor):
         )
         self.pool = SharedPool(self, settings, width=self._slots)
         self._pids = 0
-        self._struck: dict[Key, bool] = {}  # whether they look if they were called off
+        self._struck: dict[Key, tuple[int, bool]] = {}  # how long they hang, and whether they look meanwhile
         self._called_off: set[Key] = set()
         self._sweeping = self._closing = False
 
@@ -252,8 +253,11 @@ class SharedExecutor(SimExecutor):
     def run(self, work: Work, spec: Spec) -> None:
         key = (work.task, work.attempt)
         if self._strikes("neighbours"):
-            self._struck[key] = self.chance.happens(0.5)
-            spec = msgspec.structs.replace(spec, running_ms=self.chance.between(*LIMIT_MS))
+            short = self.chance.happens(0.9)
+            hang_ms = self.chance.between(*(HANG_MS if short else LONG_MS))
+            self._struck[key] = (hang_ms, self.chance.happens(0.5))
+            limit_ms = self.chance.between(*LIMIT_MS) if short else LONG_MS[1]
+            spec = msgspec.structs.replace(spec, running_ms=limit_ms)
         self.pool.submit(Errand(key, work, spec, head(spec), len(work.args)))
         self._sweep_soon()
 
@@ -297,12 +301,12 @@ class SharedExecutor(SimExecutor):
     async def attempt(self, work: Work, spec: Spec) -> None:
         key = (work.task, work.attempt)
         if key in self._struck:
-            await asyncio.sleep(self.chance.between(*HANG_MS) / 1000)
+            await asyncio.sleep(self._struck[key][0] / 1000)
         await self._attempt(work, spec)
 
     def looks(self, key: Key) -> bool:
         """Most code ends by itself before anybody would notice that it did not look."""
-        return self._struck.get(key, False)
+        return key in self._struck and self._struck[key][1]
 
     def kept(self, key: Key) -> None:
         super().saved(*key)
