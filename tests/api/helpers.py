@@ -65,5 +65,14 @@ class Worker:
     async def fail(self, *works, error="Boom", message="it broke", permanent=True):
         await self.call(*[Broke(work.task, work.attempt, error, message, permanent) for work in works])
 
+    @property
+    def sender(self):
+        """Headers of its log lines."""
+        return {
+            "content-type": "application/x-ndjson",
+            "x-tickwork-worker": self.name,
+            "x-tickwork-session": self.session,
+        }
+
     async def begin(self, work):
         await self.call(Begun(work.task, work.attempt, 1))

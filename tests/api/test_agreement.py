@@ -5,7 +5,7 @@ import msgspec
 from api.helpers import flow, log_line, task
 from api.test_server import server  # noqa: F401 - a fixture
 from tickwork.ports import wire
-from tickwork.ports.exchange import Call, Catalog, Done, Profile, Timetable
+from tickwork.ports.exchange import Call, Catalog, Done, LogPiece, Profile, Timetable
 from tickwork.sdk.client import AsyncClient
 from tickwork.worker.link import HttpLink
 
@@ -24,7 +24,7 @@ async def test_link_and_client_do_their_work_through_the_server(server):  # noqa
         seq += 1
     [work] = works
     digest = await link.store(b"\xa5large")
-    await link.log(work.task, work.attempt, 0, 0, log_line(1, "stdout", "hi"))
+    await link.log(LogPiece(work.task, work.attempt, 0, 0, log_line(1, "stdout", "hi"), work.run_id, "w1", "s"))
     await link.call(Call("w1", "s", seq, 4, reports=(Done(work.task, work.attempt, msgspec.msgpack.encode("hi")),)))
 
     assert (again.id, again.duplicate) == (handle.id, True)

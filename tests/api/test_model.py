@@ -9,7 +9,6 @@ import pytest
 from api.helpers import Worker, flow, log_line, publish, submit, task
 from tickwork.ports.exchange import Broke, Profile
 
-NDJSON = {"content-type": "application/x-ndjson"}
 NOON = {"workflow": "greet", "cron": "0 12 * * *"}
 
 
@@ -69,7 +68,7 @@ async def test_an_attempt_has_its_task_worker_times_exit_code_and_logs(http):
     [work] = await worker.work()
     path = f"/v1/tasks/{work.task}/attempts/1/logs"
     line = log_line(1000, "stderr", "no such file")
-    await http.post(path, params={"chunk": 0, "first": 0}, content=line, headers=NDJSON)
+    await http.post(path, params={"chunk": 0, "first": 0}, content=line, headers=worker.sender)
     began_ms, ended_ms = 1_800_000_000_000, 1_800_000_001_500
     await worker.call(Broke(work.task, 1, "Boom", "it broke", True, 3, began_ms, ended_ms))
     [shown] = (await http.get(f"/v1/runs/{run_id}")).json()["tasks"]

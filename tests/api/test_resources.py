@@ -128,7 +128,7 @@ async def test_logs_come_in_chunks_and_go_out_in_order(http):
     first = log_line(1000, "stdout", "one") + log_line(2000, "stderr", "two")
     second = log_line(3000, "log", "three")
     for chunk, line, data in ((0, 0, first), (0, 0, first), (1, 2, second)):
-        answer = await http.post(path, params={"chunk": chunk, "first": line}, content=data, headers=NDJSON)
+        answer = await http.post(path, params={"chunk": chunk, "first": line}, content=data, headers=worker.sender)
         assert answer.status_code == 204, answer.text
     await worker.finish(work)
 
@@ -139,7 +139,7 @@ async def test_logs_come_in_chunks_and_go_out_in_order(http):
     nobody = await http.get(f"/v1/runs/{run_id}/logs", params={"node": "nobody"})
     assert (nobody.status_code, nobody.json()["code"]) == (404, "unknown_node")
     assert len((await http.get(f"/v1/tasks/{work.task}/logs", params={"attempt": 1})).json()["lines"]) == 3
-    wrong = await http.post(path, params={"chunk": 2, "first": 3}, content=b"what\n", headers=NDJSON)
+    wrong = await http.post(path, params={"chunk": 2, "first": 3}, content=b"what\n", headers=worker.sender)
     assert (wrong.status_code, wrong.json()["code"]) == (422, "bad_log_chunk")
 
 
@@ -153,7 +153,7 @@ async def test_a_run_that_is_tried_again_keeps_its_log_and_gets_more(http, engin
         path = f"/v1/tasks/{work.task}/attempts/{work.attempt}/logs"
         for chunk in (0, 0, 1, 1):  # each is sent again, as where an answer was lost
             data = log_line(1000, "stdout", f"{life} {chunk}")
-            sent = await http.post(path, params={"chunk": chunk, "first": chunk}, content=data, headers=NDJSON)
+            sent = await http.post(path, params={"chunk": chunk, "first": chunk}, content=data, headers=worker.sender)
             assert sent.status_code == 204
             engine.logs._offsets.clear()  # another node is asked, or the server was started again
         await worker.fail(work)
@@ -182,7 +182,7 @@ async def test_the_log_of_a_task_has_all_its_attempts(http):
         [work] = await worker.work()
         path = f"/v1/tasks/{work.task}/attempts/{work.attempt}/logs"
         data = log_line(1000 * number, "stdout", f"try {work.attempt}")
-        await http.post(path, params={"chunk": 0, "first": 0}, content=data, headers=NDJSON)
+        await http.post(path, params={"chunk": 0, "first": 0}, content=data, headers=worker.sender)
         await worker.fail(work, permanent=False)
 
     lines = (await http.get(f"/v1/tasks/{work.task}/logs")).json()["lines"]

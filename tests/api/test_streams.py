@@ -54,9 +54,7 @@ async def test_a_log_is_followed_and_taken_up_again(real):  # noqa: F811
     path = f"/v1/tasks/{work.task}/attempts/{work.attempt}/logs"
     for chunk in range(3):
         data = log_line(1000 * chunk, "stdout", f"line {chunk}")
-        sent = await real.post(
-            f"{path}?chunk={chunk}&first={chunk}", content=data, headers={"content-type": "application/x-ndjson"}
-        )
+        sent = await real.post(f"{path}?chunk={chunk}&first={chunk}", content=data, headers=worker.sender)
         assert sent.status_code == 204
     await worker.finish(work)
     events = await following

@@ -268,3 +268,38 @@ async def test_a_call_that_something_else_cancels_does_not_end_the_way_to_its_pa
     assert {run["state"] for run in runs} == {"completed"}
     assert set(doing.begun.values()) == {1}
     assert all(line._poll is not None for line in guest.lines)
+
+
+class Talking(Doing):
+    """Each attempt writes lines, one of them just before its end."""
+
+    def run(self, work, spec):
+        self._sink.log(work.task, work.attempt, "stdout", f"begins {work.run_id}", 1)
+        super().run(work, spec)
+
+    def _done(self, work):
+        self._sink.log(work.task, work.attempt, "stdout", f"ends {work.run_id}", 2)
+        super()._done(work)
+
+
+@pytest.mark.parametrize("reach", [HttpReach, lambda: None], ids=["direct", "by a node"])
+async def test_its_log_lines_reach_the_owner_of_each_task_and_those_of_others_are_refused(cluster, houses, reach):
+    doing = Talking(slots=SLOTS)
+    agent = await cluster.work(houses[0], "w1", doing, reach=reach())
+    await cluster.work(houses[1], "w2", Doing(slots=1))
+    ids = await cluster.submit(houses[0], 10) + await cluster.submit(houses[1], 10)
+    runs = await cluster.ended(houses[0], ids)
+    await asyncio.wait_for(agent.logs.flush(), 10)
+
+    assert agent.logs.refused == 0
+    mine = [(run["id"], one) for run in runs for one in run["tasks"] if one["attempts"][0]["worker"] == "w1"]
+    assert {int(one["id"]) >> NUMBER_BITS for _, one in mine} == {0, 1}, "both partitions had work"
+    for house in houses:
+        for run_id, one in mine:
+            lines = (await cluster.get(house, f"/v1/runs/{run_id}/logs")).json()["lines"]
+            assert [line["text"] for line in lines] == [f"begins {run_id}", f"ends {run_id}"]
+            path = f"{house.server.address}/v1/tasks/{one['id']}/attempts/1/logs?chunk=9&first=9"
+            headers = {"content-type": "application/x-ndjson"}
+            for sender in ({}, {"x-tickwork-worker": "w2", "x-tickwork-session": cluster.agents[1][0].session}):
+                answer = await cluster.client.post(path, content=b"", headers=headers | sender)
+                assert (answer.status_code, answer.json()["code"]) == (403, "not_holder")

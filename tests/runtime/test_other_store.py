@@ -101,6 +101,27 @@ async def test_a_result_that_waits_for_its_server_is_dropped_where_another_store
         assert (await first.until("of-the-first", "completed")).output == "again"
 
 
+async def test_log_lines_of_one_store_are_not_written_into_another(stores):
+    first, second = stores
+    link = Address(first.engine)
+    async with working(link, first) as (agent, puppet, _):
+        await first.submit("w", id="of-the-first")
+        await until(lambda: puppet.runs)
+        [key] = puppet.runs
+        await second.submit("w", id="of-the-second")
+        puppet.sink.log(*key, "stdout", "before", 1)
+        await agent.logs.flush()
+        puppet.sink.log(*key, "stdout", "on its way", 2)
+        link.leads_to(second.engine)
+        await until(lambda: key in puppet.stopped)
+        puppet.sink.log(*key, "stdout", "after", 3)
+        await agent.logs.flush()
+        await until(lambda: len(puppet.seen) == 2)
+
+        assert [lines async for _, lines in first.engine.logs.read(*key)] == [[(1, "stdout", "before")]]
+        assert [lines async for _, lines in second.engine.logs.read(*key)] == []
+
+
 async def test_a_call_for_another_store_is_answered_with_the_identity_of_this_one(stores):
     _, house = stores
     hand = Hand(house)

@@ -7,7 +7,7 @@ import pytest
 from tickwork.core.errors import Corrupt, Refused, Unavailable
 from tickwork.core.values import pack
 from tickwork.ports.artifacts import Artifacts
-from tickwork.ports.exchange import Broke, Call, Catalog, Done, Link, Reply, Spec, Work
+from tickwork.ports.exchange import Broke, Call, Catalog, Done, Link, LogPiece, Reply, Spec, Work
 from tickwork.ports.executor import Executor
 from tickwork.sim.executor import EffectLedger, Handler, SimExecutor
 from tickwork.sim.faults import Faults
@@ -93,9 +93,10 @@ def test_artifacts_logs_and_catalogs_arrive(place):
     digest = place.ask(place.link.store(b"data"))
     assert place.ask(place.link.fetch(digest)) == b"data"
     assert isinstance(place.ask(place.link.fetch("0" * 64)), Refused)
-    place.ask(place.link.log(1, 2, 3, 4, b"lines"))
+    piece = LogPiece(1, 2, 3, 4, b"lines", "r", "w", "s", "store")
+    place.ask(place.link.log(piece))
     place.ask(place.link.publish(Catalog(handlers=("f",))))
-    assert (place.desk.logs, place.desk.published) == ([(1, 2, 3, 4, b"lines")], [Catalog(handlers=("f",))])
+    assert (place.desk.logs, place.desk.published) == ([(piece,)], [Catalog(handlers=("f",))])
 
     place.desk.artifacts.damage(digest)
     assert isinstance(place.ask(place.link.fetch(digest)), Corrupt)

@@ -11,6 +11,7 @@ from tickwork.ports.exchange import (
     Call,
     Catalog,
     Done,
+    LogPiece,
     Reply,
     Returned,
     Saved,
@@ -169,9 +170,9 @@ class Server:
         self.artifacts[digest] = data
         return digest
 
-    async def log(self, task: int, attempt: int, chunk: int, first: int, lines: bytes) -> None:
+    async def log(self, piece: LogPiece) -> None:
         self._check_away()
-        self.logs.setdefault((task, attempt), []).append((chunk, first, lines))
+        self.logs.setdefault((piece.task, piece.attempt), []).append((piece.chunk, piece.first, piece.lines))
 
     async def publish(self, catalog: Catalog) -> str:
         self._check_away()

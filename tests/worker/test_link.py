@@ -6,7 +6,7 @@ import pytest
 
 from tickwork.core.errors import Conflict, Refused, Unavailable
 from tickwork.ports.artifacts import digest_of
-from tickwork.ports.exchange import Call, Catalog, Done, Reply, Timetable, call_decoder, encoder
+from tickwork.ports.exchange import Call, Catalog, Done, LogPiece, Reply, Timetable, call_decoder, encoder
 from tickwork.ports.wire import ScheduleRequest
 from tickwork.worker.link import HttpLink
 
@@ -42,7 +42,7 @@ async def test_artifacts_logs_and_publication_go_where_the_api_has_them():
     door = Door()
     link = door.link()
     digest = await link.store(b"data")
-    await link.log(5, 2, 1, 40, b'{"text":"x"}\n')
+    await link.log(LogPiece(5, 2, 1, 40, b'{"text":"x"}\n', "r 1", "w é", "s1", "the-store"))
     wanted = ScheduleRequest(workflow="flow", cron="0 9 * * *", overlap="forbid")
     timetables = (Timetable("daily", wanted), Timetable("often", ScheduleRequest(workflow="flow", every="90s")))
     await link.publish(Catalog((b'{"name":"flow"}',), timetables, ("noop",), "app"))
@@ -50,9 +50,11 @@ async def test_artifacts_logs_and_publication_go_where_the_api_has_them():
     assert digest == digest_of(b"data")
     assert [(one.method, one.url.raw_path.decode()) for one in door.requests] == [
         ("PUT", f"/v1/artifacts/{digest}"),
-        ("POST", "/v1/tasks/5/attempts/2/logs?chunk=1&first=40"),
+        ("POST", "/v1/tasks/5/attempts/2/logs?chunk=1&first=40&run=r%201"),
         ("PUT", "/v1/workflows"),
     ]
+    sender = [door.requests[1].headers[f"x-tickwork-{name}"] for name in ("worker", "session", "store")]
+    assert sender == ["w%20%C3%A9", "s1", "the-store"]
     assert msgspec.json.decode(door.requests[2].content) == {
         "documents": [{"name": "flow"}],
         "schedules": {

@@ -16,11 +16,11 @@ class Taker:
         self.open.set()
         self.error: Exception | None = None
 
-    async def send(self, task, attempt, chunk, first, lines) -> None:
+    async def send(self, piece) -> None:
         await self.open.wait()
         if self.error is not None:
             raise self.error
-        self.chunks.append((task, attempt, chunk, first, lines))
+        self.chunks.append((piece.task, piece.attempt, piece.chunk, piece.first, piece.lines))
 
     def texts(self, *key: int) -> list[str]:
         data = b"".join(one[4] for one in self.chunks if one[:2] == key)

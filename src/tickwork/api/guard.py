@@ -43,6 +43,9 @@ ONCE = frozenset(
         b"origin",
         b"sec-fetch-site",
         b"x-tickwork-by",
+        b"x-tickwork-session",
+        b"x-tickwork-store",
+        b"x-tickwork-worker",
         NODE,
         PARTITION,
     )

@@ -16,7 +16,7 @@ from tickwork.cluster.switchboard import Switchboard
 from tickwork.cluster.trunk import WORKER_PATH, NotSpoken, Trunk
 from tickwork.core.errors import Refused, TickworkError, Unavailable
 from tickwork.ports.clock import Clock
-from tickwork.ports.exchange import Call, Catalog, Link, Reply
+from tickwork.ports.exchange import Call, Catalog, Link, LogPiece, Reply
 from tickwork.ports.wire import Owners
 from tickwork.worker.link import MSGPACK
 
@@ -127,8 +127,8 @@ class DirectLink:
     async def store(self, data: bytes) -> str:
         return await self._given.store(data)
 
-    async def log(self, task: int, attempt: int, chunk: int, first: int, lines: bytes) -> None:
-        await self._given.log(task, attempt, chunk, first, lines)
+    async def log(self, piece: LogPiece) -> None:
+        await self._given.log(piece)
 
     async def publish(self, catalog: Catalog) -> str:
         return await self._given.publish(catalog)

@@ -238,6 +238,20 @@ def shown(schedules: Iterable[Timetable]) -> Iterator[None]:
         raise
 
 
+class LogPiece(msgspec.Struct, frozen=True, array_like=True):
+    """One chunk of an attempt's log, and who sends it."""
+
+    task: int
+    attempt: int
+    chunk: int  # counted from 0 by the worker
+    first: int  # number of its first line
+    lines: bytes  # JSON lines
+    run: str = ""  # its id: a child of a map that has ended is not known by its number
+    worker: str = ""
+    session: str = ""  # of the worker that holds the attempt, or held it until it ended
+    store: str = ""  # identity of the store that the attempt belongs to
+
+
 class Link(Protocol):
     """The way to the server, as a worker sees it. Raises `Unavailable` where it cannot be reached."""
 
@@ -247,8 +261,8 @@ class Link(Protocol):
 
     async def store(self, data: bytes) -> str: ...
 
-    async def log(self, task: int, attempt: int, chunk: int, first: int, lines: bytes) -> None:
-        """One piece of a log. `lines` are JSON lines; repeating a chunk changes nothing."""
+    async def log(self, piece: LogPiece) -> None:
+        """Repeating a chunk changes nothing. Raises `Refused` where its sender does not hold the attempt."""
 
     async def publish(self, catalog: "Catalog") -> str:
         """What this worker's application declares. Returns the latest version of it; "": there is none."""

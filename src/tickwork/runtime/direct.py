@@ -1,7 +1,7 @@
 """The way from a worker to an engine in the same process: `ports.exchange.Link` without a network."""
 
 from tickwork.core.errors import Refused
-from tickwork.ports.exchange import Call, Catalog, Reply
+from tickwork.ports.exchange import Call, Catalog, LogPiece, Reply
 from tickwork.runtime.engine import Engine
 
 
@@ -21,8 +21,8 @@ class DirectLink:
     async def store(self, data: bytes) -> str:
         return await self._engine.artifacts.put(data)
 
-    async def log(self, task: int, attempt: int, chunk: int, first: int, lines: bytes) -> None:
-        await self._engine.logs.append(task, attempt, chunk=chunk, first=first, data=lines)
+    async def log(self, piece: LogPiece) -> None:
+        await self._engine.append_log(piece)
 
     async def publish(self, catalog: Catalog) -> str:
         """Whoever has the engine publishes by itself."""

@@ -16,7 +16,7 @@ import msgspec
 from tickwork.core import inputs as ask
 from tickwork.core.context import need_of, source_words, value_at
 from tickwork.core.effects import Alert, FindRuns, Keep, LookUp, ReadExtract, Release, Stop
-from tickwork.core.errors import TickworkError
+from tickwork.core.errors import Refused, TickworkError
 from tickwork.core.events import RunSpawned, TaskFailed, TaskRequeued, TaskRetrying, WorkerGone
 from tickwork.core.lifecycle import Phase
 from tickwork.core.machine import MACHINE
@@ -24,7 +24,7 @@ from tickwork.core.model import Clock as LogicalClock
 from tickwork.core.model import Settings
 from tickwork.core.needs import extract
 from tickwork.core.values import Ref, Value
-from tickwork.ports.exchange import Call, Reply
+from tickwork.ports.exchange import Call, LogPiece, Reply
 from tickwork.ports.store import ALONE, Head
 from tickwork.runtime.assign import Assigner
 from tickwork.runtime.auditor import Auditor, Leave, at_the_watermark
@@ -383,6 +383,27 @@ class Engine(Commands):
 
     async def exchange(self, call: Call, peer: str = "") -> Reply:
         return await self.floor.exchange(call, peer)
+
+    async def append_log(self, piece: LogPiece) -> None:
+        """Lines of an attempt, from the session that holds it or held it until it ended."""
+        if piece.store and self.store_id and piece.store != self.store_id:
+            raise Refused("other_store", "these lines are of a task of another store than the one that answers here")
+        self.check_number(piece.task)
+        if not piece.worker or not piece.session:
+            raise Refused("not_holder", "log lines name the worker that sends them, and its session")
+        if not self.floor.holds(piece) and not await self._held_before(piece):
+            message = f"worker {piece.worker[:128]!r} does not hold attempt {piece.attempt} of task {piece.task}"
+            raise Refused("not_holder", f"{message}; its holder sends the lines")
+        self.floor.check_session(piece)
+        await self.logs.append(piece.task, piece.attempt, chunk=piece.chunk, first=piece.first, data=piece.lines)
+
+    async def _held_before(self, piece: LogPiece) -> bool:
+        """As the record of its run says: the server was restarted since, or much has ended since."""
+        since_ms, attempts = self.floor.session_since_ms(piece.worker), await self.attempts(piece.task, piece.run)
+        return any(
+            one.attempt == piece.attempt and one.worker == piece.worker and one.dispatched_ms >= since_ms
+            for one in attempts
+        )
 
     def release_workers(self) -> None:
         """Calls that wait for work end now."""

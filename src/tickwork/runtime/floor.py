@@ -13,19 +13,20 @@ from typing import Any
 import msgspec
 
 from tickwork.core.effects import Release, Stop
-from tickwork.core.errors import Corrupt, Unavailable
+from tickwork.core.errors import Corrupt, Refused, Unavailable
 from tickwork.core.inputs import Failed, WorkerLost
 from tickwork.core.lanes import is_carrier
 from tickwork.core.model import State
 from tickwork.ports.clock import Clock
-from tickwork.ports.exchange import Call, Reply, Taken, of_other_store, unspoken
+from tickwork.ports.exchange import Call, LogPiece, Reply, Taken, of_other_store, unspoken
 from tickwork.ports.processes import Processes
 from tickwork.runtime.assign import Assigner, BadArgument, Order, Ready
 from tickwork.runtime.books import Books
 from tickwork.runtime.partition import Partition
 from tickwork.runtime.patience import patiently
 from tickwork.runtime.reporting import Reporting
-from tickwork.runtime.seat import Freshness, Pair, Seat, introduced
+from tickwork.runtime.seat import Freshness, Seat, introduced
+from tickwork.runtime.sessions import Pair, Sessions
 from tickwork.runtime.supervision import supervised
 from tickwork.runtime.vault import Vault
 
@@ -63,6 +64,7 @@ class Floor:
         self._lost_after_ms = lost_after_ms
         self._check_s = min(max(CHECK_S, lost_after_ms / 50_000), CHECK_S_MAX)
         self.seats: dict[str, Seat] = {}
+        self._sessions = Sessions()
         self._jobs: set[asyncio.Task[None]] = set()
         self._loading: set[Pair] = set()  # attempts whose arguments are being loaded
         self._closing = False
@@ -172,6 +174,8 @@ class Floor:
         seat = self.seats[call.worker] = Seat(call.worker, call.session, self._clock.mono_ms())
         seat.via, seat.start, seat.introduced = call.via, start, count
         seat.deals = call.share or bool(call.via)
+        known = self._start_of(call.worker)
+        seat.known = self._sessions.begin(call.worker, start, since_ms=0 if known == start else self._state.now_ms)
         self._forget_told(call.worker)
         self.deals = self.deals or seat.deals
         return seat
@@ -199,6 +203,7 @@ class Floor:
             self.fenced += len(late)
             fenced = tuple((report.task, report.attempt) for report in late)
             self._note_taken(call)
+            seat.known.note_reports(call.reports, fenced)
         if call.goodbye or call.lost:
             if self.seats.get(seat.worker) is seat:  # it may have come back meanwhile, and sits in another
                 del self.seats[seat.worker]
@@ -225,6 +230,7 @@ class Floor:
             await letter.done
             late = [places[place] for place, answer in sorted(letter.answers.items()) if answer.code == "fenced"]
             fenced = tuple((report.task, report.attempt) for report in late)
+            seat.known.note_reports(call.reports, fenced)
         if call.held is not None:
             self._reconcile(seat, call)
             seat.wake()
@@ -402,7 +408,38 @@ class Floor:
             (work, spec) for work, spec in seat.mail if (work.task, work.attempt) != (effect.task, effect.attempt)
         ]
         seat.stops.append((effect.task, effect.attempt))
+        seat.known.note([(effect.task, effect.attempt)])
         seat.wake()
+
+    # ---- logs
+
+    def check_session(self, piece: LogPiece) -> None:
+        """Raises `Refused` where its sender is not the worker that it names, and `Unavailable` where that one has yet
+        to say that it is back."""
+        seat, start = self.seats.get(piece.worker), self._start_of(piece.worker)
+        if piece.session and piece.session in (start, seat.start if seat is not None and seat.session else ""):
+            return
+        known = self._sessions.get(piece.worker)
+        if start is None and (known is None or known.start == piece.session) and piece.session:
+            raise Unavailable(f"no worker {piece.worker!r} is registered now", retry_after_ms=RETRY_MS)
+        raise Refused("not_holder", f"this is not the session of worker {piece.worker!r}; lines are for it to send")
+
+    def holds(self, piece: LogPiece) -> bool:
+        """Whether that worker has the attempt, or had it until it ended a short while ago."""
+        held = self._books.open.get(piece.task)
+        if held is not None and (held.row.attempt, held.row.worker) == (piece.attempt, piece.worker):
+            return True
+        known = self._sessions.get(piece.worker)
+        return known is not None and known.start == piece.session and known.held((piece.task, piece.attempt))
+
+    def session_since_ms(self, worker: str) -> int:
+        known = self._sessions.get(worker)
+        return known.since_ms if known is not None else 0
+
+    def _start_of(self, worker: str) -> str | None:
+        """Which start of it the machine knows."""
+        number = self._state.worker_numbers.get(worker)
+        return self._state.workers[number].start if number is not None else None
 
     # ---- losses
 

@@ -71,6 +71,19 @@ class Questions(Ground):
         plan = owner.versions.get(row.definition)
         return reads.ended_draft(row, plan, decode_value(row.output), stored)
 
+    async def attempts(self, task: int, run_id: str = "", *, tenant: str = TENANT) -> list[Attempt]:
+        """Of one task, as its run's record has them; a child of a map that has ended is found by its run's id only."""
+        run_id = run_id or await self._run_id_of(task, tenant) or ""
+        live, books = self._tenant(tenant).runs.get(run_id), self._live.books
+        if live is not None:
+            unwritten = books.attempts_of(live.number)  # before the store is asked: it may be written meanwhile
+            found = [*unwritten, *await self._stored_attempts(live.number), *books.attempts_of(live.number)]
+        elif (row := await self._ended_row(tenant, run_id) if run_id else None) is not None:
+            found = [*await self._stored_attempts(row.number), *attempts_decoder.decode(row.attempts or b"\x90")]
+        else:
+            found = []
+        return [one for one in found if one.task == task]
+
     async def _stored_attempts(self, number: int) -> list[Attempt]:
         return [
             one for data in await self._store.read_attempts(number) if data for one in attempts_decoder.decode(data)

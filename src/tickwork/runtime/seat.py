@@ -7,8 +7,7 @@ import msgspec
 from tickwork.core.inputs import Offer
 from tickwork.core.lanes import is_carrier
 from tickwork.ports.exchange import Call, Profile, Reply, Spec, Work
-
-Pair = tuple[int, int]  # task, attempt
+from tickwork.runtime.sessions import Pair, Session
 
 
 class Freshness(msgspec.Struct, frozen=True):
@@ -42,6 +41,7 @@ class Seat:
         self.via = ""  # the node that stands for it
         self.deals = False  # its credit is dealt out to partitions, by that node or by itself
         self.start, self.introduced = "", 0  # which start of the worker it is, and how late that introduced itself
+        self.known = Session("")  # with the attempts that ended in it
         self.told_wanted = 0
         self.process = ""  # of a worker that has not been heard since this node took the partition up
 

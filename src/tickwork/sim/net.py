@@ -16,6 +16,7 @@ from tickwork.ports.artifacts import Named, digest_of
 from tickwork.ports.exchange import (
     Call,
     Catalog,
+    LogPiece,
     Reply,
     Spec,
     Work,
@@ -49,7 +50,7 @@ class Server(Protocol):
 
     async def store(self, data: bytes) -> str: ...
 
-    async def log(self, task: int, attempt: int, chunk: int, first: int, lines: bytes) -> None: ...
+    async def log(self, piece: LogPiece) -> None: ...
 
     async def publish(self, catalog: Catalog) -> str: ...
 
@@ -72,6 +73,7 @@ _requests = msgspec.msgpack.Decoder(_Request)
 _answers = msgspec.msgpack.Decoder(_Answer)
 _catalogs = msgspec.msgpack.Decoder(Catalog)
 _owners = msgspec.msgpack.Decoder(Owners)
+_pieces = msgspec.msgpack.Decoder(LogPiece)
 
 
 class ServerService:
@@ -105,8 +107,7 @@ class ServerService:
             case "store":
                 return (await self.server.store(asked.body)).encode()
             case "log":
-                task, attempt, chunk, first = asked.numbers
-                await self.server.log(task, attempt, chunk, first, asked.body)
+                await self.server.log(_pieces.decode(asked.body))
                 return b""
             case "publish":
                 return (await self.server.publish(_catalogs.decode(asked.body))).encode()
@@ -165,8 +166,9 @@ class SimLink:
     async def store(self, data: bytes) -> str:
         return (await self._ask(_Request("store", data))).decode()
 
-    async def log(self, task: int, attempt: int, chunk: int, first: int, lines: bytes) -> None:
-        await self._ask(_Request("log", lines, (task, attempt, chunk, first)))
+    async def log(self, piece: LogPiece) -> None:
+        if self.foreign is None:
+            await self._ask(_Request("log", encoder.encode(piece)))
 
     async def publish(self, catalog: Catalog) -> str:
         return (await self._ask(_Request("publish", encoder.encode(catalog)))).decode()

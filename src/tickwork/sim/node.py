@@ -11,6 +11,7 @@ from starlette.types import ASGIApp
 
 from tickwork.api.app import make_app
 from tickwork.api.asked import Closing
+from tickwork.api.routes.logs import NDJSON
 from tickwork.api.ways import Ways
 from tickwork.cluster import node as real
 from tickwork.core.errors import Corrupt, Refused, Unavailable
@@ -20,7 +21,7 @@ from tickwork.core.model import Clock, Settings
 from tickwork.core.snapshot import digest
 from tickwork.journal.record import GENESIS, unseal
 from tickwork.ports import wire
-from tickwork.ports.exchange import Call, Catalog, Reply, encoder, reply_decoder
+from tickwork.ports.exchange import Call, Catalog, LogPiece, Reply, encoder, reply_decoder
 from tickwork.runtime.engine import Engine
 from tickwork.runtime.ground import Alarm
 from tickwork.runtime.recovery import recover
@@ -209,8 +210,21 @@ class Node:
     async def store(self, data: bytes) -> str:
         return await self._desk().artifacts.put(data)
 
-    async def log(self, task: int, attempt: int, chunk: int, first: int, lines: bytes) -> None:
-        await self._desk().logs.append(task, attempt, chunk=chunk, first=first, data=lines)
+    async def log(self, piece: LogPiece) -> None:
+        """Through the route that real workers use."""
+        self._desk()
+        query = f"chunk={piece.chunk}&first={piece.first}&run={piece.run}"
+        headers = (
+            (b"x-tickwork-worker", piece.worker.encode()),
+            (b"x-tickwork-session", piece.session.encode()),
+            (b"x-tickwork-store", piece.store.encode()),
+        )
+        path = f"/v1/tasks/{piece.task}/attempts/{piece.attempt}/logs?{query}"
+        answer = await self._http.answer(Request("POST", path, piece.lines, NDJSON, headers), self._host.name)
+        if answer.status in (503, 504, 507):
+            raise Unavailable(str(answer.json()), retry_after_ms=100)
+        if answer.status >= 400:
+            raise Refused(answer.json()["code"], answer.json()["detail"])
 
     async def publish(self, catalog: Catalog) -> str:
         documents = tuple(msgspec.json.decode(document) for document in catalog.documents)

@@ -20,6 +20,7 @@ from tickwork.ports.exchange import (
     Catalog,
     Done,
     Link,
+    LogPiece,
     Profile,
     Reply,
     Report,
@@ -294,7 +295,10 @@ class Agent(Caller[Held]):
     # ---- on their behalf
 
     def log(self, task: int, attempt: int, stream: str, text: str, at_ms: int) -> None:
-        self.logs.add(task, attempt, stream, text, at_ms)
+        key = (task, attempt)
+        if key not in self._left:  # another store has a task of this number, too
+            held = self._held.get(key)
+            self.logs.add(task, attempt, stream, text, at_ms, run=held.work.run_id if held is not None else "")
 
     async def fetch(self, digest: str) -> bytes:
         data = await self._until_reached(lambda: self._link.fetch(digest))
@@ -305,8 +309,10 @@ class Agent(Caller[Held]):
     async def store(self, data: bytes) -> str:
         return await self._until_reached(lambda: self._link.store(data))
 
-    async def _send_log(self, task: int, attempt: int, chunk: int, first: int, lines: bytes) -> None:
-        await self._until_reached(lambda: self._link.log(task, attempt, chunk, first, lines))
+    async def _send_log(self, piece: LogPiece) -> None:
+        """The server takes it from the session that holds the attempt, or held it until it ended."""
+        ours = msgspec.structs.replace(piece, worker=self.name, session=self.session, store=self.store_id)
+        await self._until_reached(lambda: self._link.log(ours))
 
     async def _until_reached(self, ask: Callable[[], Awaitable[T]]) -> T:
         delay_s = BACKOFF_S
@@ -372,6 +378,7 @@ class Agent(Caller[Held]):
         results = {(one.task, one.attempt) for one in ended}
         super()._leave_store(store, reports)
         self._left.update(dict.fromkeys(held))
+        self.logs.forget()
         for key, one in held.items():
             one.executor.stop(*key)
         for key in list(self._taking):

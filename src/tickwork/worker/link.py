@@ -14,7 +14,7 @@ import msgspec
 from tickwork.core.errors import Conflict, Refused, TickworkError, Unavailable
 from tickwork.localtoken import NOT_LET_IN, Found
 from tickwork.ports.artifacts import ARTIFACT_BYTES_MAX, digest_of
-from tickwork.ports.exchange import Call, Catalog, Reply, encoder, reply_decoder, shown
+from tickwork.ports.exchange import Call, Catalog, LogPiece, Reply, encoder, reply_decoder, shown
 from tickwork.ports.wire import Owners, Problem, Publication
 from tickwork.worker.http1 import Poster
 
@@ -115,9 +115,15 @@ class HttpLink:
         await self._ask("PUT", f"/v1/artifacts/{digest}", content=data, headers=BYTES, timeout=MOVE_S)
         return digest
 
-    async def log(self, task: int, attempt: int, chunk: int, first: int, lines: bytes) -> None:
-        path = f"/v1/tasks/{task}/attempts/{attempt}/logs?chunk={chunk}&first={first}"
-        await self._ask("POST", path, content=lines, headers=LINES)
+    async def log(self, piece: LogPiece) -> None:
+        query = f"chunk={piece.chunk}&first={piece.first}{f'&run={quote(piece.run)}' if piece.run else ''}"
+        path = f"/v1/tasks/{piece.task}/attempts/{piece.attempt}/logs?{query}"
+        sender = {
+            "x-tickwork-worker": quote(piece.worker),  # a header has no room for every name
+            "x-tickwork-session": piece.session,
+            "x-tickwork-store": piece.store,
+        }
+        await self._ask("POST", path, content=piece.lines, headers=LINES | sender)
 
     async def publish(self, catalog: Catalog) -> str:
         if not catalog.documents and not catalog.schedules and not catalog.application:

@@ -12,13 +12,14 @@ from collections.abc import Awaitable, Callable
 import msgspec
 
 from tickwork.core.errors import Conflict, Refused
+from tickwork.ports.exchange import LogPiece
 
 CHUNK_BYTES = 64 * 1024
 CHUNK_S = 0.2
 SPOOL_BYTES_MAX = 16 * 1024 * 1024
 PAST_MAX = 1_000
 Key = tuple[int, int]
-Send = Callable[[int, int, int, int, bytes], Awaitable[None]]
+Send = Callable[[LogPiece], Awaitable[None]]
 _encode = msgspec.json.Encoder().encode
 
 
@@ -31,9 +32,10 @@ class LogLine(msgspec.Struct):
 
 
 class _Log:
-    __slots__ = ("at_ms", "bytes", "chunks", "lines", "parts")
+    __slots__ = ("at_ms", "bytes", "chunks", "lines", "parts", "run")
 
-    def __init__(self) -> None:
+    def __init__(self, run: str = "") -> None:
+        self.run = run
         self.parts: list[bytes] = []
         self.bytes = self.at_ms = 0
         self.chunks = 0  # cut so far
@@ -43,11 +45,11 @@ class _Log:
 class _Chunk:
     """On its way. Of one that was dropped, `dropped` counts its lines and those of others of this attempt."""
 
-    __slots__ = ("at_ms", "data", "dropped", "first", "key", "lines", "number")
+    __slots__ = ("at_ms", "data", "dropped", "first", "key", "lines", "number", "run")
 
     def __init__(self, key: Key, log: _Log) -> None:
         self.key, self.number, self.first, self.at_ms = key, log.chunks, log.lines, log.at_ms
-        self.lines, self.dropped = len(log.parts), 0
+        self.run, self.lines, self.dropped = log.run, len(log.parts), 0
         self.data = b"\n".join(log.parts) + b"\n"
 
     def bytes(self) -> bytes:
@@ -72,11 +74,11 @@ class Logs:
         self._sender: asyncio.Task[None] | None = None
         self.refused = 0  # chunks that the server did not want: their attempt is no longer ours
 
-    def add(self, task: int, attempt: int, stream: str, text: str, at_ms: int) -> None:
+    def add(self, task: int, attempt: int, stream: str, text: str, at_ms: int, *, run: str = "") -> None:
         log = self.open.get((task, attempt))
         if log is None:
             past = self._past.get((task, attempt))
-            log = self.open[task, attempt] = past or _Log()
+            log = self.open[task, attempt] = past or _Log(run)
             if past is not None:
                 self._ended[task, attempt] = None
         part = _encode(LogLine(at_ms, stream, text))
@@ -97,6 +99,13 @@ class Logs:
             self._ended[key] = None
             if self._timer is None:
                 self._timer = asyncio.get_running_loop().call_later(CHUNK_S, self._on_time)
+
+    def forget(self) -> None:
+        """Another store answers: these lines are of tasks that it does not have."""
+        self._spooled -= sum(len(chunk.data) for chunk in self._spool)
+        for keyed in (self.open, self._ended, self._past, self._dropped):
+            keyed.clear()
+        self._spool.clear()
 
     async def flush(self) -> None:
         """Everything is with the server when this returns."""
@@ -159,7 +168,7 @@ class Logs:
                 if chunk.dropped:
                     del self._dropped[chunk.key]
                 try:
-                    await self._send(*chunk.key, chunk.number, chunk.first, chunk.bytes())
+                    await self._send(LogPiece(*chunk.key, chunk.number, chunk.first, chunk.bytes(), chunk.run))
                 except (Refused, Conflict):
                     self.refused += 1
                 finally:

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator, Sequence
+from urllib.parse import unquote
 
 import msgspec
 
@@ -13,6 +14,7 @@ from tickwork.api.table import Body, Gives, Param, Route
 from tickwork.core.errors import Refused
 from tickwork.core.timetext import INSTANT_MS_MAX, INSTANT_MS_MIN, instant_text
 from tickwork.ports import wire
+from tickwork.ports.exchange import LogPiece
 from tickwork.runtime.logs import CHUNK_BYTES_MAX, Line
 
 NDJSON = "application/x-ndjson"
@@ -21,6 +23,7 @@ ATTEMPTS_ASKED = 20  # of a task whose run is not found by its number
 ATTEMPT_MAX = 1_000_000
 CHUNK_MAX = 1_000_000_000  # stores keep it in 32 bits
 IDLE_S = 15.0
+NAME_CHARACTERS_MAX = 300  # of who sends; a longer one holds nothing
 POSITION_CHARACTERS_MAX = 4_000
 SETTLE_S = 0.5  # a worker sends its last lines beside its result
 
@@ -65,8 +68,19 @@ async def append(asked: Asked) -> Answer:
     task, attempt = asked.number("task"), asked.number("attempt")
     if attempt > ATTEMPT_MAX:
         raise Refused("unknown_attempt", f"attempts are counted up to {ATTEMPT_MAX}", path="attempt")
-    chunk, first = asked.query["chunk"], asked.query["first"]
-    await asked.engine.logs.append(task, attempt, chunk=chunk, first=first, data=await asked.data())
+    query = asked.query
+    piece = LogPiece(
+        task,
+        attempt,
+        query["chunk"],
+        query["first"],
+        await asked.data(),
+        query["run"],
+        unquote(asked.header(b"x-tickwork-worker"))[:NAME_CHARACTERS_MAX],
+        asked.header(b"x-tickwork-session")[:NAME_CHARACTERS_MAX],
+        asked.header(b"x-tickwork-store")[:NAME_CHARACTERS_MAX],
+    )
+    await asked.engine.append_log(piece)
     return nothing()
 
 
@@ -182,18 +196,24 @@ ROUTES = (
     Route(
         method="POST",
         path="/v1/tasks/{task}/attempts/{attempt}/logs",
-        lives="here",
+        lives="task",
         does=append,
-        says="One chunk of an attempt's log. Sending a chunk again changes nothing; a log that begins anew goes on "
-        "behind what is there.",
+        says="One chunk of an attempt's log, from the worker that holds the attempt or held it until it ended; others "
+        "are refused. Sending a chunk again changes nothing; a log that begins anew goes on behind what is there.",
         tag="tasks",
         query=(
             Param("chunk", "Its number, counted from 0 by its worker.", int, 0, high=CHUNK_MAX, required=True),
             Param("first", "The number of its first line.", int, 0, high=2**53, required=True),
+            Param("run", "The id of its run, by which a child of a map is found that has ended."),
+        ),
+        headers=(
+            ("X-Tickwork-Worker", "The name of the worker, percent-encoded. Required."),
+            ("X-Tickwork-Session", "The session of the worker. Required."),
+            ("X-Tickwork-Store", "Identity of the store that the attempt belongs to, as the exchange names it."),
         ),
         body=Body(None, (NDJSON, JSON), CHUNK_BYTES_MAX, says='JSON lines `{"at": ms, "stream": "…", "text": "…"}`.'),
         gives=DONE,
-        refusals=(404,),
+        refusals=(403, 404, 409),
     ),
     Route(
         method="GET",
