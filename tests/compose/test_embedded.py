@@ -46,6 +46,26 @@ def sizes() -> int:
     return length(large())
 
 
+@tw.task
+def numbers(n: int) -> list[int]:
+    return list(range(n))
+
+
+@tw.task
+def same(n: int) -> int:
+    return n
+
+
+@tw.task
+def count(found: list[int]) -> int:
+    return len(found)
+
+
+@tw.workflow
+def wide(n: int) -> int:
+    return count(same.map(numbers(n)))
+
+
 def here(folder):
     """Only what this module declares: others are loaded into the same process."""
     return tw.embedded(workflows=[sums, sizes], data=folder)
@@ -115,3 +135,19 @@ async def test_the_application_of_the_examples(tmp_path, monkeypatch):
             answer = await http.get("/greet", params={"name": "Ada"})
 
     assert answer.json()["answer"] == "Hello, Ada!"
+
+
+@pytest.mark.slow
+def test_runs_beside_a_wide_map_end_long_before_it(tmp_path):
+    with tw.embedded(workflows=[wide, sums], data=tmp_path) as client:
+        broad = client.submit(wide, n=30_000)
+        waits = []
+        for n in range(10):
+            time.sleep(0.1)
+            began = time.monotonic()
+            assert client.result(client.submit(sums, n=n)) == 2 * n + 1
+            waits.append(time.monotonic() - began)
+        assert client.get(broad).state != "completed", "the map ended first, so nothing was measured"
+        assert client.result(broad) == 30_000
+
+    assert sorted(waits)[5] < 2.0

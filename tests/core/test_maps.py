@@ -5,6 +5,7 @@ import pytest
 from driver import BY, Driver, T, task
 from tickwork.core import inputs as inp
 from tickwork.core.events import ChildDispatched, RunSpawned, TaskFailed
+from tickwork.core.evolve.tasks import CHILDREN_IN_TURN
 from tickwork.core.values import Ref, pack
 
 LIST = {"items": {"type": "array"}}
@@ -345,3 +346,35 @@ def test_a_paused_repeat_takes_its_next_turn_only_when_it_is_resumed():
     driver.expect(inp.Resume(BY, "run", T, run))
     driver.quiet()
     assert len(driver.started) == 2
+
+
+@pytest.mark.parametrize("workflow", ["small", "flow"], ids=["another workflow", "the same workflow"])
+def test_a_wide_map_keeps_what_comes_beside_it_waiting_for_one_portion_only(workflow):
+    driver, wide = mapped(items=400, credit=10)
+    driver.define("small", task("a"))
+    driver.advance(1_000)
+    beside = driver.submit(workflow, **({"inputs": {"items": [0]}} if workflow == "flow" else {}))
+    number = driver.number_of(beside)
+    before = begun(driver)
+
+    while not any(driver.state.tasks[attempt.task].run.number == number for attempt in driver.running.values()):
+        assert begun(driver) - before <= CHILDREN_IN_TURN + 10, "it stands behind the whole map"
+        first = min(driver.running)
+        driver.finish(wide, "m", child=driver.state.tasks[first].child)
+
+    driver.finish_all()
+    assert driver.state_of(wide) == driver.state_of(beside) == "COMPLETED"
+    driver.assert_empty()
+
+
+def test_two_wide_maps_take_turns():
+    driver, first = mapped(items=400, credit=10)
+    second = driver.submit("flow", inputs={"items": list(range(400))})
+    numbers = {driver.number_of(first): 0, driver.number_of(second): 0}
+    while sum(numbers.values()) < 400:
+        attempt = min(driver.running)
+        item = driver.state.tasks[attempt]
+        numbers[item.run.number] += 1
+        driver.finish(item.run.id, "m", child=item.child)
+
+    assert max(numbers.values()) - min(numbers.values()) <= CHILDREN_IN_TURN + 10

@@ -10,6 +10,8 @@ Bounds. With all tenants backlogged, a tenant of weight w starts before any othe
 passes its own by more than one start, so between two of its starts every other tenant of weight v has
 at most v/w + 1. A tenant that its own limits held back is owed at most `OWED_MS_MAX` of all workers, however
 long that was. Within a tenant nothing that became ready more than PRIORITY_MAX * ageing_ms later goes first.
+A map stands in line once, for all of its children: after `CHILDREN_IN_TURN` of them it goes to the end of the
+line, so whatever comes beside a wide map waits for one portion of it, not for the map.
 """
 
 from heapq import heapify, heappop, heappush

@@ -5,6 +5,7 @@ the commit returns. Small values are spliced as bytes, without being read. What 
 loaded after that, and the work goes out a moment later.
 """
 
+import asyncio
 from collections import OrderedDict
 from collections.abc import Mapping
 
@@ -86,6 +87,7 @@ class Assigner:
         self._clock = clock
         self._recipes: dict[Step, Recipe] = {}
         self._lists: OrderedDict[str, list[msgspec.Raw]] = OrderedDict()
+        self._loading: dict[str, asyncio.Task[list[msgspec.Raw]]] = {}
 
     # ---- in the tick
 
@@ -219,8 +221,22 @@ class Assigner:
         data = self._here(source)
         if data is not None:
             return data
-        data = await self._vault.bytes_of(source.value)
-        return data if source.index < 0 else bytes(self._take_apart(data, source)[source.index])
+        if source.index < 0:
+            return await self._vault.bytes_of(source.value)
+        return bytes((await self._list(source))[source.index])
+
+    async def _list(self, source: Source) -> list[msgspec.Raw]:
+        """The items of a list that is not at hand. A tick dispatches thousands of a map's children, and each comes here
+        before the first has its list: one of them loads it for all."""
+        name = _list_name(source)
+        loading = self._loading.get(name)
+        if loading is None:
+            loading = self._loading[name] = asyncio.get_running_loop().create_task(self._load_list(source))
+            loading.add_done_callback(lambda _: self._loading.pop(name))
+        return await asyncio.shield(loading)
+
+    async def _load_list(self, source: Source) -> list[msgspec.Raw]:
+        return self._take_apart(await self._vault.bytes_of(source.value), source)
 
 
 def _list_name(source: Source) -> str:

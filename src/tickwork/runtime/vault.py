@@ -20,6 +20,7 @@ from tickwork.ports.store import Payload, Store
 
 KEPT_BYTES_MAX = 64 * 1024 * 1024
 NIL = b"\xc0"
+GATHERED_AT_ONCE = 5_000  # results of a map's children, before others have their turn
 APART = ("gather", "arguments")  # places of values that are made of rows in the table of children
 ARGUMENTS_STEP = -1  # in the table of children: not a result, but the inputs of a child run
 
@@ -65,6 +66,7 @@ class Vault:
         self._artifacts = artifacts
         self._kept: OrderedDict[str, bytes] = OrderedDict()
         self._kept_bytes = 0
+        self._loading: dict[tuple[str, str], asyncio.Task[bytes]] = {}
         self.unwritten_children: Callable[[int, int], dict[int, Value]] = lambda _run, _step: {}
         self.keeping: dict[tuple[int, int], asyncio.Task[None]] = {}  # inputs of child runs that are being kept
 
@@ -103,6 +105,14 @@ class Vault:
             return found
         assert not isinstance(value, Sealed), "subject keys come with a later issue"
         assert isinstance(value, Ref)
+        name = (value.place, value.digest)
+        loading = self._loading.get(name)
+        if loading is None:  # others ask for it before it has come: it is loaded once for all of them
+            loading = self._loading[name] = asyncio.get_running_loop().create_task(self._load(value))
+            loading.add_done_callback(lambda _: self._loading.pop(name))
+        return await asyncio.shield(loading)
+
+    async def _load(self, value: Ref) -> bytes:
         if value.place == "gather":
             return await self._gather(value)
         if value.place == "arguments":
@@ -124,9 +134,17 @@ class Vault:
         unwritten = self.unwritten_children(run, step)
         total = ref.items or 0
         rows = await self._read_children(run, step) if len(unwritten) < total else []
-        children: dict[int, Value] = {child: decode_value(data) for child, data in rows} | unwritten
-        parts = [await self.bytes_of(children.get(child)) for child in range(total)]
-        return b"".join((list_head(total), *parts))
+        children: dict[int, Value] = {}
+        for begin in range(0, len(rows), GATHERED_AT_ONCE):
+            children |= {child: decode_value(data) for child, data in rows[begin : begin + GATHERED_AT_ONCE]}
+            await asyncio.sleep(0)  # others have their turn between the portions of a wide map
+        children |= unwritten
+        parts = [list_head(total)]
+        for begin in range(0, total, GATHERED_AT_ONCE):
+            portion = range(begin, min(begin + GATHERED_AT_ONCE, total))
+            parts += [await self.bytes_of(children.get(child)) for child in portion]
+            await asyncio.sleep(0)
+        return b"".join(parts)
 
     async def _arguments(self, ref: Ref) -> bytes:
         """Inputs of a child run that its parent's arguments were too large for; kept apart when it was made."""

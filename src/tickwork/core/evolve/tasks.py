@@ -18,6 +18,7 @@ from tickwork.core.evolve.upkeep import (
     left_line,
     set_due,
     set_timer,
+    stand_behind,
     want,
 )
 from tickwork.core.inputs import Decide, Failed, Ingest, Resolve
@@ -34,6 +35,7 @@ ACTIVE, PAUSED = int(RunState.ACTIVE), int(RunState.PAUSED)
 SUCCEED = int(Cause.SUCCEED)
 NO_PAYLOAD = pack({})  # the result of an event without payload; None is the result of a time-out
 APPROVED = pack(True)
+CHILDREN_IN_TURN = 64  # that a map gives before it goes to the end of the line: what comes beside it waits for no more
 
 
 def live_tasks(state: State, run: Run) -> list[Task]:
@@ -162,6 +164,8 @@ def _on_child_dispatched(state: State, event: ev.ChildDispatched) -> None:
     state.tasks.add(event.task, child)
     if not has_children_to_give(parent):
         take_from_lane(state, parent)
+    elif not fan.begun % CHILDREN_IN_TURN:
+        stand_behind(state, parent)
     begin_attempt(state, child, state.workers[event.worker], lane)
 
 

@@ -188,6 +188,19 @@ def enqueue(state: State, task: Task) -> None:
         state.open.append(lane)
 
 
+def stand_behind(state: State, task: Task) -> None:
+    """The first in a line goes to its end, as if it had come now: whatever came before goes first, in any lane."""
+    lane = task.lane
+    assert lane is not None and lane.head() is task, "a lane is served in order"
+    lane.tasks.popleft()
+    lane.orders.popleft()
+    task.order = order = state.next_order
+    state.next_order = order + 1
+    task.ready_ms = state.now_ms
+    lane.tasks.append(task)
+    lane.orders.append(order)
+
+
 def dequeue(state: State, task: Task) -> None:
     """Take a task out of line wherever it stands; its entry is dropped when it comes to the front."""
     lane = task.lane
