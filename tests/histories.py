@@ -56,6 +56,18 @@ DOCUMENTS = {
         task("clean", needs=["z"], trigger="all_done"),
         task("amends", needs=["b0", "b1"], trigger="any_failed"),
     ),
+    "tidied": document(
+        "tidied",
+        task("a"),
+        {"kind": "map", "id": "m", "over": "inputs.items", "body": {"kind": "task", "handler": "h"}},
+        {"kind": "workflow", "id": "c", "needs": ["a"], "workflow": "fan"},
+        task("b", needs=["a", "m"], timeout={"queued_ms": 2_000}),
+        task("clean", needs=["b", "c"], trigger="all_done"),
+        {"kind": "wait", "id": "calm", "needs": ["clean"], "duration": "400ms"},
+        task("alert", needs=["b", "m"], trigger="any_failed", retry=2),
+        inputs={"items": {"type": "array"}},
+        timeout="800ms",
+    ),
     "branch": document(
         "branch",
         task("a"),
@@ -145,7 +157,7 @@ def some_inputs(rng: random.Random, workflow: str) -> Any:
     match workflow:
         case "branch":
             return rng.choice([{}, {"left": True}, {"left": False, "no": True}])
-        case "wide" | "parent":
+        case "wide" | "parent" | "tidied":
             return {"items": list(range(rng.randrange(5)))}
         case "keyed":
             return {"k": rng.choice("ab")}

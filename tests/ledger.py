@@ -50,6 +50,7 @@ class Run:
     queue: str = ""
     visited: int = 0  # what `wanted` was before the visit
     before: int = 0  # attempts of its nodes are counted on from here
+    overdue_until: int = 0  # only its clean-up goes on, until this tick
 
 
 @dataclass
@@ -224,7 +225,10 @@ class Ledger:
                     return (task.dispatched + self.ticks(timeout.running_ms or 0), Timer.RUNNING, task.number)
                 if error == "Silent":
                     return (task.heard + self.ticks(timeout.silent_ms or 0), Timer.SILENT, task.number)
-            case ev.RunMoved(trigger=RunTrigger.TIME_OUT) if run is not None:
+            case ev.RunMoved(trigger=RunTrigger.TIME_OUT) if run is not None and run.overdue_until:
+                ended = all(phase in ENDED for phase in run.phases)
+                return None if ended else (run.overdue_until, Timer.RUN_TIMEOUT, run.number)
+            case ev.RunOverdue() | ev.RunMoved(trigger=RunTrigger.TIME_OUT) if run is not None:
                 return (run.since + self.ticks(run.plan.definition.timeout_ms or 0), Timer.RUN_TIMEOUT, run.number)
             case ev.RunMoved(trigger=RunTrigger.RESUME, input=-1, reason="the pause is over") if run is not None:
                 return (run.resume_at, Timer.RUN_RESUME, run.number)
@@ -499,6 +503,21 @@ class Ledger:
             run.sla_next = event.point + 1
             self._arm_sla(run)
 
+    def _overdue(self, event: ev.RunOverdue, _asked: list[Any]) -> None:
+        run = self.runs.get(event.run)
+        if run is None:
+            return
+        run.overdue_until = event.until
+        steps = run.plan.steps
+        for task in self.tasks_of(run):
+            if not steps[task.step.index].cleans_up:
+                self._release(task)
+                del self.tasks[task.number]
+        for step in steps:
+            if not step.cleans_up and run.phases[step.index] not in ENDED:
+                run.phases[step.index] = Phase.CANCELLED
+        self._want(run)
+
     # ---- tasks
 
     def _node(self, event: Any, _asked: list[Any]) -> None:
@@ -507,6 +526,8 @@ class Ledger:
         if found is None or cause is None:
             return
         run, step = found
+        if isinstance(event, ev.StepReset) and run.phases[step.index] == Phase.SUCCEEDED:
+            run.before = max(run.before, 1)  # the attempt that succeeded has a number too
         phase = TASK_MOVES.get((run.phases[step.index], cause), _FORCED.get(cause, Phase.PENDING))
         run.phases[step.index] = phase
         if type(event) in (ev.TaskReady, ev.TaskChecking, ev.TaskWaiting):
@@ -717,6 +738,7 @@ _HANDLERS: dict[type, Any] = {
     ev.EventKept: Ledger._kept,
     ev.ExtractKept: Ledger._kept,
     ev.SlaReached: Ledger._sla,
+    ev.RunOverdue: Ledger._overdue,
     ev.TaskReady: Ledger._node,
     ev.TaskChecking: Ledger._node,
     ev.TaskWaiting: Ledger._node,

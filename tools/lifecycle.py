@@ -6,6 +6,7 @@ from enum import IntEnum
 from pathlib import Path
 
 from tickwork.core import lifecycle
+from tickwork.core.steps import CLEAN_UP_MS_MAX, CLEAN_UP_MS_MIN
 
 FILE = Path(__file__).parent.parent / "docs" / "lifecycle.md"
 
@@ -15,12 +16,20 @@ Drawn by `tools/lifecycle.py` from the tables in `src/tickwork/core/lifecycle.py
 Every cell of every table is decided: the state that follows, or *refused*.
 """
 
+_CLEAN_UP = f"""When the `timeout` of a run is over and it has clean-up left, `time_out` comes in two steps. First every
+node that is not clean-up is cancelled, a pause ends, and the clean-up starts: nodes with the trigger rule `all_done` or
+`any_failed`, and nodes that need nothing but such nodes. The clean-up may take as long as `timeout`, at least
+{CLEAN_UP_MS_MIN // 60_000} minute and at most {CLEAN_UP_MS_MAX // 60_000} minutes. When it has ended, or its time is
+over, the run makes the move `time_out`, however the clean-up ended. `cancel` ends a run at once, with its clean-up.
+"""
+
 
 def draw() -> str:
     return "\n".join(
         [
             _HEAD,
             *_part("Runs", lifecycle.RunState, lifecycle.RunTrigger, lifecycle.RUN_MOVES),
+            _CLEAN_UP,
             *_part("Tasks", lifecycle.Phase, lifecycle.Cause, lifecycle.TASK_MOVES),
             *_part("Attempts", lifecycle.AttemptState, lifecycle.AttemptCause, lifecycle.ATTEMPT_MOVES),
         ]

@@ -232,6 +232,23 @@ def test_a_run_that_took_too_long_goes_on_where_it_was_cut_short():
     driver.assert_empty()
 
 
+def test_a_run_that_took_too_long_and_cleaned_up_cleans_up_again_after_a_retry():
+    driver = Driver()
+    clean = task("clean", needs=["b"], trigger="all_done")
+    driver.define("flow", task("a"), task("b", needs=["a"]), clean, timeout="10m")
+    driver.submit("flow", "r")
+    driver.finish("r", "a")
+    driver.advance(600_000)
+    driver.finish("r", "clean")
+    assert driver.phases("r") == {"a": "SUCCEEDED", "b": "CANCELLED", "clean": "SUCCEEDED"}
+
+    assert resolve(driver) == ""
+    assert driver.phases("r") == {"a": "SUCCEEDED", "b": "RUNNING", "clean": "PENDING"}
+    driver.finish_all()
+    assert driver.state_of("r") == "COMPLETED"
+    driver.assert_empty()
+
+
 def test_a_resolved_run_has_its_whole_time_again_and_no_more():
     driver = timed_out()
     resolve(driver)

@@ -281,6 +281,135 @@ def test_a_late_result_of_a_run_that_timed_out_is_recorded_and_ignored():
     assert driver.answers[-1].code == "fenced"
 
 
+CLEAN = task("clean", needs=["a"], trigger="all_done")
+ALERT = task("alert", needs=["a", "b"], trigger="any_failed")
+
+
+def cut_short(*more, timeout="10m", **options):
+    """A run whose first node never ends, when its time is over."""
+    driver = flow(task("a"), task("b", needs=["a"]), *more, timeout=timeout, **options)
+    run = driver.submit("flow")
+    return driver, run
+
+
+@pytest.mark.parametrize("state", ["ACTIVE", "WAITING", "PAUSED"])
+def test_the_clean_up_of_a_run_that_took_too_long_still_runs_and_then_the_run_has_timed_out(state):
+    first = {"kind": "wait", "id": "a", "duration": "2h"} if state == "WAITING" else task("a")
+    driver = flow(first, task("b", needs=["a"]), CLEAN, ALERT, task("sent", needs=["alert"]), timeout="10m")
+    run = driver.submit("flow")
+    if state == "PAUSED":
+        driver.expect(inp.Pause(BY, "run", T, run))
+    assert driver.state_of(run) == state
+    attempts = list(driver.running.values())
+
+    driver.advance(600_000)
+    assert driver.state_of(run) == "ACTIVE"
+    assert [(stop.task, stop.attempt) for stop in driver.stopped] == [(one.task, one.attempt) for one in attempts]
+    assert driver.phases(run) == {
+        "a": "CANCELLED", "b": "CANCELLED", "clean": "RUNNING", "alert": "RUNNING", "sent": "PENDING",
+    }  # fmt: skip
+
+    driver.finish(run, "clean")
+    driver.finish(run, "alert")
+    driver.finish(run, "sent")
+    assert driver.state_of(run) == "FAILED"
+    assert driver.moves(run)[-1] == "TIME_OUT"
+    assert driver.events(RunMoved)[-1].reason == "the run took too long"
+    driver.assert_empty()
+
+
+@pytest.mark.parametrize(("timeout", "left_ms"), [("1s", 60_000), ("5m", 300_000), ("2h", 600_000)])
+def test_the_clean_up_of_a_run_that_took_too_long_has_a_limited_time(timeout, left_ms):
+    driver, run = cut_short(CLEAN, timeout=timeout)
+    driver.advance({"1s": 1_000, "5m": 300_000, "2h": 2 * HOUR_MS}[timeout])
+    assert driver.phases(run)["clean"] == "RUNNING"
+
+    driver.advance(left_ms - 1)
+    assert driver.state_of(run) == "ACTIVE"
+    driver.advance(1)
+    assert driver.state_of(run) == "FAILED"
+    assert driver.moves(run)[-1] == "TIME_OUT"
+    assert driver.phases(run)["clean"] == "CANCELLED"
+    assert len(driver.stopped) == 2
+    driver.assert_empty()
+
+
+def test_a_clean_up_that_fails_does_not_hide_that_the_run_took_too_long():
+    driver, run = cut_short(CLEAN)
+    driver.advance(600_000)
+    driver.fail(run, "clean")
+
+    assert driver.moves(run)[-1] == "TIME_OUT"
+    assert driver.events(RunMoved)[-1].reason == "the run took too long"
+    driver.assert_empty()
+
+
+def test_a_clean_up_that_runs_when_the_time_is_over_goes_on():
+    driver, run = cut_short(CLEAN)
+    driver.fail(run, "a")
+    assert driver.phases(run) == {"a": "FAILED", "b": "BLOCKED", "clean": "RUNNING"}
+    driver.advance(600_000)
+    assert not driver.stopped
+
+    driver.finish(run, "clean")
+    assert driver.moves(run)[-1] == "TIME_OUT"
+    driver.assert_empty()
+
+
+def test_no_exit_completes_a_run_whose_time_is_over():
+    exits = [{"when": "events.exists(e, e.name == 'leave')", "outcome": "completed"}]
+    driver, run = cut_short(CLEAN, exits=exits)
+    driver.advance(600_000)
+    driver.expect(inp.Ingest(BY, T, "leave", "", None, run))
+    assert driver.state_of(run) == "ACTIVE"
+
+    driver.finish(run, "clean")
+    assert driver.moves(run)[-1] == "TIME_OUT"
+
+
+def test_a_late_result_of_a_node_that_was_cut_short_changes_nothing():
+    driver, run = cut_short(CLEAN)
+    attempt = driver.attempt_of(run, "a")
+    driver.advance(600_000)
+    driver.send(inp.Succeeded(attempt.task, attempt.attempt))
+
+    assert driver.state.stale == 1
+    assert driver.phases(run)["a"] == "CANCELLED"
+
+
+def test_maps_and_child_runs_that_are_cut_short_end_before_the_clean_up():
+    driver = Driver()
+    driver.define("leaf", task("l"))
+    over = {"kind": "map", "id": "m", "over": "inputs.items", "body": {"kind": "task", "handler": "h"}}
+    driver.define(
+        "flow", over, {"kind": "workflow", "id": "c", "workflow": "leaf"},
+        task("z", needs=["m", "c"], trigger="all_done"),
+        inputs={"items": {"type": "array"}}, timeout="10m",
+    )  # fmt: skip
+    run = driver.submit("flow", inputs={"items": [1, 2, 3]})
+    attempts = len(driver.running)
+    driver.advance(600_000)
+
+    assert len(driver.stopped) == attempts == 4
+    assert driver.phases(run) == {"m": "CANCELLED", "c": "CANCELLED", "z": "RUNNING"}
+    driver.finish(run, "z")
+    assert driver.moves(run)[-1] == "TIME_OUT"
+    driver.assert_empty()
+
+
+def test_a_person_who_cancels_a_run_cancels_its_clean_up_too():
+    driver, run = cut_short(CLEAN)
+    driver.expect(inp.Cancel(BY, T, run, "changed my mind"))
+    assert driver.state_of(run) == "CANCELLED"
+    assert driver.phases(run)["clean"] == "CANCELLED" and len(driver.started) == 1
+
+    driver, run = cut_short(CLEAN)
+    driver.advance(600_000)
+    driver.expect(inp.Cancel(BY, T, run, "no clean-up either"))
+    assert driver.state_of(run) == "CANCELLED"
+    driver.assert_empty()
+
+
 # ---- cancel
 
 

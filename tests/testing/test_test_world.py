@@ -495,3 +495,32 @@ def test_policies_reach_the_schedule(world):
     world.advance(hours=8)
 
     assert [run.scheduled_at.hour for run in world.runs(hourly)] == [1, 3]  # at 2 it still ran; two are all
+
+
+@tw.task
+def slow() -> None: ...
+
+
+@tw.task
+def tidy() -> str:
+    return "tidied"
+
+
+@tw.task
+def report_failure() -> None: ...
+
+
+@tw.workflow(timeout="1h")
+def deploying():
+    work = slow.using(after=[tw.wait("2h")])()
+    tidy.using(after=[work], on="all_done")()
+    report_failure.using(after=[work], on="any_failed")()
+
+
+def test_clean_up_and_alerts_run_when_the_time_of_a_run_is_over(world):
+    run = world.run(deploying)
+    world.advance(hours=1)
+
+    assert (run.state, run.error) == ("failed", "the run took too long")
+    assert world.calls(slow) == []
+    assert world.calls(tidy) == [{}] and world.calls(report_failure) == [{}]

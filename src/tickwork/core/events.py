@@ -325,6 +325,13 @@ class RunDue(_Event, frozen=True, tag=33):
     run: int
 
 
+class RunOverdue(_Event, frozen=True, tag=120):
+    """The time of a whole run is over. Its clean-up goes on until a tick; everything else of it is cancelled."""
+
+    run: int
+    until: int
+
+
 class GateTaken(_Event, frozen=True, tag=32):
     run: int
     key: str
@@ -574,6 +581,7 @@ Event = (
     | Deferred
     | EventKept
     | SlaReached
+    | RunOverdue
     | GateTaken
     | RunDue
     | TaskReady

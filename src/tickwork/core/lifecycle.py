@@ -35,6 +35,8 @@ class RunTrigger(IntEnum):
     RESOLVE = 9  # an operator's recorded decision about a failed run
 
 
+TOOK_TOO_LONG = "the run took too long"  # the reason of every TIME_OUT
+
 _R, _T = RunState, RunTrigger
 RUN_MOVES: Mapping[tuple[int, int], RunState] = MappingProxyType(
     {

@@ -315,6 +315,7 @@ class Run(msgspec.Struct, gc=False, eq=False):
     before: int = 0  # what that was when it was brought back: its attempts are counted on from there
     extracts: "dict[tuple[int, str], Extract | None] | None" = None  # by source and key; None: sought, not here yet
     held: tuple[int, ...] = ()  # nodes that wait for an extract; found again from `phases` and `counts`
+    overdue: int = 0  # tick at which its time was over; since then only its clean-up goes on
 
 
 class Task(msgspec.Struct, gc=False, eq=False):

@@ -24,18 +24,21 @@ from tickwork.core.definition import (
     Retry,
     TaskNode,
     Timeout,
+    Trigger,
     WaitNode,
     WorkflowNode,
     WorkNode,
 )
 from tickwork.core.document import accept, content_hash
 from tickwork.core.errors import Refused
+from tickwork.core.graph import order_of
 from tickwork.core.lifecycle import Phase
 from tickwork.core.needs import Need
 from tickwork.core.requests import check_requests
 
 IN_DEFINITION, NOTHING = -1, -2  # outputs that are not the whole result of a node
 INPUTS, EVENTS, RESULTS = -1, -2, -3  # sources of values beside nodes; RESULTS: of every node
+_AFTER_FAILURES = (Trigger.ALL_DONE, Trigger.ANY_FAILED)
 
 
 class Kind(IntEnum):
@@ -76,6 +79,7 @@ class Step(msgspec.Struct, eq=False):
     plain: bool  # a worker's step with neither condition, policy nor cache in front of it
     cache_version: str | None  # the handler's version where its results may be reused
     ends_with_worker: bool  # where its worker is lost, nothing of it begins again by itself
+    cleans_up: bool = False  # it may also start when the time of its run is over
 
 
 class Plan(msgspec.Struct, eq=False):
@@ -129,6 +133,7 @@ def compile_plan(definition: Definition) -> Plan:
         _compile_step(definition, node, position, index, tuple(children[position]))
         for position, node in enumerate(definition.nodes)
     )
+    _mark_clean_up(steps)
     counts = [len(step.parents) for step in steps]
     exits = tuple(Condition.compile(way.when) for way in definition.exits)
     concurrency = definition.concurrency
@@ -147,6 +152,16 @@ def compile_plan(definition: Definition) -> Plan:
         needs=_needs(definition, steps, index),
         output=_output(definition, index),
     )
+
+
+def _mark_clean_up(steps: tuple[Step, ...]) -> None:
+    """Clean-up is what starts after failures by its own trigger rule, and what needs nothing but such nodes."""
+    if not any(step.node.trigger in _AFTER_FAILURES for step in steps):
+        return
+    for index in order_of([step.parents for step in steps], [step.children for step in steps]):
+        step = steps[index]
+        asks = step.node.trigger in _AFTER_FAILURES
+        step.cleans_up = bool(step.parents) and (asks or all(steps[parent].cleans_up for parent in step.parents))
 
 
 def _events(definition: Definition, steps: tuple[Step, ...], exits: tuple[Condition, ...]) -> tuple[str, ...] | None:

@@ -44,6 +44,7 @@ class RunMore(msgspec.Struct, array_like=True, gc=False):
     tried: int = 0
     before: int = 0
     extracts: list[tuple[int, str, Extract | None]] | None = None
+    overdue: int = 0
 
 
 class LiveRun(msgspec.Struct, array_like=True, gc=False):
@@ -148,6 +149,7 @@ def _more_of_run(run: Run) -> RunMore | None:
         run.resume_at, run.pause_reason, run.scheduled_ms, run.schedule, run.sla_at, run.sla_next, run.parent_run,
         run.queue, run.backfill, run.decided, run.pin, run.tried, run.before,
         None if run.extracts is None else [(*place, run.extracts[place]) for place in sorted(run.extracts)],
+        run.overdue,
     )  # fmt: skip
 
 
@@ -248,7 +250,7 @@ def _add_more_to_run(run: Run, more: RunMore, found: Found) -> None:
         found.children.append(run)
     run.gated, run.pause_reason, run.sla_next = more.gated, more.pause_reason, more.sla_next
     run.parent_run, run.queue, run.backfill, run.pin = more.parent_run, more.queue, more.backfill, more.pin
-    run.decided, run.tried, run.before = more.decided, more.tried, more.before
+    run.decided, run.tried, run.before, run.overdue = more.decided, more.tried, more.before, more.overdue
     if more.extracts is not None:
         run.extracts = {(source, key): extract for source, key, extract in more.extracts}
     run.key, run.debounce = more.key, more.debounce

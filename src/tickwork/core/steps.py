@@ -38,6 +38,7 @@ from tickwork.core.events import (
     PolicyDecided,
     RunGated,
     RunMoved,
+    RunOverdue,
     RunSpawned,
     StepEnded,
     TaskAnswered,
@@ -54,7 +55,7 @@ from tickwork.core.evolve.stations import handler_of, others_may_have
 from tickwork.core.evolve.tasks import made_ready
 from tickwork.core.inputfields import require_inputs
 from tickwork.core.lanes import is_carrier
-from tickwork.core.lifecycle import Phase, RunState, RunTrigger, may_move
+from tickwork.core.lifecycle import ENDED, TOOK_TOO_LONG, Phase, RunState, RunTrigger, may_move
 from tickwork.core.model import Run, State, Task, tries_of
 from tickwork.core.plan import IN_DEFINITION, Kind, Step
 from tickwork.core.policy import ask
@@ -66,6 +67,7 @@ from tickwork.core.workflow import verdict
 
 MAP_ITEMS_MAX = 1_000_000
 NESTING_MAX = 32  # workflows inside workflows
+CLEAN_UP_MS_MIN, CLEAN_UP_MS_MAX = 60_000, 600_000  # what is left to the clean-up of a run that timed out
 
 PENDING, ACTIVE = int(RunState.PENDING), int(RunState.ACTIVE)
 WAITING, PAUSED = int(RunState.WAITING), int(RunState.PAUSED)
@@ -82,7 +84,7 @@ def visit(turn: Turn, run: Run) -> None:
         moved(turn.state, run, START, event)
     elif state >= PAUSED:
         return
-    if plan.exits and _leave_early(turn, run):
+    if plan.exits and not run.overdue and _leave_early(turn, run):
         return
     if run.counts is None and not plan.exits and plan.steps[0].plain and not run.phases[0]:
         # A single task: there is nothing to weigh up.
@@ -179,7 +181,9 @@ def _settle(turn: Turn, run: Run) -> None:
     if not run.unfinished:
         if run.state == WAITING:
             _wake(turn, run)
-        if run.failures:
+        if run.overdue:
+            end_run(turn, run, RunTrigger.TIME_OUT, TOOK_TOO_LONG)
+        elif run.failures:
             end_run(turn, run, RunTrigger.FAIL, _failed_nodes(run))
         elif run.plan.output != IN_DEFINITION or _has_output(turn, run):
             turn.emit(RunMoved(run.number, COMPLETE))
@@ -212,6 +216,33 @@ def end_run(turn: Turn, run: Run, trigger: RunTrigger, reason: str, *, place: in
         turn.emit(RunMoved(ending.number, how, why, place))
         if how in (RunTrigger.FAIL, RunTrigger.TIME_OUT):
             turn.effects.append(Alert("run_failed", ending.tenant.id, ending.id, why))
+
+
+def time_out(turn: Turn, run: Run) -> None:
+    """The time of a whole run is over. Its clean-up still runs, for a limited time; then the run ends, timed out."""
+    state, steps = turn.state, run.plan.steps
+    left = any(step.cleans_up and run.phases[step.index] not in ENDED for step in steps)
+    if run.overdue or not left:
+        end_run(turn, run, RunTrigger.TIME_OUT, TOOK_TOO_LONG)
+        return
+    timeout_ms = run.plan.definition.timeout_ms
+    assert timeout_ms is not None, "only a limit sets the timer"
+    children: list[Run] = []
+    for task in live_tasks(state, run):
+        if not steps[task.step.index].cleans_up:
+            if task.worker is not None:
+                turn.effects.append(Stop(task.worker.number, task.number, task.attempt))
+            children += child_runs(state, task)
+    turn.emit(RunOverdue(run.number, state.tick + state.settings.clock.ticks(clean_up_ms(timeout_ms))))
+    for child in children:
+        end_run(turn, child, RunTrigger.CANCEL, f"its parent ended: {TOOK_TOO_LONG}")
+    if run.state == PAUSED:  # the limit holds while a run is paused, so its clean-up does not wait either
+        resume_run(turn, run, f"{TOOK_TOO_LONG}: its clean-up starts")
+
+
+def clean_up_ms(timeout_ms: int) -> int:
+    """How long the clean-up of a run that timed out may take: as long as the run itself, within bounds."""
+    return min(max(timeout_ms, CLEAN_UP_MS_MIN), CLEAN_UP_MS_MAX)
 
 
 WITH_PARENT = "its parent is paused"

@@ -12,7 +12,7 @@ from tickwork.core.context import source_words
 from tickwork.core.evolve import child_id
 from tickwork.core.governor import HINTED, Source
 from tickwork.core.lanes import CARRIER, is_carrier
-from tickwork.core.lifecycle import Phase, RunTrigger
+from tickwork.core.lifecycle import TOOK_TOO_LONG, Phase, RunTrigger
 from tickwork.core.model import Run, Schedule, State, Task
 from tickwork.core.retry import SCHEDULE_JITTER_MS_MAX
 from tickwork.core.schedule import Terms
@@ -87,6 +87,8 @@ def words_of(state: State, run: Run, task: Task | None, event: ev.Event) -> tupl
             return "read", f"{report.code}: {report.message}" if report.code else source_words(run, report.source)
         case ev.SlaReached():
             return "sla", f"point {event.point} of its service level, {'late' if event.late else 'in time'}"
+        case ev.RunOverdue():
+            return "overdue", f"{TOOK_TOO_LONG}: only its clean-up goes on, until {state.at(event.until)} at most"
         case ev.TaskReady() | ev.TaskChecking() | ev.TaskWaiting() | ev.CacheMissed():
             return _reached(state, event)
         case _:
@@ -279,7 +281,7 @@ def _answer(state: State, task: Task, event: ev.TaskAnswered) -> str:
 
 # ---- what set it off
 
-_BY_TIMER = (ev.RunScheduled, ev.RunDue, ev.TaskDue, ev.WaitElapsed, ev.SlaReached)
+_BY_TIMER = (ev.RunScheduled, ev.RunDue, ev.TaskDue, ev.WaitElapsed, ev.SlaReached, ev.RunOverdue)
 _TIMED_MOVES = (RunTrigger.RESUME, RunTrigger.TIME_OUT, RunTrigger.RESOLVE)
 _TIMED_ENDS = ("timeout", "queued_timeout", "Timeout", "Silent")
 

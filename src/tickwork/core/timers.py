@@ -18,11 +18,11 @@ from tickwork.core.events import (
     TaskFailed,
     WaitElapsed,
 )
-from tickwork.core.lifecycle import ENDED, RunState, RunTrigger
+from tickwork.core.lifecycle import ENDED, RunState
 from tickwork.core.model import Timer
 from tickwork.core.occurrences import look
 from tickwork.core.plan import Kind
-from tickwork.core.steps import end_run, fail_or_retry, resume_run
+from tickwork.core.steps import fail_or_retry, resume_run, time_out
 from tickwork.core.turn import Turn
 
 
@@ -69,7 +69,7 @@ def _stop(turn: Turn, number: int, error: str, message: str) -> None:
 
 
 def _run_timeout(turn: Turn, number: int) -> None:
-    end_run(turn, turn.state.runs[number], RunTrigger.TIME_OUT, "the run took too long")
+    time_out(turn, turn.state.runs[number])
 
 
 def _run_resume(turn: Turn, number: int) -> None:

@@ -227,6 +227,7 @@ RULES: dict[type[Any], Callable[[Touched, State, Any], None]] = {
     ev.Deferred: _runs,
     ev.EventKept: _run,
     ev.SlaReached: _run,
+    ev.RunOverdue: _run,  # the tasks that it cancels have ended, and are found there
     ev.RunDue: _run,
     ev.TaskReady: _step,
     ev.TaskChecking: _step,

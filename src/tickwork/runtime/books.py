@@ -14,7 +14,7 @@ from tickwork.core import events as ev
 from tickwork.core.evolve import output_of
 from tickwork.core.inputs import Input
 from tickwork.core.ledger import Ledger
-from tickwork.core.lifecycle import AttemptState, Phase, RunState
+from tickwork.core.lifecycle import TOOK_TOO_LONG, AttemptState, Phase, RunState
 from tickwork.core.model import BLOCK_BITS, Run, State
 from tickwork.core.plan import Kind
 from tickwork.core.schedule import Range
@@ -378,6 +378,11 @@ class Books:
     def _on_requeued(self, event: ev.TaskRequeued, _: list[Input], now_ms: int) -> None:
         self._end(event.task, LOST if event.cause == "lost" else HANDED_BACK, now_ms)
 
+    def _on_overdue(self, event: ev.RunOverdue, _: list[Input], now_ms: int) -> None:
+        for task in self.state.ended:
+            if task.run.number == event.run and task.phase == Phase.CANCELLED:
+                self._end(task.number, CANCELLED, now_ms)
+
     def _on_definition(self, event: ev.DefinitionPut, inputs: list[Input], now_ms: int) -> None:
         asked: Any = inputs[event.input]
         document = self.state.documents[event.hash]
@@ -407,6 +412,7 @@ _HANDLERS: dict[type[Any], Callable[[Books, Any, list[Input], int], None]] = {
     ev.TaskFailed: Books._on_failed_attempt,
     ev.TaskRetrying: Books._on_failed_attempt,
     ev.TaskRequeued: Books._on_requeued,
+    ev.RunOverdue: Books._on_overdue,
     ev.DefinitionPut: Books._on_definition,
     ev.RunRestored: Books._on_restored,
 }
@@ -417,7 +423,9 @@ def error_of(run: Run, said: Mapping[int, str]) -> str:
     started anew is in the journal alone."""
     if run.state == RunState.CANCELLED:
         return ""
+    if run.overdue:
+        return TOOK_TOO_LONG  # what failed in its clean-up is not why it failed
     for step in run.plan.steps:
         if run.phases[step.index] == Phase.FAILED:
             return f"{step.id}: {said.get(step.index, 'failed')}"[:ERROR_CHARACTERS_MAX]
-    return "the run took too long"
+    return TOOK_TOO_LONG

@@ -8,7 +8,7 @@ from tickwork.core.context import OF_LAST, ExtractMissing, output_value, referen
 from tickwork.core.errors import Refused
 from tickwork.core.evolve.backfills import backfill_run_ended
 from tickwork.core.evolve.schedules import run_ended
-from tickwork.core.evolve.tasks import drop_task, live_tasks, offer_children, stand_in_line, take_from_lane
+from tickwork.core.evolve.tasks import count_ended, drop_task, live_tasks, offer_children, stand_in_line, take_from_lane
 from tickwork.core.evolve.upkeep import clear_due, clear_timer, leave_line, merge_fresh, set_timer, want
 from tickwork.core.lifecycle import ENDED, RUN_NEXT, Phase, RunState, RunTrigger, move_run
 from tickwork.core.model import BLOCK_BITS, Extract, Gate, Heard, Run, State, Timer
@@ -234,6 +234,24 @@ def arm_sla(state: State, run: Run) -> None:
         run.sla_at = set_timer(state, Timer.SLA, run.number, tick)
 
 
+def _on_overdue(state: State, event: ev.RunOverdue) -> None:
+    """Everything but its clean-up is cancelled. What that frees is decided in a visit, as after any other end."""
+    run = state.runs[event.run]
+    steps, unfinished = run.plan.steps, run.unfinished
+    clear_timer(state, Timer.RUN_TIMEOUT, run.number, run.deadline)
+    run.deadline = set_timer(state, Timer.RUN_TIMEOUT, run.number, event.until)
+    run.overdue = state.tick
+    cut = [step for step in steps if not step.cleans_up and run.phases[step.index] not in ENDED]
+    for task in live_tasks(state, run):
+        if not steps[task.step.index].cleans_up:  # the body of a map has the index of the map
+            drop_task(state, task)
+    run.unfinished = unfinished  # nodes that were not reached have no task to drop: all are counted below
+    for step in cut:
+        run.phases[step.index] = Phase.CANCELLED
+        count_ended(run, step)
+    want(state, run)
+
+
 def _on_sla(state: State, event: ev.SlaReached) -> None:
     run = state.runs[event.run]
     clear_timer(state, Timer.SLA, run.number, run.sla_at)
@@ -247,6 +265,7 @@ RUN_HANDLERS: dict[type[Any], Callable[[State, Any], None]] = {
     ev.Deferred: _on_deferred,
     ev.EventKept: _on_event_kept,
     ev.SlaReached: _on_sla,
+    ev.RunOverdue: _on_overdue,
     ev.ExtractSought: _on_extract_sought,
     ev.ExtractKept: _on_extract_kept,
 }

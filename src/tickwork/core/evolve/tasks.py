@@ -236,6 +236,7 @@ def _completes(run: Run) -> bool:
         run.state == ACTIVE
         and not run.failures
         and not run.wanted
+        and not run.overdue
         and not run.plan.exits
         and run.plan.output != IN_DEFINITION
     )
@@ -483,7 +484,7 @@ def _note_todo(run: Run, index: int) -> None:
 
 
 def drop_task(state: State, task: Task) -> None:
-    """A task whose run ends under it. Its own run is not visited again."""
+    """A task whose run ends under it, or has no time left for it. The caller counts and visits its run."""
     run = task.run
     if task.phase == WAITING:
         stop_waiting(state, task)
