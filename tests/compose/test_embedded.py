@@ -66,6 +66,24 @@ def wide(n: int) -> int:
     return count(same.map(numbers(n)))
 
 
+@tw.task(timeout="300ms", retries=1, retry_delay="10ms")
+def lingers(ctx: tw.Context, notes: str) -> None:
+    with open(notes, "a") as file:
+        file.write("begins\n")
+    try:
+        for _ in range(3_000):
+            time.sleep(0.01)
+    finally:
+        time.sleep(0.3)  # longer than the next attempt would wait
+        with open(notes, "a") as file:
+            file.write(f"ends, cancelled={ctx.cancelled}\n")
+
+
+@tw.workflow
+def too_long(notes: str) -> None:
+    lingers(notes)
+
+
 def here(folder):
     """Only what this module declares: others are loaded into the same process."""
     return tw.embedded(workflows=[sums, sizes], data=folder)
@@ -85,6 +103,19 @@ def test_a_script_runs_its_workflow(tmp_path):
 
         assert client.result(run) == 41
         assert lines(client, run, 1) == ["doubling 20"]
+
+
+def test_a_time_limit_stops_a_task_that_cleans_up_before_its_next_attempt_begins(tmp_path):
+    notes = tmp_path / "notes"
+    with tw.embedded(workflows=[too_long], data=tmp_path / "data") as client:
+        run = client.submit(too_long, notes=str(notes))
+        with pytest.raises(tw.RunFailed):
+            client.result(run, timeout=20)
+        deadline = time.monotonic() + 10
+        while notes.read_text().count("ends") < 2 and time.monotonic() < deadline:
+            time.sleep(0.02)
+
+    assert notes.read_text().splitlines() == ["begins", "ends, cancelled=True"] * 2
 
 
 async def test_an_application_runs_its_workflow_on_its_own_loop(tmp_path):

@@ -359,6 +359,62 @@ def test_what_ran_when_server_and_worker_were_killed_runs_again_within_six_secon
     assert took_s < 6 or os.getloadavg()[0] > 2 * (os.cpu_count() or 1), "6 s on a machine with time for it"
 
 
+THREADS = """
+import time
+from pathlib import Path
+import tickwork as tw
+
+@tw.task(executor="thread")
+def looks(ctx: tw.Context) -> None:
+    deadline = time.monotonic() + 30
+    Path("looking").touch()
+    while not ctx.cancelled and time.monotonic() < deadline:
+        time.sleep(0.01)
+    Path("looked").write_text(f"cancelled={ctx.cancelled}")
+
+@tw.task(executor="thread")
+def beside() -> int:
+    Path("beside").open("a").write("began\\n")
+    while not Path("go").exists():
+        time.sleep(0.01)
+    return 7
+
+@tw.workflow
+def watched() -> None:
+    looks()
+
+@tw.workflow
+def neighbour() -> int:
+    return beside()
+"""
+
+
+def until_file(terminal, name, *, seconds=SECONDS):
+    deadline = time.monotonic() + seconds
+    while not (terminal.folder / name).exists():
+        assert time.monotonic() < deadline, f"{name} is not written within {seconds} s"
+        time.sleep(0.02)
+
+
+def test_cancelling_a_task_in_a_thread_leaves_the_one_beside_it_alone(terminal):
+    (terminal.folder / "threads.py").write_text(THREADS)
+    terminal.start("server").until("tickwork server")
+    terminal.start("worker", "threads.py", "--url", terminal.url).until("serves threads.py")
+    cancelled, neighbour = (terminal.run("run", name, "--detach").stdout.strip() for name in ("watched", "neighbour"))
+    for name in ("looking", "beside"):
+        until_file(terminal, name)
+
+    assert terminal.run("cancel", cancelled).returncode == 0
+    until_file(terminal, "looked")
+    (terminal.folder / "go").touch()
+    found = until_state(terminal, neighbour, "completed")
+
+    assert until_state(terminal, cancelled, "cancelled")
+    assert (terminal.folder / "looked").read_text() == "cancelled=True"
+    assert [one["attempt"] for one in found["tasks"][0]["attempts"]] == [1]
+    assert (terminal.folder / "beside").read_text() == "began\n"
+
+
 @pytest.mark.proves("B25")
 def test_a_token_is_needed_where_the_server_has_one(terminal):
     secret = terminal.folder / "token"

@@ -98,6 +98,21 @@ class InlineExecutor:
             return
         self._line.append((work, spec))
         self._next()
+        limits_ms = [limit for limit in (spec.running_ms, spec.silent_ms) if limit]
+        if self._line and limits_ms and work.task in self._lingering():
+            self._loop.call_later(min(limits_ms) / 2000, self._give_back, (work.task, work.attempt))
+
+    def _lingering(self) -> set[int]:
+        """Tasks with an attempt that was called off and has not ended: no other of theirs begins before that."""
+        return {key[0] for key, turn in self._turns.items() if turn.over}
+
+    def _give_back(self, key: Key) -> None:
+        """The server counts the time limit from the dispatch: what waits for the attempt before it would time out
+        without having begun."""
+        waits = any((work.task, work.attempt) == key for work, _ in self._line)
+        if waits and key[0] in self._lingering():
+            self._line = deque(one for one in self._line if (one[0].task, one[0].attempt) != key)
+            self._sink.report(Returned(*key))
 
     def saved(self, task: int, attempt: int) -> None:
         turn = self._turns.get((task, attempt))
@@ -140,10 +155,10 @@ class InlineExecutor:
 
     def _next(self) -> None:
         while self._line and len(self._turns) < self.slots:
-            lingering = {key[0] for key, turn in self._turns.items() if turn.over}
+            lingering = self._lingering()
             place = next((at for at, (work, _) in enumerate(self._line) if work.task not in lingering), None)
             if place is None:
-                return  # the attempt before it was called off and has not ended: two never run at once
+                return
             work, spec = self._line[place]
             del self._line[place]
             key = (work.task, work.attempt)
