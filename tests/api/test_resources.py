@@ -57,6 +57,14 @@ async def test_an_invalid_definition_names_every_problem(http):
     assert len(answer.json()["problems"]) >= 2 and {"path", "code", "message"} == set(answer.json()["problems"][0])
 
 
+@pytest.mark.parametrize("document", [flow(policy=["gate"]), flow("greet", task("a", policy=["gate"]))])
+async def test_a_workflow_whose_policy_does_not_exist_is_refused_when_it_is_published(http, document):
+    answer = await http.put("/v1/workflows", json={"documents": [document]})
+
+    assert answer.status_code == 422 and answer.json()["code"] == "policy_missing"
+    assert "no policy gate" in answer.json()["detail"]
+
+
 async def test_a_schedule_is_put_paused_and_removed(http):
     await publish(http, flow())
     assert (await http.put("/v1/schedules/often", json={"workflow": "greet", "every": "1h"})).status_code == 200

@@ -55,3 +55,19 @@ def test_a_file_of_settings_that_is_no_text_is_refused_by_its_name(tmp_path, nam
 def test_a_queue_that_no_task_can_name_is_refused(tmp_path):
     with pytest.raises(BadSettings, match="queue name"):
         profile_of(load({"queues": "default,two words"}, env={}, here=tmp_path))
+
+
+def test_a_worker_announces_the_resources_that_its_settings_name(tmp_path):
+    found = profile_of(load({"resources": "cpu=1.5, memory=2GB,gpu=1"}, env={}, here=tmp_path))
+
+    assert (found.cpu_milli, found.memory_mb, found.gpu) == (1_500, 2_048, 1)
+
+
+@pytest.mark.parametrize(
+    "text", ["disk=4", "cpu=nan", "cpu=much", "memory=-1", "memory=2 lots", f"gpu={'9' * 400}", "cpu"]
+)
+def test_resources_that_are_no_amounts_are_refused(tmp_path, text):
+    with pytest.raises(BadSettings) as refused:
+        profile_of(load({"resources": text}, env={}, here=tmp_path))
+
+    assert refused.value.path == "resources"

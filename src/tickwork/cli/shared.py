@@ -84,6 +84,8 @@ class Hands:
     "Queues it serves, comma-separated (TICKWORK_QUEUES; default)."
     labels: str | None = None
     "Labels it has, as a=b,c=d (TICKWORK_LABELS)."
+    resources: str | None = None
+    "Resources that its tasks share, as cpu=4,memory=16GB,gpu=1 (TICKWORK_RESOURCES; none)."
     processes: int | None = None
     "Processes that run tasks (TICKWORK_PROCESSES; as many as cores, at least two)."
     threads: int | None = None
@@ -105,6 +107,7 @@ class Hands:
         return {
             "queues": self.queues,
             "labels": self.labels,
+            "resources": self.resources,
             "processes": self.processes,
             "threads": self.threads,
             "coroutines": self.coroutines,

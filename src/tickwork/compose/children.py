@@ -23,6 +23,7 @@ TOLD = (
     "token",
     "queues",
     "labels",
+    "resources",
     "processes",
     "threads",
     "coroutines",

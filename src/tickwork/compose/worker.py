@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import re
 import socket
 import sys
 from collections.abc import Callable
@@ -22,6 +23,7 @@ from tickwork.executors.secrets import Secrets
 from tickwork.executors.shell import ShellExecutor
 from tickwork.ports.exchange import Profile
 from tickwork.ports.executor import Executor
+from tickwork.sdk.options import resource
 from tickwork.system import SystemClock, SystemIds, SystemProcesses
 from tickwork.version import VERSION
 from tickwork.worker.agent import Agent
@@ -29,17 +31,36 @@ from tickwork.worker.lanes import Receiver
 from tickwork.worker.link import HttpLink
 from tickwork.worker.service import serve
 
+NUMBER = re.compile(r"\d{1,9}(\.\d{1,3})?")
+
 
 def profile_of(settings: Settings) -> Profile:
     check_queues(settings)
+    resources = resources_of(settings)
     return Profile(
         queues=exchange_queues(settings),
         labels=pairs(settings.labels, path="labels"),
+        cpu_milli=resources["cpu"],
+        memory_mb=resources["memory"],
+        gpu=resources["gpu"],
         host=socket.gethostname(),
         pid=os.getpid(),
         version=VERSION,
         process=SystemProcesses().own(),
     )
+
+
+def resources_of(settings: Settings) -> dict[str, int]:
+    """Return what tasks with `cpu`, `memory` or `gpu` may take of this worker, in the units of a profile."""
+    found = dict.fromkeys(("cpu", "memory", "gpu"), 0)
+    for name, text in pairs(settings.resources, path="resources").items():
+        if name not in found:
+            raise BadSettings("bad_setting", f"{name!r} is not one of {', '.join(found)}", path="resources")
+        try:
+            found[name] = resource(name, float(text) if NUMBER.fullmatch(text) else text, "resources")
+        except Refused as refused:
+            raise BadSettings("bad_setting", refused.message, path="resources") from None
+    return found
 
 
 def check_queues(settings: Settings) -> None:

@@ -151,6 +151,7 @@ class Commands(Endpoints, Versions):
                 f"{taken[:128]!r} is a name for what stands behind an endpoint; choose another, or put an endpoint"
             )
             raise Refused("name_reserved", message, path="name")
+        self._check_policies(plans)
         owner = self._tenant(tenant)
         queues = sorted({queue for plan in plans for queue in _queues(plan)} - set(self.state.queues))
         asked: list[ask.Input] = [ask.PutQueue(by, queue) for queue in queues]
@@ -182,6 +183,15 @@ class Commands(Endpoints, Versions):
                 raise Refused(wrong.code, wrong.message)
         await self._durable()  # also where nothing is new: whoever published it first may not have been told yet
         return reads.workflows(self.state, tenant, among=publication.schedules)
+
+    def _check_policies(self, plans: Sequence[Plan]) -> None:
+        """Refuse a workflow that names a policy which does not exist: each of its runs would be denied and fail."""
+        for plan in plans:
+            named = {name for step in plan.steps for name in step.policies}
+            missing = sorted(named - self.state.policies.keys())
+            if missing:
+                message = f"{plan.name}: there is no policy {missing[0]}, so that each run would fail; leave it out"
+                raise Refused("policy_missing", f"{message} (policies cannot be put yet)", path="policy")
 
     def published(self, *, tenant: str = TENANT) -> list[wire.Publication]:
         """What another partition needs to decide as this one does, in this order: the latest version of each workflow,

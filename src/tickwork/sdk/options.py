@@ -51,7 +51,7 @@ def task_options(given: dict[str, Any], *, where: str) -> Options:
     timeout = {
         _TIMEOUT[name]: duration(value, path=f"{where}.{name}") for name, value in given.items() if name in _TIMEOUT
     }
-    resources = {_RESOURCES[name]: _resource(name, value, where) for name, value in given.items() if name in _RESOURCES}
+    resources = {_RESOURCES[name]: resource(name, value, where) for name, value in given.items() if name in _RESOURCES}
     plain = {name: given[name] for name in _PLAIN if name in given}
     if plain.get("on_worker_loss", "retry") not in ("fail", "retry"):
         raise Refused("bad_option", f"{where}: on_worker_loss is 'fail' or 'retry', not {plain['on_worker_loss']!r}")
@@ -105,7 +105,7 @@ def _retry_value(name: str, value: Any, where: str) -> int:
     return value + 1 if name == "retries" else value
 
 
-def _resource(name: str, value: Any, where: str) -> int:
+def resource(name: str, value: Any, where: str) -> int:
     if name == "memory" and isinstance(value, str):
         digits = value.rstrip("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
         unit = value[len(digits) :].lower()
