@@ -883,6 +883,17 @@ async def test_a_clock_that_jumps_back_does_not_turn_time_back(house):
     assert before <= house.engine.state.now_ms < before + 20_000
 
 
+async def test_a_clock_that_jumps_back_raises_an_alarm(house):
+    await house.define("w", task("a"))
+    house.clock.wall_offset_ms -= 3_600_000
+    await house.submit("w")
+
+    async with asyncio.timeout(10):
+        while not any(alarm.kind == "clock_step" for alarm in house.engine.alarms):
+            await asyncio.sleep(0.05)
+    assert "behind real time" in next(alarm.text for alarm in house.engine.alarms if alarm.kind == "clock_step")
+
+
 async def test_a_delayed_run_starts_when_its_time_has_come(house):
     await house.define("w", task("a"))
     run_id = await house.submit("w", delay_ms=86_400_000)

@@ -5,7 +5,7 @@ before this tick, and the logical clock. Nothing else exists for a rule. Only wh
 names is built.
 """
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -246,16 +246,38 @@ def _walk(value: Any, steps: tuple[str, ...], source: str) -> Any:
     return value
 
 
-def child_inputs(run: Run, args: dict[str, Argument], own: dict[str, Any], *, place: str) -> Value:
-    """The inputs of a child run: inline where they are small, else a reference to the parent's arguments."""
-    try:
-        plain = {name: _argument(run, argument, own) for name, argument in args.items()}
-    except Refused as refused:
-        if refused.code != "value_not_inline":
-            raise
-        return Ref(place, 0, None, "arguments")
+class ChildInputs(NamedTuple):
+    """Inputs of a child run: as they are stored, and what is known of them here."""
+
+    stored: Value  # inline where they are small, else a reference to the parent's arguments
+    plain: dict[str, Any]
+    apart: dict[str, Ref | None]  # not inline; None: a part of something, of which nothing is known here
+
+
+def child_inputs(run: Run, args: dict[str, Argument], own: dict[str, Any], *, place: str) -> ChildInputs:
+    plain: dict[str, Any] = {}
+    apart: dict[str, Ref | None] = {}
+    for name, argument in args.items():
+        try:
+            plain[name] = _argument(run, argument, own)
+        except Refused as refused:
+            if refused.code != "value_not_inline":
+                raise
+            apart[name] = _whole_reference(run, argument, own)
+    if apart:
+        return ChildInputs(Ref(place, 0, None, "arguments"), plain, apart)
     packed = pack(plain)
-    return packed if len(packed) <= INLINE_BYTES_MAX else Ref(place, len(packed), None, "arguments")
+    small = len(packed) <= INLINE_BYTES_MAX
+    return ChildInputs(packed if small else Ref(place, len(packed), None, "arguments"), plain, apart)
+
+
+def _whole_reference(run: Run, argument: Argument, own: dict[str, Any]) -> Ref | None:
+    assert argument.source is not None, "a constant is inline"
+    ref = reference(run, argument.source)
+    if ref.root != "nodes" or ref.root in own or ref.walk:
+        return None
+    stored = stored_value(run, ref)
+    return stored if isinstance(stored, Ref) else None
 
 
 def _argument(run: Run, argument: Argument, own: dict[str, Any]) -> Any:

@@ -4,6 +4,7 @@ A secret input never holds a secret: its value is a reference `secret:name`, in 
 """
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -32,23 +33,29 @@ _PYTHON_TYPES: Mapping[str, tuple[type, ...]] = {
     "object": (dict,),
     "datetime": (str,),
 }
+_ALWAYS_SMALL = ("integer", "number", "boolean", "datetime")
 
 
-def check_inputs(definition: Definition, values: dict[str, Any]) -> list[Problem]:
-    """Every problem of the values given to one run. A default that steps in needs no checking again."""
+def check_inputs(
+    definition: Definition, values: dict[str, Any], apart: Mapping[str, Ref | None] = MappingProxyType({})
+) -> list[Problem]:
+    """Every problem of the values given to one run. A default that steps in needs no checking again. `apart`: further
+    values that are not inline, of which only the reference is checked; None where not even that is known."""
     problems = Problems()
     try:
         strictjson.check(values)
     except Refused as refused:
         return [Problem("inputs", refused.code, refused.message)]
     known = ", ".join(definition.inputs)[:500] or "none"
-    for name in values:
+    for name in (*values, *apart):
         if name not in definition.inputs:
             problems.add(join("inputs", name), "unknown_input", f"the workflow has no such input; known: {known}")
     for name, field in definition.inputs.items():
         path = join("inputs", name)
         if name in values:
             check_value(values[name], field, path, problems)
+        elif name in apart:
+            _check_reference(apart[name], field, path, problems)
         elif field.required and field.default is msgspec.UNSET:
             problems.add(path, "missing_input", "this input is required; give it a value")
     return problems.listed()
@@ -70,6 +77,13 @@ def require_inputs(definition: Definition, value: Value, *, scheduled: tuple[Ter
     if not isinstance(plain, dict):
         raise Refused("bad_inputs", "inputs are a map from name to value", path="inputs")
     problems = check_inputs(definition, plain | more)
+    if problems:
+        raise Refused(problems[0].code, problems[0].message, path=problems[0].path)
+
+
+def require_child_inputs(definition: Definition, plain: dict[str, Any], apart: Mapping[str, Ref | None]) -> None:
+    """Raises `Refused` with the first problem of what a parent gives to a child run."""
+    problems = check_inputs(definition, plain, apart)
     if problems:
         raise Refused(problems[0].code, problems[0].message, path=problems[0].path)
 
@@ -161,6 +175,20 @@ def _has_type(value: Any, wanted: str, path: str, problems: Problems) -> bool:
         problems.add(path, "wrong_type", f"a value of type {wanted} is expected, not {type(value).__name__}")
         return False
     return wanted != "datetime" or problems.attempt(instant_ms, value, path=path) is not None
+
+
+def _check_reference(ref: Ref | None, field: InputField, path: str, problems: Problems) -> None:
+    """A value that is larger than any inline value is a text, a list or an object; its reference tells lists."""
+    if field.secret:
+        _check_secret(None, path, problems)
+    elif ref is not None and ref.items is not None:
+        if field.type not in ("array", "any"):
+            problems.add(path, "wrong_type", f"a value of type {field.type} is expected, not list")
+        elif field.max_length is not None and ref.items > field.max_length:
+            problems.add(path, "out_of_range", f"the value is longer than {field.max_length}")
+    elif ref is not None and ref.size > INLINE_BYTES_MAX and field.type in _ALWAYS_SMALL:
+        message = f"a value of type {field.type} is expected, not one of {ref.size} bytes"
+        problems.add(path, "wrong_type", message)
 
 
 def _check_bounds(value: Any, field: InputField, path: str, problems: Problems) -> None:

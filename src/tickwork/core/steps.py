@@ -53,7 +53,7 @@ from tickwork.core.evolve import child_id, has_children_to_give, live_tasks
 from tickwork.core.evolve.runs import moved
 from tickwork.core.evolve.stations import handler_of, others_may_have
 from tickwork.core.evolve.tasks import made_ready
-from tickwork.core.inputfields import require_inputs
+from tickwork.core.inputfields import require_child_inputs
 from tickwork.core.lanes import is_carrier
 from tickwork.core.lifecycle import ENDED, TOOK_TOO_LONG, Phase, RunState, RunTrigger, may_move
 from tickwork.core.model import Run, State, Task, tries_of
@@ -551,12 +551,12 @@ def _spawn(turn: Turn, task: Task, node: object, over: str | None) -> None:
         raise Refused("unknown_workflow", f"there is no workflow {node.workflow}")
     _check_nesting(turn.state, run)
     own = own_names(run, over, fan.begun, fan.last) if task.step.kind is not Kind.WORKFLOW else {}
-    values = child_inputs(run, node.args, own, place=f"{task.number}/{fan.begun}")
-    require_inputs(plan.definition, values)
+    inputs = child_inputs(run, node.args, own, place=f"{task.number}/{fan.begun}")
+    require_child_inputs(plan.definition, inputs.plain, inputs.apart)
     number = turn.state.next_number
     if run.tenant.runs.get(child_id(task, fan.begun, number)) is not None:
         raise Refused("already_submitted", "a run has the id that this child would have")
-    turn.emit(RunSpawned(number, task.number, fan.begun, plan.hash, values))
+    turn.emit(RunSpawned(number, task.number, fan.begun, plan.hash, inputs.stored))
 
 
 def _check_nesting(state: State, run: Run) -> None:
