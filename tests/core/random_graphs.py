@@ -12,7 +12,7 @@ from zlib import crc32
 
 TRIGGERS = ("all_succeeded", "all_done", "any_failed", "none_failed")
 LARGE_VALUES = False
-FAR = False  # conditions and arguments read nodes that are not parents
+FAR = True  # conditions and arguments read nodes that are not parents
 LARGE = "x" * 2_000 if LARGE_VALUES else ""
 INPUTS = {name: {"type": "any", "required": False} for name in ("n", "items", "value")}
 POLICIES = {"leave_out": ("false", "skip_with_log"), "refuse": ("false", "fail"), "let": ("true", "fail")}

@@ -164,9 +164,9 @@ def _nodes(state: State, run: Run, own: tuple[Obstacle, ...]) -> list[NodeHeld]:
 def _unreached(state: State, run: Run, step: Step, own: tuple[Obstacle, ...]) -> list[NodeHeld]:
     """A node that is next: nothing but its run is before it, or a parent of it is under way."""
     steps, phases = run.plan.steps, run.phases
-    left = [parent for parent in step.parents if phases[parent] < Phase.SUCCEEDED]
+    left = [parent for parent in step.awaited if phases[parent] < Phase.SUCCEEDED]
     if not left:
-        return [NodeHeld(node=step.id, phase="PENDING", obstacles=own)]
+        return [NodeHeld(node=step.id, phase="PENDING", obstacles=own or _reading(state, run))]
     if not any(phases[parent] for parent in left):
         return []
     names = [steps[parent].id for parent in left]
@@ -175,6 +175,14 @@ def _unreached(state: State, run: Run, step: Step, own: tuple[Obstacle, ...]) ->
         f"See what holds {', '.join(names)}.", Need("nodes", ",".join(names)), nodes=names,
     )  # fmt: skip
     return [NodeHeld(node=step.id, phase="PENDING", obstacles=(behind,))]
+
+
+def _reading(state: State, run: Run) -> tuple[Obstacle, ...]:
+    if all(extract is not None for extract in (run.extracts or {}).values()):
+        return ()
+    what = "a part of a value that its conditions read is being fetched"
+    remedy, need = "Wait for the answer of the payload store.", Need("answer", f"run:{run.id}")
+    return (obstacle(state, Held.LOOKUP, f"run:{run.id}", what, remedy, need),)
 
 
 def _reached(state: State, task: Task, own: tuple[Obstacle, ...]) -> list[NodeHeld]:

@@ -69,7 +69,7 @@ def _run_counts(run: Run, tasks: list[Task]) -> Iterator[str]:
         yield f"{run.id}: {run.failures} failures counted"
     if run.counts is not None:
         for step in run.plan.steps:
-            left = sum(run.phases[parent] not in ENDED for parent in step.parents)
+            left = sum(run.phases[parent] not in ENDED for parent in step.awaited)
             if run.counts[step.index] != left:
                 yield f"{run.id}/{step.id}: {run.counts[step.index]} parents counted, {left} unfinished"
     for task in tasks:

@@ -5,6 +5,7 @@ integers and never looks at the document again.
 """
 
 from collections import deque
+from collections.abc import Iterator
 from enum import IntEnum
 from functools import lru_cache
 
@@ -31,9 +32,10 @@ from tickwork.core.definition import (
 )
 from tickwork.core.document import accept, content_hash
 from tickwork.core.errors import Refused
-from tickwork.core.graph import order_of
+from tickwork.core.graph import order_of, unrelated
 from tickwork.core.lifecycle import Phase
 from tickwork.core.needs import Need
+from tickwork.core.references import places_of, resolve
 from tickwork.core.requests import check_requests
 
 IN_DEFINITION, NOTHING = -1, -2  # outputs that are not the whole result of a node
@@ -64,7 +66,7 @@ class Step(msgspec.Struct, eq=False):
     kind: Kind
     node: Node
     parents: tuple[int, ...]
-    children: tuple[int, ...]
+    children: tuple[int, ...]  # the nodes that await it
     branches: tuple[int, ...]  # those of its parents that are branches: it is part of one side of each
     requirement: Requirement
     retry: Retry
@@ -80,6 +82,7 @@ class Step(msgspec.Struct, eq=False):
     cache_version: str | None  # the handler's version where its results may be reused
     ends_with_worker: bool  # where its worker is lost, nothing of it begins again by itself
     cleans_up: bool = False  # it may also start when the time of its run is over
+    awaited: tuple[int, ...] = ()  # its parents, and nodes above them that it reads and that may end after them
 
 
 class Plan(msgspec.Struct, eq=False):
@@ -133,8 +136,9 @@ def compile_plan(definition: Definition) -> Plan:
         _compile_step(definition, node, position, index, tuple(children[position]))
         for position, node in enumerate(definition.nodes)
     )
+    _await_reads(definition, steps, index)
     _mark_clean_up(steps)
-    counts = [len(step.parents) for step in steps]
+    counts = [len(step.awaited) for step in steps]
     exits = tuple(Condition.compile(way.when) for way in definition.exits)
     concurrency = definition.concurrency
     return Plan(
@@ -154,11 +158,40 @@ def compile_plan(definition: Definition) -> Plan:
     )
 
 
+def _await_reads(definition: Definition, steps: tuple[Step, ...], index: dict[str, int]) -> None:
+    """A node that a branch leaves out ends with the branch, maybe before its other parents. So the parents of a node
+    can end while an ancestor still goes on; a node that reads such an ancestor waits for it too."""
+    for step in steps:
+        step.awaited = step.parents
+    if not any(step.kind is Kind.BRANCH for step in steps):
+        return
+    pairs = [(step.index, other) for step in steps for other in _reads(definition, step, index)]
+    far = [(reader, other) for reader, other in dict.fromkeys(pairs) if other not in steps[reader].parents]
+    if not far:
+        return
+    parents = [step.parents for step in steps]
+    beside = dict.fromkeys(unrelated(parents, order_of(parents, [step.children for step in steps]), far))
+    for reader, other in far:
+        if (reader, other) not in beside:  # a condition may read any node, also one that comes later
+            steps[reader].awaited += (other,)
+            steps[other].children += (reader,)
+
+
+def _reads(definition: Definition, step: Step, index: dict[str, int]) -> Iterator[int]:
+    for condition in (step.when, step.until, *(case for case, _ in step.cases)):
+        names = (condition.nodes if condition is not None else None) or ()
+        yield from (index[name] for name in names if name in index)
+    for place in places_of(step.node, step.id):
+        found = resolve(place.text, path=place.path, inputs=definition.inputs, nodes=index, words=place.words)
+        if found.root == "nodes":
+            yield index[found.name]
+
+
 def _mark_clean_up(steps: tuple[Step, ...]) -> None:
     """Clean-up is what starts after failures by its own trigger rule, and what needs nothing but such nodes."""
     if not any(step.node.trigger in _AFTER_FAILURES for step in steps):
         return
-    for index in order_of([step.parents for step in steps], [step.children for step in steps]):
+    for index in order_of([step.awaited for step in steps], [step.children for step in steps]):
         step = steps[index]
         asks = step.node.trigger in _AFTER_FAILURES
         step.cleans_up = bool(step.parents) and (asks or all(steps[parent].cleans_up for parent in step.parents))

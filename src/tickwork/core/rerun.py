@@ -84,7 +84,7 @@ def _reads_any(plan: Plan, step: Step, changed: dict[str, None]) -> bool:
 
 
 def _parents_first(plan: Plan) -> list[int]:
-    counts = [len(step.parents) for step in plan.steps]
+    counts = [len(step.awaited) for step in plan.steps]
     order = list(plan.roots)
     for index in order:
         for child in plan.steps[index].children:

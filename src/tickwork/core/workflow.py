@@ -6,7 +6,7 @@ The rule for parents that were not taken:
    whatever their trigger rule says and whatever else they need: where the branch was not taken or was skipped, or took
    another side, they are not taken; where it failed, was blocked or cancelled, nobody knows the side, and they are
    blocked. A branch that took this side counts as a parent that succeeded. Of several branches that name a node,
-   one that leaves it out is enough.
+   one that leaves it out is enough. What is left out ends with its branch and does not wait for its other parents.
 2. Any other parent that was not taken is neutral: it neither starts a node nor keeps it from starting. So a join behind
    a branch runs once, for the side that was taken. A node all of whose parents were not taken is not taken either,
    unless its trigger rule is `all_done` or `none_failed`.

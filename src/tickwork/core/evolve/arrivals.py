@@ -227,7 +227,7 @@ def _on_restored(state: State, event: ev.RunRestored) -> None:
 def run_of_record(tenant: Tenant, plan: Plan, record: RunRecord) -> Run:
     """A run as its rows hold it. Counts follow from the phases of its nodes."""
     phases = bytearray(record.phases)
-    counts = [sum(phases[parent] not in ENDED for parent in step.parents) for step in plan.steps]
+    counts = [sum(phases[parent] not in ENDED for parent in step.awaited) for step in plan.steps]
     run = Run(
         record.number,
         record.run_id,
