@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tickwork.compose.embedded import embedded
-    from tickwork.sdk.client import AsyncClient, BatchRefused, Client, Handle, RunFailed, StillRunning
+    from tickwork.sdk.client import AsyncClient, BatchRefused, Client, Handle, OtherStore, RunFailed, StillRunning
     from tickwork.sdk.surface import (
         Conflict,
         Context,
@@ -51,6 +51,7 @@ __all__ = [
     "Handle",
     "InvalidDefinition",
     "Node",
+    "OtherStore",
     "OutcomeUnknown",
     "Refused",
     "RunFailed",
@@ -87,7 +88,7 @@ __all__ = [
 ]
 
 
-_OF_CLIENT = frozenset(("AsyncClient", "BatchRefused", "Client", "Handle", "RunFailed", "StillRunning"))
+_OF_CLIENT = frozenset(("AsyncClient", "BatchRefused", "Client", "Handle", "OtherStore", "RunFailed", "StillRunning"))
 
 
 def __getattr__(name: str) -> Any:

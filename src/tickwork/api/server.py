@@ -20,6 +20,7 @@ from tickwork.api.sessions import Sessions
 from tickwork.cluster.node import Node
 from tickwork.core.errors import TickworkError
 from tickwork.localtoken import CHARACTERS_MIN
+from tickwork.ports.wire import STORE_HEADER
 from tickwork.runtime.engine import Engine
 
 GRACE_S = 5
@@ -67,8 +68,10 @@ class HttpServer:
         self.address = f"http://{shown}:{self._port}"
         sockets = [listener] if self._inner is None else [listener, self._inner]
         front: Front = self._app.state.front
+        store = (self._engine.desk if isinstance(self._engine, Node) else self._engine).store_id
         config = uvicorn.Config(
             front,
+            headers=[(STORE_HEADER, store)] if store else [],  # in every response: made into bytes once
             http=protocol_of(self._engine, front),
             ws="none",
             lifespan="off",

@@ -12,6 +12,8 @@ import msgspec
 from tickwork.core.schedule import CatchUp as CatchUpPolicy
 from tickwork.core.schedule import Overlap
 
+STORE_HEADER = "x-tickwork-store"  # of every response: the identity of the store that answers
+
 
 class _Model(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     pass

@@ -1,7 +1,7 @@
 """The asynchronous client; see `client.py`. Time is the event loop's, so it runs on a simulated one too."""
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing, suppress
 from datetime import datetime, timedelta
 from types import TracebackType
@@ -24,6 +24,7 @@ from tickwork.sdk.connection import (
     EventReader,
     NoStream,
     Patience,
+    Stores,
     check_stream,
     may_have_arrived,
     stream_error,
@@ -52,6 +53,7 @@ class AsyncClient(AsyncSchedules, AsyncEndpoints):
         """`url` and `token`, or TICKWORK_URL and TICKWORK_TOKEN (or TICKWORK_TOKEN_FILE), or this machine."""
         self.address = Address.of(url, token)
         self._at = 0  # of its addresses
+        self._stores = Stores()
         self._deadline_s = deadline
         self._http = httpx2.AsyncClient(
             headers=self.address.headers(),
@@ -375,7 +377,10 @@ class AsyncClient(AsyncSchedules, AsyncEndpoints):
                 answer = await self._http.request(
                     ask.method, url + ask.path, params=ask.query, content=ask.body, headers=headers
                 )
-                return ask.read(answer.status_code, answer.headers, answer.content)
+                self._stores.check(ask.path, answer.status_code, answer.headers)
+                found = ask.read(answer.status_code, answer.headers, answer.content)
+                self._stores.submitted(ask.path, found, answer.headers)
+                return found
             except (httpx2.TransportError, Unavailable) as error:
                 self._go_on_from(url)
                 doubt = doubt or may_have_arrived(error)
@@ -420,15 +425,25 @@ class AsyncClient(AsyncSchedules, AsyncEndpoints):
             self._at = (self._at + 1) % len(self.address.urls)
 
     def _stream(self, path: str, last: str, query: dict[str, str], left_s: float | None) -> "_Stream":
-        return _Stream(self._http, self._url + path, stream_headers(last), query, left_s)
+        def check(answer: httpx2.Response) -> None:
+            self._stores.check(path, answer.status_code, answer.headers)
+
+        return _Stream(self._http, self._url + path, stream_headers(last), query, left_s, check)
 
 
 class _Stream:
     """Server-sent events from one request."""
 
     def __init__(
-        self, http: httpx2.AsyncClient, path: str, headers: dict[str, str], query: dict[str, str], left_s: float | None
+        self,
+        http: httpx2.AsyncClient,
+        path: str,
+        headers: dict[str, str],
+        query: dict[str, str],
+        left_s: float | None,
+        check: Callable[[httpx2.Response], None],
     ) -> None:
+        self._check = check
         silence = STREAM_SILENCE_S if left_s is None else min(STREAM_SILENCE_S, max(left_s, 0.001))
         timeout = httpx2.Timeout(30.0, connect=5.0, read=silence)
         self._opening = http.stream("GET", path, params=query, headers=headers, timeout=timeout)
@@ -436,6 +451,7 @@ class _Stream:
     async def __aenter__(self) -> AsyncIterator[Event | None]:
         answer = await self._opening.__aenter__()
         try:
+            self._check(answer)
             if answer.status_code >= 300:
                 raise stream_error(answer.status_code, answer.headers, await answer.aread())
             check_stream(answer.headers)

@@ -5,7 +5,7 @@ asked again, with growing pauses, until `deadline` seconds have passed.
 """
 
 import time
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from datetime import datetime, timedelta
 from types import TracebackType
@@ -27,7 +27,9 @@ from tickwork.sdk.connection import (
     Event,
     EventReader,
     NoStream,
+    OtherStore,
     Patience,
+    Stores,
     check_stream,
     may_have_arrived,
     stream_error,
@@ -39,7 +41,7 @@ from tickwork.sdk.registry import App
 from tickwork.sdk.schedule_client import Schedules
 from tickwork.sdk.workflows import Workflow
 
-__all__ = ["AsyncClient", "BatchRefused", "Client", "Handle", "RunFailed", "StillRunning"]
+__all__ = ["AsyncClient", "BatchRefused", "Client", "Handle", "OtherStore", "RunFailed", "StillRunning"]
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -59,6 +61,7 @@ class Client(Schedules, Endpoints):
         """`url` and `token`, or TICKWORK_URL and TICKWORK_TOKEN (or TICKWORK_TOKEN_FILE), or this machine."""
         self.address = Address.of(url, token)
         self._at = 0  # of its addresses
+        self._stores = Stores()
         self._deadline_s = deadline
         self._http = httpx2.Client(
             headers=self.address.headers(),
@@ -380,7 +383,10 @@ class Client(Schedules, Endpoints):
                 answer = self._http.request(
                     ask.method, url + ask.path, params=ask.query, content=ask.body, headers=headers
                 )
-                return ask.read(answer.status_code, answer.headers, answer.content)
+                self._stores.check(ask.path, answer.status_code, answer.headers)
+                found = ask.read(answer.status_code, answer.headers, answer.content)
+                self._stores.submitted(ask.path, found, answer.headers)
+                return found
             except (httpx2.TransportError, Unavailable) as error:
                 self._go_on_from(url)
                 doubt = doubt or may_have_arrived(error)
@@ -421,15 +427,25 @@ class Client(Schedules, Endpoints):
             self._at = (self._at + 1) % len(self.address.urls)
 
     def _stream(self, path: str, last: str, query: dict[str, str], left_s: float | None) -> "_Stream":
-        return _Stream(self._http, self._url + path, stream_headers(last), query, left_s)
+        def check(answer: httpx2.Response) -> None:
+            self._stores.check(path, answer.status_code, answer.headers)
+
+        return _Stream(self._http, self._url + path, stream_headers(last), query, left_s, check)
 
 
 class _Stream:
     """Server-sent events from one request."""
 
     def __init__(
-        self, http: httpx2.Client, path: str, headers: dict[str, str], query: dict[str, str], left_s: float | None
+        self,
+        http: httpx2.Client,
+        path: str,
+        headers: dict[str, str],
+        query: dict[str, str],
+        left_s: float | None,
+        check: Callable[[httpx2.Response], None],
     ) -> None:
+        self._check = check
         silence = STREAM_SILENCE_S if left_s is None else min(STREAM_SILENCE_S, max(left_s, 0.001))
         timeout = httpx2.Timeout(30.0, connect=5.0, read=silence)
         self._opening = http.stream("GET", path, params=query, headers=headers, timeout=timeout)
@@ -437,6 +453,7 @@ class _Stream:
     def __enter__(self) -> Iterator[Event | None]:
         answer = self._opening.__enter__()
         try:
+            self._check(answer)
             if answer.status_code >= 300:
                 raise stream_error(answer.status_code, answer.headers, answer.read())
             check_stream(answer.headers)

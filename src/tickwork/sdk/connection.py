@@ -10,6 +10,7 @@ import socket
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from urllib.parse import unquote
 
 import httpx2
 import msgspec
@@ -28,6 +29,7 @@ from tickwork.ports import wire
 
 DEFAULT_URL = "http://127.0.0.1:8440"
 BY_CHARACTERS_MAX = 128
+RUNS_REMEMBERED_MAX = 10_000  # of a client: with the store that each was seen in
 STREAM_SILENCE_S = 60.0  # a stream that says nothing for so long is opened again
 
 
@@ -126,6 +128,63 @@ class Event:
     event: str
     data: str
     id: str
+
+
+class OtherStore(Conflict):
+    """Another store answers at the address: its runs are other runs, also where their ids are alike."""
+
+    code = "other_store"
+
+    def __init__(self, run: str, before: str, now: str) -> None:
+        super().__init__(
+            f"another store answers at this address: the run {run} is one of store {before}, and the server has store "
+            f"{now} now. It was restored or created again, or belongs to another project; look for the run in the "
+            "store that took it, or submit it again"
+        )
+        self.run, self.before, self.now = run, before, now
+
+
+class Stores:
+    """Which store each run was seen in. A run that was submitted to one store is never looked for in another."""
+
+    def __init__(self) -> None:
+        self._by_run: dict[str, str] = {}
+
+    def check(self, path: str, status: int, headers: Mapping[str, str]) -> None:
+        """A response to a request about one run. Raises `OtherStore`."""
+        store, run = headers.get(wire.STORE_HEADER, ""), _run_of(path)
+        if not store or not run:
+            return
+        before = self._by_run.get(run)
+        if before is None:
+            if status < 300:
+                self._note(run, store)
+        elif before != store:
+            raise OtherStore(run, before, store)
+
+    def submitted(self, path: str, answer: object, headers: Mapping[str, str]) -> None:
+        """The answer to any request: it may be about new runs."""
+        store = headers.get(wire.STORE_HEADER, "")
+        if isinstance(answer, wire.Submitted):
+            self._note(answer.id, store)
+        elif path == "/v1/runs/batch" and isinstance(answer, dict):
+            for one in answer.get("runs", ()):
+                if "id" in one:
+                    self._note(one["id"], store)
+
+    def _note(self, run: str, store: str) -> None:
+        self._by_run.pop(run, None)  # so that it is the latest
+        if store:
+            self._by_run[run] = store
+            if len(self._by_run) > RUNS_REMEMBERED_MAX:
+                self._by_run.pop(next(iter(self._by_run)), None)
+
+
+def _run_of(path: str) -> str:
+    """The run that the path of a request names; "": none."""
+    head, _, rest = path.partition("/v1/runs/")
+    name = rest.partition("/")[0]
+    return "" if head or name == "batch" else unquote(name)
 
 
 class EventReader:
