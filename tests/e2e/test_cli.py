@@ -347,7 +347,9 @@ def test_what_ran_when_server_and_worker_were_killed_runs_again_within_six_secon
     terminal.start("server").until("tickwork server")
     terminal.start("worker", "app.py", "--url", terminal.url).until("serves app.py")
     while True:
-        attempts = httpx2.get(f"{terminal.url}/v1/runs/{run}", timeout=20).json()["tasks"][0]["attempts"]
+        attempts = httpx2.get(f"{terminal.url}/v1/runs/{run}", timeout=20, auth=LocalBearer()).json()["tasks"][0][
+            "attempts"
+        ]
         if len(attempts) == 2:
             break
         assert time.monotonic() - began < 20, attempts
