@@ -10,7 +10,7 @@ from rich.console import Console
 
 from tickwork.cli import progress
 from tickwork.cli.progress import _children_first, children_words, name_of, remark, tasks_table
-from tickwork.cli.screen import duration, in_words, safe, table, took, when
+from tickwork.cli.screen import duration, in_words, safe, table, took, value, when
 from tickwork.ports import wire
 
 
@@ -124,3 +124,21 @@ def test_a_wide_run_is_shown_in_part():
     )  # fmt: skip
 
     assert "70 more" in str(tasks_table(detail).caption)
+
+
+@pytest.mark.parametrize("width", [20, 30, 40, 60, 80, 160])
+def test_a_narrow_screen_leaves_no_column_out(width):
+    """Columns that did not fit vanished, and numbers lost digits, without a sign."""
+    columns = ("=run", ">took", "workflow", "", ">seq")
+    row = ("01a1ef07-df4b-7000-8b06-1aa3ba9bb3ff", "12345678 ms", "invoices", "[red]failed[/]", "1234567890123")
+    screen = io.StringIO()
+    Console(file=screen, width=width).print(table(columns, [row, row]))
+    shown = re.sub(r"\s", "", screen.getvalue())
+
+    for cell in ("01a1ef07-df4b-7000-8b06-1aa3ba9bb3ff", "12345678ms", "invoices", "failed", "1234567890123"):
+        assert shown.count(cell) == 2, screen.getvalue()
+
+
+def test_a_value_that_is_cut_says_so_and_how_to_see_it_whole():
+    assert value("x" * 50, characters_max=20) == '"xxxxxxxxxxxxxxxxxxx … (52 characters; --json has all)'
+    assert value("x" * 5, characters_max=20) == '"xxxxx"'

@@ -140,7 +140,7 @@ async def test_the_message_of_a_failure_is_bounded():
     async with site(plain(b"z" * 50_000, status="500 No")) as at, playing(executor=local()) as stage:
         broke = await stage.end(stage.start("h", **node(url=at.url)))
 
-    assert len(broke.message) == MESSAGE_CHARACTERS_MAX and broke.message.endswith("zzz")
+    assert len(broke.message) == MESSAGE_CHARACTERS_MAX and broke.message.endswith("zzz…")
 
 
 @pytest.mark.proves("S003-16", "S003-24")

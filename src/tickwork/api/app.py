@@ -41,6 +41,7 @@ from tickwork.api.sessions import Sessions
 from tickwork.api.table import Gives, Route
 from tickwork.api.ways import Ways
 from tickwork.cluster.node import Node
+from tickwork.core.shortened import shortened
 from tickwork.runtime.engine import Engine
 
 
@@ -274,5 +275,5 @@ def make_app(
 
 
 async def _nowhere(scope: Scope, _receive: Receive, send: Send) -> None:
-    answer = problem(404, "unknown_path", f"there is nothing at {scope['path'][:200]!a}")
+    answer = problem(404, "unknown_path", f"there is nothing at {shortened(scope['path'], 200)!a}")
     await answer.send(send, body=scope["method"] != "HEAD")

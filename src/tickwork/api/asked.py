@@ -18,6 +18,7 @@ from tickwork.cluster.credentials import HEADER
 from tickwork.core import strictjson
 from tickwork.core.errors import Refused
 from tickwork.core.names import RUN_ID_CHARACTERS_MAX, check_line, check_name, is_run_id
+from tickwork.core.shortened import shortened
 from tickwork.runtime.engine import Engine
 
 BY_CHARACTERS_MAX = 128
@@ -275,7 +276,7 @@ def _read_query(params: tuple[Param, ...], raw: bytes) -> dict[str, Any]:
         if name not in known:
             allowed = ", ".join(known) or "none"
             raise Refused(
-                "unknown_parameter", f"{name[:100]!a} is not a parameter here; known: {allowed}", path="query"
+                "unknown_parameter", f"{shortened(name, 100)!a} is not a parameter here; known: {allowed}", path="query"
             )
         if len(values) > 1:
             raise Refused("repeated_parameter", "give this parameter once", path=f"query.{name}")

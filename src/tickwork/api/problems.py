@@ -11,6 +11,7 @@ import msgspec
 
 from tickwork.api.messages import PROBLEM, Answer, Header
 from tickwork.core.errors import Conflict, InvalidDefinition, OutcomeUnknown, Refused, Unavailable
+from tickwork.core.shortened import shortened
 from tickwork.ports import wire
 from tickwork.ports.store import StoreFull
 
@@ -134,4 +135,4 @@ def retry_after(ms: int) -> Header:
 
 def _shown(text: str) -> str:
     """Whatever a user wrote may come back in a message; half of a surrogate pair cannot be encoded."""
-    return text[:DETAIL_CHARACTERS_MAX].encode("utf-8", "replace").decode()
+    return shortened(text, DETAIL_CHARACTERS_MAX).encode("utf-8", "replace").decode()

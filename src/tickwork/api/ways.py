@@ -22,6 +22,7 @@ from tickwork.cluster.carrier import Carrier, Header, HttpCarrier
 from tickwork.cluster.credentials import CODE
 from tickwork.cluster.node import Node
 from tickwork.core.errors import OutcomeUnknown, Refused, Unavailable
+from tickwork.core.shortened import shortened
 from tickwork.ports import wire
 from tickwork.runtime.engine import Engine
 from tickwork.runtime.ground import TENANT
@@ -206,7 +207,7 @@ class Ways:
         body = b"" if value is None else json_encoder.encode(value)
         carried = await self._carrier.carry(method, address, path, headers, body)
         if carried.status >= 400:
-            said = carried.body[:300].decode("utf-8", "replace")
+            said = shortened(carried.body[:1_500].decode("utf-8", "replace"), 300)
             known = carried.status != 403 or NOT_A_NODE not in carried.body
             if known and carried.status < 500 and carried.status not in (408, 425, 429):
                 with suppress(msgspec.DecodeError):

@@ -27,7 +27,11 @@ def listed(*, to: To = TO) -> int:
         console(stderr=True).print("no lists of holidays; tickwork holidays put makes one")
         return Exit.OK
     rows = [
-        (safe(name), str(len(dates)), ", ".join(dates[:DATES_SHOWN]) + (" …" if len(dates) > DATES_SHOWN else ""))
+        (
+            safe(name),
+            str(len(dates)),
+            ", ".join(dates[:DATES_SHOWN]) + (" … (--json has all)" if len(dates) > DATES_SHOWN else ""),
+        )
         for name, dates in found.items()
     ]
     console().print(table(("list", ">dates", ""), rows))

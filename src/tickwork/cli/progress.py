@@ -106,7 +106,7 @@ def tasks_table(detail: wire.RunDetail) -> "Table":
     )
     found.title, found.title_justify, found.title_style = head, "left", "bold"
     if len(detail.tasks) > TASKS_SHOWN:
-        found.caption = f"… and {len(detail.tasks) - TASKS_SHOWN} more"
+        found.caption = f"… and {len(detail.tasks) - TASKS_SHOWN} more (tickwork show {safe(detail.id)})"
     return found
 
 

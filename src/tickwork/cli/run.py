@@ -10,6 +10,7 @@ from cyclopts import Parameter
 
 from tickwork.cli.exits import Ended, Exit, tell
 from tickwork.cli.shared import REACH_S, TO, File, To, private, settings
+from tickwork.core.shortened import shortened
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -171,7 +172,8 @@ def _on_server(client: "Client", wanted: Wanted, app: str, *, wait: bool, as_jso
         raise Ended(
             Exit.NOT_FOUND,
             f"the server at {client.address.url} does not know the workflow {wanted.name!r} "
-            f"(it knows: {', '.join(known[:10]) or 'none'}); publish it with a worker: tickwork worker {start}",
+            f"(it knows: {shortened(', '.join(known), 400) or 'none'}); "
+            f"publish it with a worker: tickwork worker {start}",
         ) from None
     if not wait:
         return _only_started(client, run_id, as_json=as_json)

@@ -11,9 +11,10 @@ from datetime import UTC, datetime
 from typing import Any
 
 from rich.cells import cell_len
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderResult
 from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
 COLOURS = {
     "backoff": "yellow",
@@ -37,6 +38,7 @@ COLOURS = {
     "preview": "cyan",
 }
 WORDS = {"backoff": "retrying"}  # where people say it otherwise than the API
+FOLDED_MIN = 8  # characters of a column that folds
 _INSTANT = re.compile(r"\b\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z")
 
 
@@ -59,9 +61,48 @@ def tinted(state: str, *, width: int = 0) -> str:
     return f"[{colour}]{padded}[/]" if colour else padded
 
 
+class Sheet(Table):
+    """A table that leaves nothing out: where the screen is too narrow for its columns, each row becomes a list."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.cells: list[Sequence[str]] = []  # as markup, row by row
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        if not self.cells or self._narrowest() <= options.max_width:
+            yield from super().__rich_console__(console, options)
+            return
+        if self.title:
+            yield Text.from_markup(str(self.title), overflow="fold")
+        for number, row in enumerate(self.cells):
+            if number:
+                yield Text("")
+            for column, cell in zip(self.columns, row, strict=True):
+                if cell:
+                    name = f"[bold]{column.header}[/]" if column.header else ""
+                    line = Text.from_markup(f"{name}  {cell}" if name else cell, overflow="fold")
+                    line.no_wrap = False
+                    if column.no_wrap and name and line.cell_len > options.max_width:
+                        yield Text.from_markup(name)
+                        line = Text.from_markup(cell, overflow="fold")  # an id stays in one piece where it can
+                        line.no_wrap = False
+                    yield line
+        if self.caption:
+            yield Text.from_markup(str(self.caption), overflow="fold")
+
+    def _narrowest(self) -> int:
+        """The width at which columns begin to vanish, or to have words of two letters a line."""
+        widths = []
+        for place, column in enumerate(self.columns):
+            cells = [Text.from_markup(row[place]).cell_len for row in self.cells]
+            longest = max([*cells, cell_len(str(column.header))])
+            widths.append(longest if column.no_wrap else min(longest, FOLDED_MIN))
+        return sum(widths) + 2 * (len(widths) - 1)
+
+
 def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
     """Cells are markup already. `>` before a name: to the right. `=`: an id, in one piece however narrow the screen."""
-    found = Table(box=None, pad_edge=False, header_style="bold")
+    found = Sheet(box=None, pad_edge=False, header_style="bold")
     rows = list(rows)
     for place, name in enumerate(columns):
         right, whole = name.startswith(">"), name.startswith("=")
@@ -74,6 +115,7 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
         )
     for row in rows:
         found.add_row(*row)
+        found.cells.append(row)
     return found
 
 
@@ -146,7 +188,9 @@ def value(data: Any, *, characters_max: int = 2_000) -> str:
     import msgspec
 
     text = msgspec.json.encode(data).decode()
-    return safe(text if len(text) <= characters_max else f"{text[:characters_max]} … ({len(text)} characters)")
+    if len(text) > characters_max:
+        text = f"{text[:characters_max]} … ({len(text)} characters; --json has all)"
+    return safe(text)
 
 
 def print_output(data: Any) -> None:

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable
 
+from tickwork.core.shortened import shortened
 from tickwork.core.timetext import instant_text
 from tickwork.runtime.ground import Alarm
 
@@ -26,5 +27,6 @@ class AlarmLog:
             return
         self._told[alarm.kind] = (now_s, 0)
         more = f" ({since} more since the last)" if since else ""
-        text = " ".join("".join(c if c.isprintable() else " " for c in alarm.text).split())[:CHARACTERS_MAX]
+        line = " ".join("".join(c if c.isprintable() else " " for c in alarm.text).split())
+        text = shortened(line, CHARACTERS_MAX)
         self._tell(f"{instant_text(alarm.at_ms)} {alarm.kind}: {text}{more}")

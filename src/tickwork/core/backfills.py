@@ -25,6 +25,7 @@ from tickwork.core.lookup import answer
 from tickwork.core.model import Backfill, BackfillState, Schedule, State
 from tickwork.core.occurrences import book_pause
 from tickwork.core.schedules import schedule_of
+from tickwork.core.shortened import shortened
 from tickwork.core.turn import Turn
 
 PORTION = 100
@@ -49,7 +50,9 @@ def _begin(turn: Turn, place: int, asked: ask.Backfill) -> None:
     if schedule.rhythm is None:
         raise Refused("broken_schedule", schedule.broken, path="schedule")
     if schedule.workflow not in schedule.tenant.plans:
-        raise Refused("unknown_workflow", f"there is no workflow {schedule.workflow[:128]!r}", path="schedule")
+        raise Refused(
+            "unknown_workflow", f"there is no workflow {shortened(schedule.workflow, 128)!r}", path="schedule"
+        )
     if asked.from_ms >= asked.to_ms:
         raise Refused("bad_window", "a window begins before it ends", path="start")
     if not 1 <= asked.concurrency <= CONCURRENCY_MAX:

@@ -46,6 +46,7 @@ from tickwork.core.names import check_name
 from tickwork.core.plan import Kind, Plan, downstream, left_out, plan_of
 from tickwork.core.policy import ACTIONS
 from tickwork.core.rerun import kept_steps
+from tickwork.core.shortened import shortened
 from tickwork.core.steps import end_run, pause_run, resume_run, take_gate_again
 from tickwork.core.timetext import instant_text
 from tickwork.core.turn import Turn
@@ -71,7 +72,7 @@ def live_run(state: State, tenant: str, run_id: str, left_as: int | None = None)
         message = f"run {run_id[:128]} is {RunState(left_as).name}: it only moves if it failed, by resolve"
         raise Refused("illegal_move", message, path="run_id")
     if run is None:
-        raise Refused("unknown_run", f"there is no unfinished run {run_id[:128]!r}", path="run_id")
+        raise Refused("unknown_run", f"there is no unfinished run {shortened(run_id, 128)!r}", path="run_id")
     return run
 
 
@@ -130,7 +131,9 @@ def _plan(tenant: Tenant, asked: inputs.Submit) -> Plan:
     wanted = asked.terms.definition if asked.terms is not None else ""
     plan = tenant.versions.get(wanted) if wanted else tenant.plans.get(asked.workflow)
     if plan is None or plan.name != asked.workflow:
-        raise Refused("unknown_workflow", f"there is no workflow {asked.workflow[:128]!r} {wanted}", path="workflow")
+        raise Refused(
+            "unknown_workflow", f"there is no workflow {shortened(asked.workflow, 128)!r} {wanted}", path="workflow"
+        )
     return plan
 
 
@@ -244,7 +247,9 @@ def _check_scope(state: State, asked: inputs.Pause | inputs.Resume) -> None:
         message = "a scope is run, queue, workflow, tenant, schedule, group or partition"
         raise Refused("bad_scope", message, path="scope")
     if not known():
-        raise Refused(f"unknown_{asked.scope}", f"there is no {asked.scope} {asked.name[:128]!r}", path="name")
+        raise Refused(
+            f"unknown_{asked.scope}", f"there is no {asked.scope} {shortened(asked.name, 128)!r}", path="name"
+        )
     paused = _is_paused(state, asked)
     if paused is (isinstance(asked, inputs.Pause)):
         raise Refused("illegal_move", f"{asked.scope} {asked.name} is {'' if paused else 'not '}paused", path="name")
@@ -260,7 +265,7 @@ def _resolve(turn: Turn, place: int, asked: inputs.Resolve) -> None:
     tenant = tenant_of(state, asked.tenant)
     record = asked.record
     if record is None or record.run_id != asked.run_id:
-        raise Refused("unknown_run", f"there is no failed run {asked.run_id[:128]!r}", path="run_id")
+        raise Refused("unknown_run", f"there is no failed run {shortened(asked.run_id, 128)!r}", path="run_id")
     decisions = _decisions(state, tenant, record, asked)
     check_room(state, tenant, 1)
     turn.emit(RunRestored(record.number, place))
@@ -281,7 +286,7 @@ def _decisions(state: State, tenant: Tenant, record: inputs.RunRecord, asked: in
     for node, deed in sorted(asked.decisions.items()):  # as the journal keeps them, so a refusal names the same one
         index = plan.index.get(node)
         if index is None or index not in failed:
-            raise Refused("not_failed", f"node {node[:128]!r} has not failed", path=f"decisions.{node}")
+            raise Refused("not_failed", f"node {shortened(node, 128)!r} has not failed", path=f"decisions.{node}")
         if deed not in ("retry", "accept", "skip"):
             raise Refused("bad_decision", "a decision is retry, accept or skip", path=f"decisions.{node}")
         if deed == "accept" and plan.steps[index].kind is Kind.BRANCH:
@@ -379,7 +384,7 @@ def _rerun(turn: Turn, place: int, asked: inputs.Rerun) -> None:
     if old.name != new.name:
         raise Refused("unknown_definition", "a run is repeated with a version of its own workflow", path="definition")
     if asked.from_node and asked.from_node not in new.index:
-        raise Refused("unknown_node", f"there is no node {asked.from_node[:128]!r}", path="from_node")
+        raise Refused("unknown_node", f"there is no node {shortened(asked.from_node, 128)!r}", path="from_node")
     if asked.from_node and asked.from_start:
         raise Refused("two_starts", "give the node to begin from or the start of the run, not both", path="from_start")
     if record.run_id == asked.run_id or tenant.runs.get(asked.run_id) is not None:
@@ -408,7 +413,7 @@ def _check_entitled(node: Node, *, by: str, requester: str) -> None:
     if not isinstance(node, ApprovalNode):
         return
     if node.approvers and by not in node.approvers:
-        raise Refused("not_entitled", f"{by[:128]!r} is not among the approvers of {node.id}", path="by")
+        raise Refused("not_entitled", f"{shortened(by, 128)!r} is not among the approvers of {node.id}", path="by")
     if node.four_eyes and by == requester:
         raise Refused("four_eyes", "whoever asked for the run cannot approve it", path="by")
 
@@ -418,9 +423,11 @@ def _waiting_task(state: State, run: Run, node: str, kind: Kind) -> Task:
     task = state.tasks.get(run.number + index) if index is not None else None
     phase = Phase(run.phases[index]) if index is not None and run.plan.steps[index].kind is kind else None
     if phase in (Phase.SUCCEEDED, Phase.FAILED):
-        raise Refused("already_decided", f"{node[:128]!r} is {phase.name}: it was decided before", path="node")
+        raise Refused(
+            "already_decided", f"{shortened(node, 128)!r} is {phase.name}: it was decided before", path="node"
+        )
     if task is None or task.step.kind is not kind or task.phase != Phase.WAITING:
-        raise Refused("not_waiting", f"{node[:128]!r} does not wait for an answer", path="node")
+        raise Refused("not_waiting", f"{shortened(node, 128)!r} does not wait for an answer", path="node")
     return task
 
 

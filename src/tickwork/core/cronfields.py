@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from tickwork.core.errors import Refused
+from tickwork.core.shortened import shortened
 from tickwork.core.stablehash import spread
 
 CRON_LENGTH_MAX = 1_000
@@ -125,7 +126,7 @@ def _split_macro(words: list[tuple[str, int]], *, path: str) -> list[Word]:
         raise InvalidCron(message, path=path, field="expression", position=position)
     if macro.lower() in MACROS and others:
         word, position = others[0]
-        message = f"{word[:20]!r} stands behind {macro}; a macro is the whole expression"
+        message = f"{shortened(word, 20)!r} stands behind {macro}; a macro is the whole expression"
         raise InvalidCron(message, path=path, field="expression", position=position)
     if macro.lower() not in MACROS:
         message = f"unknown macro; known are {', '.join(MACROS)}"
@@ -226,7 +227,7 @@ def _value(field: Field, text: str) -> int:
 
 def _number(text: str, low: int, high: int, what: str) -> int:
     if not re.fullmatch(r"[0-9]{1,4}", text):
-        raise ValueError(f"a {what} is missing" if not text else f"{text[:20]!r} is not a {what}")
+        raise ValueError(f"a {what} is missing" if not text else f"{shortened(text, 20)!r} is not a {what}")
     if not low <= int(text) <= high:
         said = "a step of " if what == "step" else ""
         raise ValueError(f"{said}{int(text)} is not between {low} and {high}")

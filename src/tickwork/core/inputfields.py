@@ -15,6 +15,7 @@ from tickwork.core.errors import Problem, Refused
 from tickwork.core.names import check_name
 from tickwork.core.problems import Problems, join
 from tickwork.core.schedule import Terms
+from tickwork.core.shortened import shortened
 from tickwork.core.timetext import instant_ms
 from tickwork.core.values import INLINE_BYTES_MAX, Ref, Sealed, Value, decode, too_large
 
@@ -46,7 +47,7 @@ def check_inputs(
         strictjson.check(values)
     except Refused as refused:
         return [Problem("inputs", refused.code, refused.message)]
-    known = ", ".join(definition.inputs)[:500] or "none"
+    known = shortened(", ".join(definition.inputs), 500) or "none"
     for name in (*values, *apart):
         if name not in definition.inputs:
             problems.add(join("inputs", name), "unknown_input", f"the workflow has no such input; known: {known}")
@@ -117,7 +118,7 @@ def check_value(value: Any, field: InputField, path: str, problems: Problems) ->
         return
     if field.enum and not any(_same(value, choice) for choice in field.enum):
         choices = msgspec.json.encode(field.enum).decode()
-        problems.add(path, "wrong_value", f"the value is not one of {choices[:500]}")
+        problems.add(path, "wrong_value", f"the value is not one of {shortened(choices, 500)}")
     _check_bounds(value, field, path, problems)
 
 

@@ -4,13 +4,14 @@ from tickwork.core.effects import Answer
 from tickwork.core.errors import Refused
 from tickwork.core.inputs import Known
 from tickwork.core.model import State, Tenant
+from tickwork.core.shortened import shortened
 from tickwork.core.turn import Turn
 
 
 def tenant_of(state: State, name: str) -> Tenant:
     tenant = state.tenants.get(name)
     if tenant is None:
-        raise Refused("unknown_tenant", f"there is no tenant {name[:128]!r}", path="tenant")
+        raise Refused("unknown_tenant", f"there is no tenant {shortened(name, 128)!r}", path="tenant")
     return tenant
 
 

@@ -24,6 +24,7 @@ from tickwork.core.definition import (
 )
 from tickwork.core.errors import Refused
 from tickwork.core.problems import join
+from tickwork.core.shortened import shortened
 
 REFERENCE_CHARACTERS_MAX = 1_024
 SEGMENTS_MAX = 32
@@ -124,7 +125,7 @@ def _named(root: str, rest: list[str], path: str, known: Container[str]) -> Refe
     ends = [end for end in range(1, len(rest) + 1) if ".".join(rest[:end]) in known]
     what = "input" if root == "inputs" else "node"
     if not ends:
-        message = f"there is no {what} {'.'.join(rest)[:128]!a}; declare it, or mend the reference"
+        message = f"there is no {what} {shortened('.'.join(rest), 128)!a}; declare it, or mend the reference"
         raise Refused("unknown_reference", message, path=path)
     if len(ends) > 1:
         first, second = (".".join(rest[:end]) for end in ends[:2])

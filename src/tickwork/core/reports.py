@@ -31,6 +31,7 @@ from tickwork.core.lifecycle import Phase, RunTrigger
 from tickwork.core.model import BLOCK_BITS, Task, Worker
 from tickwork.core.names import check_name
 from tickwork.core.noderules import QUANTITY_MAX
+from tickwork.core.shortened import shortened
 from tickwork.core.steps import fail_or_retry
 from tickwork.core.turn import Turn
 from tickwork.core.values import INLINE_BYTES_MAX, Value, too_large
@@ -224,7 +225,7 @@ def stand_in(report: inputs.Input, reason: str) -> inputs.Input | None:
     match report:
         case inputs.Succeeded() | inputs.Checkpointed() | inputs.Started():
             return inputs.Failed(
-                report.task, report.attempt, UNDECIDABLE, reason[:MESSAGE_CHARACTERS_MAX], True, report.sender
+                report.task, report.attempt, UNDECIDABLE, shortened(reason, MESSAGE_CHARACTERS_MAX), True, report.sender
             )
         case inputs.CacheAnswered(found=True):
             return inputs.CacheAnswered(report.task, False)  # the task runs instead

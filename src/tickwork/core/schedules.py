@@ -46,6 +46,7 @@ from tickwork.core.names import check_name
 from tickwork.core.occurrences import book_pause, govern, start_delay_ms, take_one
 from tickwork.core.plan import Plan
 from tickwork.core.schedule import CATCH_UPS, SPAN_MS_MAX, Fate
+from tickwork.core.shortened import shortened
 from tickwork.core.steps import end_run
 from tickwork.core.terms import check_terms
 from tickwork.core.timetext import instant_text
@@ -59,7 +60,7 @@ HINT_TTL_MS_MAX = 366 * 86_400_000
 def schedule_of(state: State, tenant: str, name: str) -> Schedule:
     schedule = tenant_of(state, tenant).schedules.get(name)
     if schedule is None:
-        raise Refused("unknown_schedule", f"there is no schedule {name[:128]!r}", path="schedule")
+        raise Refused("unknown_schedule", f"there is no schedule {shortened(name, 128)!r}", path="schedule")
     return schedule
 
 
@@ -131,12 +132,14 @@ def check_put(
     check_name(asked.schedule, path="schedule", kind="schedule")
     plan = (tenant.plans if plans is None else plans).get(asked.workflow)
     if plan is None:
-        raise Refused("unknown_workflow", f"there is no workflow {asked.workflow[:128]!r}", path="workflow")
+        raise Refused("unknown_workflow", f"there is no workflow {shortened(asked.workflow, 128)!r}", path="workflow")
     if len(asked.description) > TEXT_CHARACTERS_MAX:
         raise Refused("too_long", f"a description has at most {TEXT_CHARACTERS_MAX} characters", path="description")
     queue = asked.terms.queue
     if queue and queue not in state.queues and queue not in queues:
-        message = f"there is no queue {queue[:128]!r}; declare it first: `tickwork queues put`, or PUT /v1/queues"
+        message = (
+            f"there is no queue {shortened(queue, 128)!r}; declare it first: `tickwork queues put`, or PUT /v1/queues"
+        )
         raise Refused("unknown_queue", message, path="queue")
     check_terms(asked.terms)
     old = tenant.schedules.get(asked.schedule)
@@ -257,7 +260,7 @@ def resume(turn: Turn, place: int, asked: ask.Resume) -> None:
 def _check_group(state: State, asked: ask.Pause | ask.Resume, *, paused: bool) -> None:
     group = tenant_of(state, asked.tenant).groups.get(asked.name)
     if group is None:
-        raise Refused("unknown_group", f"there is no group {asked.name[:128]!r}", path="name")
+        raise Refused("unknown_group", f"there is no group {shortened(asked.name, 128)!r}", path="name")
     if group.paused is not paused:
         raise Refused("illegal_move", f"group {asked.name} is {'' if group.paused else 'not '}paused", path="name")
 
@@ -339,7 +342,9 @@ def _trigger(turn: Turn, place: int, asked: ask.Trigger) -> None:
         answer(turn, place, begun)
         return
     if schedule.workflow not in tenant.plans:
-        raise Refused("unknown_workflow", f"there is no workflow {schedule.workflow[:128]!r}", path="schedule")
+        raise Refused(
+            "unknown_workflow", f"there is no workflow {shortened(schedule.workflow, 128)!r}", path="schedule"
+        )
     check_room(state, tenant, 1)
     if schedule.active and not asked.test:
         if schedule.terms.overlap == "replace":
@@ -363,7 +368,7 @@ def _put_holidays(turn: Turn, place: int, asked: ask.PutHolidays) -> None:
     users = [schedule for _, schedule in tenant.schedules.items() if asked.name in schedule.when.holidays]
     if asked.dates is None:
         if asked.name not in tenant.holidays:
-            raise Refused("unknown_holidays", f"there is no list {asked.name[:128]!r}", path="name")
+            raise Refused("unknown_holidays", f"there is no list {shortened(asked.name, 128)!r}", path="name")
         if users:
             raise Refused("in_use", f"schedule {users[0].name} names this list", path="name")
     else:

@@ -23,6 +23,7 @@ from tickwork.core.noderules import (
 )
 from tickwork.core.problems import Problems
 from tickwork.core.references import Place, output_place, places_of, resolve
+from tickwork.core.shortened import shortened
 
 CYCLE_NAMES_MAX = 20
 
@@ -101,9 +102,13 @@ def _index(definition: Definition, problems: Problems) -> dict[str, int]:
         problems.attempt(check_name, node.id, path=path, kind="node")
         twin = folded.setdefault(node.id.casefold(), node.id)
         if node.id in index:
-            problems.add(path, "duplicate_id", f"the id {node.id[:128]!a} is taken by nodes[{index[node.id]}]")
+            problems.add(
+                path, "duplicate_id", f"the id {shortened(node.id, 128)!a} is taken by nodes[{index[node.id]}]"
+            )
         elif twin != node.id:
-            message = f"the ids {twin[:128]!a} and {node.id[:128]!a} differ only by case; rename one"
+            message = (
+                f"the ids {shortened(twin, 128)!a} and {shortened(node.id, 128)!a} differ only by case; rename one"
+            )
             problems.add(path, "case_twin", message)
         index.setdefault(node.id, position)
     return index
@@ -136,7 +141,7 @@ def _parents(definition: Definition, index: dict[str, int], problems: Problems) 
 
 def _wrong_need(name: str, parent: int | None, position: int) -> tuple[str, str]:
     if parent is None:
-        return "unknown_need", f"there is no node {name[:128]!a}; mend the id or add the node"
+        return "unknown_need", f"there is no node {shortened(name, 128)!a}; mend the id or add the node"
     if parent == position:
         return "self_edge", f"the node {name!a} needs itself: {name} -> {name}; remove this"
     return "duplicate_need", f"the node {name!a} is listed twice; keep one"
@@ -183,7 +188,9 @@ def _check_targets(
     for number, name in enumerate(names):
         where = f"{path}[{number}]"
         if name not in index:
-            problems.add(where, "unknown_target", f"there is no node {name[:128]!a}; mend the id or add the node")
+            problems.add(
+                where, "unknown_target", f"there is no node {shortened(name, 128)!a}; mend the id or add the node"
+            )
         elif name not in needing:
             message = f"the node {name!a} does not need the branch {branch!a}; add it to the needs of the node"
             problems.add(where, "branch_target_not_downstream", message)

@@ -17,6 +17,7 @@ from tickwork.core.lookup import answer, tenant_of
 from tickwork.core.model import AppVersion, State, Tenant
 from tickwork.core.names import check_name
 from tickwork.core.schedules import apply_set, check_set
+from tickwork.core.shortened import shortened
 from tickwork.core.turn import Turn
 
 
@@ -27,10 +28,14 @@ def pin_of(application: str, version: str) -> str:
 def version_of(tenant: Tenant, application: str, version: str) -> AppVersion:
     versions = tenant.applications.get(application)
     if versions is None:
-        raise Refused("unknown_application", f"there is no application {application[:128]!r}", path="application")
+        raise Refused(
+            "unknown_application", f"there is no application {shortened(application, 128)!r}", path="application"
+        )
     found = versions.get(version)
     if found is None:
-        message = f"application {application} has no version {version[:128]!r}; `tickwork versions` lists them"
+        message = (
+            f"application {application} has no version {shortened(version, 128)!r}; `tickwork versions` lists them"
+        )
         raise Refused("unknown_version", message, path="version")
     return found
 
@@ -45,7 +50,7 @@ def pinned(tenant: Tenant, workflow: str, version: str) -> tuple[str, str]:
         if wanted in ("", application) and name in versions and workflow in versions[name].workflows
     ]
     if not found:
-        message = f"no version {version[:128]!r} with a workflow {workflow[:128]!r} is registered"
+        message = f"no version {shortened(version, 128)!r} with a workflow {shortened(workflow, 128)!r} is registered"
         raise Refused("unknown_version", message, path="version")
     if len(found) > 1:
         known = " or ".join(pin_of(application, name) for application, _ in found)

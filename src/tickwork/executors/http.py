@@ -15,6 +15,7 @@ from tickwork.core.conditions import HTTP_VARIABLES, Condition, ConditionFailed
 from tickwork.core.definition import HTTP_TIMEOUT_MS, HttpNode
 from tickwork.core.errors import Refused
 from tickwork.core.requests import header_reason
+from tickwork.core.shortened import shortened
 from tickwork.core.strictjson import check as check_plain
 from tickwork.executors.guard import AddressRefused, Guard
 from tickwork.executors.outbound import Answer, NoAnswer, Outbound, Sign
@@ -45,7 +46,7 @@ class HttpExecutor(Turns):
         body = _body(answer)
         if not _succeeded(node, answer.status, body):
             message = f"{node.method} {node.url} answered {answer.status}: {_said(body)}"
-            raise Failure("HttpStatus", message[:MESSAGE_CHARACTERS_MAX], exit_code=answer.status)
+            raise Failure("HttpStatus", shortened(message, MESSAGE_CHARACTERS_MAX), exit_code=answer.status)
         return msgspec.msgpack.encode(
             {"status": answer.status, "body": body, "cut": answer.cut, "duration_ms": answer.duration_ms}
         )

@@ -18,6 +18,7 @@ import msgspec
 
 from tickwork.core.definition import VALUE_HANDLER
 from tickwork.core.errors import Corrupt, Refused
+from tickwork.core.shortened import shortened
 from tickwork.core.values import Ref
 from tickwork.executors.child import STOP_GRACE_S, Key, Settings
 from tickwork.executors.leftovers import new_mark
@@ -185,7 +186,7 @@ class ProcessExecutor:
             self._scratch.remove()
 
     def _missing(self, handler: str) -> str:
-        known = ", ".join(sorted(self._modes)[:20]) or "none at all"
+        known = shortened(", ".join(sorted(self._modes)), 1_000) or "none at all"
         return f"this worker's application has no handler {handler!r}; it has {known}"
 
     # ---- what pools say

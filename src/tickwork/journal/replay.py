@@ -12,6 +12,7 @@ from tickwork.core.errors import Corrupt, ReplayDiffers
 from tickwork.core.events import Event
 from tickwork.core.inputs import Input
 from tickwork.core.machine import Machine, Outcome, rules_of
+from tickwork.core.shortened import shortened
 from tickwork.core.zones import UTC_ONLY
 from tickwork.journal.record import GENESIS, Row, Sealed, seal, unseal
 
@@ -72,7 +73,7 @@ def _fold(row: Row, machine: Machine) -> None:
 
 
 def _words(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}"[:300]
+    return shortened(f"{type(error).__name__}: {error}", 300)
 
 
 def fold(rows: Iterable[Sealed], machine: Machine, *, head: bytes = GENESIS, seq: int = 0) -> bytes:

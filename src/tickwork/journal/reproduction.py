@@ -14,6 +14,7 @@ from tickwork.core.errors import Corrupt
 from tickwork.core.events import Event
 from tickwork.core.inputs import Input
 from tickwork.core.machine import Machine
+from tickwork.core.shortened import shortened
 from tickwork.core.snapshot import Snapshot, capture, restore
 from tickwork.core.zones import Zones
 from tickwork.journal.record import Row, Sealed, hash_of, unseal
@@ -112,7 +113,7 @@ def _first_difference(recorded: list[Event], decided: list[Event]) -> Claim:
 
 
 def _said(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}"[:300]
+    return shortened(f"{type(error).__name__}: {error}", 300)
 
 
 # ---- shrinking

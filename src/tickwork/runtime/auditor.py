@@ -14,6 +14,7 @@ import msgspec
 from tickwork.core.errors import Corrupt, Refused, Unavailable
 from tickwork.core.machine import Machine
 from tickwork.core.model import Settings
+from tickwork.core.shortened import shortened
 from tickwork.core.zones import UTC_ONLY, Zones
 from tickwork.journal import reproduction
 from tickwork.journal.record import GENESIS, Row, Sealed, unseal
@@ -197,7 +198,9 @@ class Auditor:
     async def _differs(self, sealed: Sealed, row: Row | None, claim: Claim) -> None:
         name = f"audit-p{self.partition}-seq{sealed.seq}.twr"
         text = f"seq {sealed.seq}: {claim.text}"
-        self._on_alarm("audit_difference", f"partition {self.partition}, {text[:REASON_CHARACTERS_MAX]}; see {name}")
+        self._on_alarm(
+            "audit_difference", f"partition {self.partition}, {shortened(text, REASON_CHARACTERS_MAX)}; see {name}"
+        )
         self.difference = Difference(partition=self.partition, seq=sealed.seq, text=text, reproduction=name)
         await self._stop_dispatch(f"{text}; see {name}")
         # A row that does not even verify was never applied.
@@ -253,7 +256,7 @@ class Auditor:
         await self._stop_dispatch(text)
 
     async def _stop_dispatch(self, reason: str) -> None:
-        asked = f"audit_difference at {reason}"[:REASON_CHARACTERS_MAX]
+        asked = shortened(f"audit_difference at {reason}", REASON_CHARACTERS_MAX)
         try:
             await patiently(lambda: self._hold(self.partition, asked))
         except Refused as refused:

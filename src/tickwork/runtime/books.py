@@ -19,6 +19,7 @@ from tickwork.core.model import BLOCK_BITS, Run, State
 from tickwork.core.plan import Kind
 from tickwork.core.schedule import Range
 from tickwork.core.schedulerows import backfill_row
+from tickwork.core.shortened import shortened
 from tickwork.core.snapshot import encode_header
 from tickwork.core.touched import Touched
 from tickwork.core.values import Value
@@ -427,5 +428,5 @@ def error_of(run: Run, said: Mapping[int, str]) -> str:
         return TOOK_TOO_LONG  # what failed in its clean-up is not why it failed
     for step in run.plan.steps:
         if run.phases[step.index] == Phase.FAILED:
-            return f"{step.id}: {said.get(step.index, 'failed')}"[:ERROR_CHARACTERS_MAX]
+            return shortened(f"{step.id}: {said.get(step.index, 'failed')}", ERROR_CHARACTERS_MAX)
     return TOOK_TOO_LONG

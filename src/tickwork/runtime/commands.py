@@ -18,6 +18,7 @@ from tickwork.core.inputfields import SCHEDULED_TIME, check_inputs
 from tickwork.core.model import NUMBER_BITS
 from tickwork.core.names import NAME_CHARACTERS_MAX, check_name
 from tickwork.core.plan import Plan, new_plan
+from tickwork.core.shortened import shortened
 from tickwork.core.stablehash import stable_digest
 from tickwork.core.strictjson import check as check_plain
 from tickwork.core.timetext import duration_ms, instant_ms
@@ -96,7 +97,7 @@ class Commands(Endpoints, Versions):
             inputs = data if len(data) <= INLINE_BYTES_MAX else await self._large_inputs(submission, tenant, payloads)
         workflow = submission.workflow
         if len(workflow) > NAME_CHARACTERS_MAX or not workflow.isascii():
-            raise Refused("unknown_workflow", f"there is no workflow {workflow[:128]!a}", path="workflow")
+            raise Refused("unknown_workflow", f"there is no workflow {shortened(workflow, 128)!a}", path="workflow")
         run_id = submission.id or new_id()
         if not _has_terms(submission):
             return ask.Submit(by, tenant, run_id, submission.workflow, inputs)
@@ -147,9 +148,8 @@ class Commands(Endpoints, Versions):
         plans = [new_plan(document) for document in documents]
         taken = next((plan.name for plan in plans if plan.name.startswith(PREFIX)), None)
         if taken is not None:
-            message = (
-                f"{taken[:128]!r} is a name for what stands behind an endpoint; choose another, or put an endpoint"
-            )
+            name = shortened(taken, 128)
+            message = f"{name!r} is a name for what stands behind an endpoint; choose another, or put an endpoint"
             raise Refused("name_reserved", message, path="name")
         self._check_policies(plans)
         owner = self._tenant(tenant)
@@ -298,7 +298,7 @@ class Commands(Endpoints, Versions):
                 raise Refused(
                     "illegal_move", f"run {run_id[:128]} goes on: only an ended run is repeated", path="run_id"
                 )
-            raise Refused("unknown_run", f"there is no run {run_id[:128]!r}", path="run_id")
+            raise Refused("unknown_run", f"there is no run {shortened(run_id, 128)!r}", path="run_id")
         payloads: list[Payload] = []
         record = await self._whole(record_of(row), payloads)
         inputs: Value = None

@@ -15,6 +15,7 @@ from tickwork.core.errors import Refused
 from tickwork.core.model import Schedule, Tenant
 from tickwork.core.plan import new_plan
 from tickwork.core.schedules import check_put, is_same
+from tickwork.core.shortened import shortened
 from tickwork.core.strictjson import loads
 from tickwork.core.timetext import instant_ms
 from tickwork.core.values import Value
@@ -218,7 +219,7 @@ class Endpoints(Schedules, Questions):
     def _endpoint_of(self, name: str, tenant: str) -> Schedule:
         found = self._tenant(tenant).schedules.get(name)
         if found is None or not words.is_endpoint(found):
-            raise Refused("unknown_endpoint", f"there is no endpoint {name[:128]!r}", path="endpoint")
+            raise Refused("unknown_endpoint", f"there is no endpoint {shortened(name, 128)!r}", path="endpoint")
         return found
 
 

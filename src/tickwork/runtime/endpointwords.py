@@ -13,6 +13,7 @@ from tickwork.core.errors import InvalidDefinition, Refused
 from tickwork.core.model import Schedule
 from tickwork.core.names import NAME_CHARACTERS_MAX, check_name
 from tickwork.core.plan import Plan
+from tickwork.core.shortened import shortened
 from tickwork.core.timetext import duration_ms, duration_text
 from tickwork.ports import wire
 from tickwork.ports.schedulewords import word_of
@@ -69,7 +70,7 @@ def document_of(name: str, wanted: wire.EndpointRequest) -> bytes:
         node["retry"] = {"attempts": retry.attempts, "delay_ms": retry.delay_ms}
     document = {
         "name": workflow_of(name),
-        "description": f"calls {wanted.url[:200]}",
+        "description": f"calls {shortened(wanted.url, 200)}",
         "nodes": [node],
         "timeout_ms": _execution_ms(wanted, timeout_ms, retry),
     }

@@ -19,6 +19,7 @@ from tickwork.core.lateness import read_policy
 from tickwork.core.model import Settings, State, Tenant
 from tickwork.core.names import is_run_id
 from tickwork.core.plan import Plan
+from tickwork.core.shortened import shortened
 from tickwork.core.zones import UTC_ONLY, Zones
 from tickwork.ports.artifacts import Artifacts
 from tickwork.ports.clock import Clock, TimeReference
@@ -210,7 +211,7 @@ class Ground:
     def _tenant(self, tenant: str) -> Tenant:
         found = self.state.tenants.get(tenant)
         if found is None:
-            raise Refused("unknown_tenant", f"there is no tenant {tenant[:128]!r}", path="tenant")
+            raise Refused("unknown_tenant", f"there is no tenant {shortened(tenant, 128)!r}", path="tenant")
         return found
 
     def _plan(self, tenant: str, workflow: str, definition: str = "") -> Plan:
@@ -218,7 +219,9 @@ class Ground:
         plan = owner.versions.get(definition) if definition else owner.plans.get(workflow)
         if plan is None or plan.name != workflow:
             which = f" with the definition {definition}" if definition else ""
-            raise Refused("unknown_workflow", f"there is no workflow {workflow[:128]!r}{which}", path="workflow")
+            raise Refused(
+                "unknown_workflow", f"there is no workflow {shortened(workflow, 128)!r}{which}", path="workflow"
+            )
         return plan
 
     async def _ended_row(self, tenant: str, run_id: str) -> RunRow | None:

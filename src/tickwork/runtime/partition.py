@@ -20,6 +20,7 @@ from tickwork.core.events import Event
 from tickwork.core.inputs import ClockGap, Input, Submit
 from tickwork.core.machine import Machine, Outcome
 from tickwork.core.reports import stand_in
+from tickwork.core.shortened import shortened
 from tickwork.core.touched import Touched
 from tickwork.journal.record import Sealed
 from tickwork.journal.replay import Recorder
@@ -418,7 +419,7 @@ class Partition:
         """Answer a single input, and take it out of the inbox."""
         letter = parts[0].letter
         asked = letter.inputs[letter.taken]
-        reason = reason[:REASON_CHARACTERS_MAX]
+        reason = shortened(reason, REASON_CHARACTERS_MAX)
         self._on_alarm(code, f"a {type(asked).__name__} was set aside: {reason}")
         instead = stand_in(asked, reason)
         if instead is not None:

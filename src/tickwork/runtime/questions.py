@@ -15,6 +15,7 @@ from tickwork.core.explain import WhyNot, why_not
 from tickwork.core.lanes import PIN_LABEL
 from tickwork.core.machine import Machine
 from tickwork.core.model import NUMBER_BITS, Run, Settings
+from tickwork.core.shortened import shortened
 from tickwork.core.story import Story, Teller
 from tickwork.core.values import Value
 from tickwork.journal.record import GENESIS, Sealed, unseal
@@ -39,7 +40,7 @@ class Questions(Ground):
     async def run(self, run_id: str, *, tenant: str = TENANT) -> wire.RunDetail:
         draft = await self._draft(tenant, run_id)
         if draft is None:
-            raise Refused("unknown_run", f"there is no run {run_id[:128]!r}", path="run_id")
+            raise Refused("unknown_run", f"there is no run {shortened(run_id, 128)!r}", path="run_id")
         await self._durable()
         tasks = tuple([await self._task(view, value) for view, value in draft.tasks])
         return wire.RunDetail(
@@ -106,14 +107,16 @@ class Questions(Ground):
         """The whole output of a run, or the result of one of its nodes, as MessagePack."""
         draft = await self._draft(tenant, run_id)
         if draft is None:
-            raise Refused("unknown_run", f"there is no run {run_id[:128]!r}", path="run_id")
+            raise Refused("unknown_run", f"there is no run {shortened(run_id, 128)!r}", path="run_id")
         await self._durable()
         if not node:
             return await self.vault.bytes_of(draft.output)
         for view, value in draft.tasks:
             if view["node"] == node:
                 return await self.vault.bytes_of(value)
-        raise Refused("unknown_node", f"run {run_id[:128]!r} has no node {node[:128]!r}", path="node")
+        raise Refused(
+            "unknown_node", f"run {shortened(run_id, 128)!r} has no node {shortened(node, 128)!r}", path="node"
+        )
 
     async def runs(self, wanted: RunFilter) -> tuple[list[wire.Run], int]:
         """One page, newest first, and the number before which the next one begins (0: none)."""
@@ -329,7 +332,7 @@ class Questions(Ground):
             return view
         row = await self._ended_row(tenant, run_id)
         if row is None:
-            raise Refused("unknown_run", f"there is no run {run_id[:128]!r}", path="run_id")
+            raise Refused("unknown_run", f"there is no run {shortened(run_id, 128)!r}", path="run_id")
         await self._durable()
         return reads.row_summary(row)
 

@@ -11,6 +11,7 @@ from tickwork.core.errors import Refused
 from tickwork.core.inputs import Checkpointed, Failed, HandedBack, Input, Started, Succeeded, WorkerLost
 from tickwork.core.inputs import Taken as TakenInput
 from tickwork.core.lanes import is_carrier
+from tickwork.core.shortened import shortened
 from tickwork.core.values import INLINE_BYTES_MAX, Ref, Value
 from tickwork.ports.exchange import (
     VALUE_BYTES_MAX,
@@ -94,7 +95,7 @@ class Reporting:
                 return TakenInput(report.task, report.attempt, seat.worker)
             case Progressed():
                 if held is not None and row is not None:
-                    held.progress, held.progress_message = (report.done, report.total), report.message[:500]
+                    held.progress, held.progress_message = (report.done, report.total), shortened(report.message, 500)
                 return None
 
     async def _value(self, value: bytes | Ref | None, payloads: list[Payload]) -> Value:
@@ -111,7 +112,7 @@ class Reporting:
 
 def _line(text: str, characters_max: int) -> str:
     """What a worker says goes into the journal: valid Unicode, and not too much of it."""
-    return text[:characters_max].encode("utf-8", "replace").decode()
+    return shortened(text, characters_max).encode("utf-8", "replace").decode()
 
 
 def _small_result(opened: dict[int, Open], report: Done, worker: str) -> Input | None:

@@ -8,6 +8,7 @@ from tickwork.core.evolve.versions import declared_puts, latest_of
 from tickwork.core.lanes import PIN_LABEL
 from tickwork.core.model import State, Tenant
 from tickwork.core.plan import Plan
+from tickwork.core.shortened import shortened
 from tickwork.core.versions import pin_of, pinned, stranded, version_of
 from tickwork.ports import wire
 from tickwork.runtime.ground import TENANT
@@ -20,7 +21,9 @@ class Versions(Schedules):
         """Newest first; of one application, or of all."""
         owner = self._tenant(tenant)
         if application and application not in owner.applications:
-            raise Refused("unknown_application", f"there is no application {application[:128]!r}", path="application")
+            raise Refused(
+                "unknown_application", f"there is no application {shortened(application, 128)!r}", path="application"
+            )
         waiting = {pin: count for tenant_id, pin, count in stranded(self.state) if tenant_id == tenant}
         having: dict[str, int] = {}
         for worker in self.state.workers.values():
@@ -72,7 +75,7 @@ class Versions(Schedules):
         known = sorted(self._tenant(tenant).applications)
         if application:
             if application not in known:
-                message = f"there is no application {application[:128]!r}"
+                message = f"there is no application {shortened(application, 128)!r}"
                 raise Refused("unknown_application", message, path="application")
             return application
         if len(known) != 1:

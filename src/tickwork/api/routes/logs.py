@@ -12,6 +12,7 @@ from tickwork.api.routes.runs import DONE
 from tickwork.api.sse import COMMENT, NO_BUFFERING, event, until_closing
 from tickwork.api.table import Body, Gives, Param, Route
 from tickwork.core.errors import Refused
+from tickwork.core.shortened import shortened
 from tickwork.core.timetext import INSTANT_MS_MAX, INSTANT_MS_MIN, instant_text
 from tickwork.ports import wire
 from tickwork.ports.exchange import LogPiece
@@ -39,7 +40,7 @@ class Where(msgspec.Struct, frozen=True):
 async def of_run(asked: Asked) -> Answer | Stream:
     run, node = await asked.engine.run(asked.run_id), asked.query["node"]
     if node and not any(task.node == node for task in run.tasks):
-        raise Refused("unknown_node", f"run {run.id!r} has no node {node[:128]!r}", path="query.node")
+        raise Refused("unknown_node", f"run {run.id!r} has no node {shortened(node, 128)!r}", path="query.node")
     if not asked.query["follow"]:
         return as_json(await _page(asked, list(_places(asked, run))))
     if run.ended_at is not None and await _all_told(asked, run):

@@ -9,6 +9,7 @@ from tickwork.api.routes.journal import AFTER, export
 from tickwork.api.routes.pausing import pausing
 from tickwork.api.table import Body, Gives, Route
 from tickwork.core.errors import Refused
+from tickwork.core.shortened import shortened
 from tickwork.ports import wire
 
 
@@ -31,7 +32,7 @@ async def known(asked: Asked) -> Answer:
 def _must_be_ours(asked: Asked) -> None:
     text = asked.text("partition")
     if text != str(asked.engine.number):
-        raise Refused("unknown_partition", f"there is no partition {text[:32]!r}", path="partition")
+        raise Refused("unknown_partition", f"there is no partition {shortened(text, 32)!r}", path="partition")
 
 
 ROUTES = (
