@@ -111,8 +111,10 @@ class Place:
             return
         try:
             await answer.send(send, body=scope["method"] != "HEAD")
+        # The status is out already. Without an end the server cuts the connection, and so the reader knows.
+        except (ConnectionError, TimeoutError) as error:  # the owner died, or hangs: nothing is wrong here
+            log.warning("an answer to %s broke off: %s", scope["path"], str(error) or "its owner says nothing more")
         except Exception as error:
-            # The status is out already. Without an end the server cuts the connection, and so the reader knows.
             log.error("an answer to %s broke off", scope["path"], exc_info=error)
 
     async def answer(self, scope: Scope, receive: Receive, whole: bytes | None = None) -> Answer | Stream | None:

@@ -7,6 +7,7 @@ ends. Bound wider than loopback, a token is needed. At its end, waiting calls an
 import asyncio
 import contextlib
 import ipaddress
+import logging
 import socket
 from collections.abc import Generator
 
@@ -32,6 +33,11 @@ class CannotServe(TickworkError):
     """The address cannot be used: a setting must change."""
 
     code = "cannot_serve"
+
+
+def _is_news(record: logging.LogRecord) -> bool:
+    """An answer that broke off is in our own log, with its path and the reason."""
+    return record.msg != "ASGI callable returned without completing response."
 
 
 class HttpServer:
@@ -83,6 +89,7 @@ class HttpServer:
             timeout_graceful_shutdown=GRACE_S,
             backlog=BACKLOG,
         )
+        logging.getLogger("uvicorn.error").addFilter(_is_news)
         self._server = _Server(config)
         self._serving = asyncio.get_running_loop().create_task(self._server.serve(sockets=sockets))
         while not self._server.started and not self._serving.done():
