@@ -11,9 +11,8 @@ from typing import Any
 from zlib import crc32
 
 TRIGGERS = ("all_succeeded", "all_done", "any_failed", "none_failed")
-LARGE_VALUES = False
 FAR = True  # conditions and arguments read nodes that are not parents
-LARGE = "x" * 2_000 if LARGE_VALUES else ""
+LARGE = "x" * 2_000
 INPUTS = {name: {"type": "any", "required": False} for name in ("n", "items", "value")}
 POLICIES = {"leave_out": ("false", "skip_with_log"), "refuse": ("false", "fail"), "let": ("true", "fail")}
 PAST = "2020-01-01T00:00:00Z"
@@ -31,6 +30,11 @@ class Case:
         name: str = self.documents[-1]["name"]
         return name
 
+    @property
+    def pad(self) -> str:
+        """Every second case has values that do not lie with the run. In those a child run gets none of them."""
+        return LARGE if self.seed % 2 else ""
+
     def answer(self, *where: object) -> int:
         """A number that is the same whenever the same is asked."""
         return crc32(repr((self.seed, where)).encode()) // 7
@@ -40,11 +44,11 @@ class Case:
         number = self.answer(run, node, child, attempt)
         if number % 100 < 17:
             return ("permanent" if number % 3 == 0 else "error"), None
-        return "ok", _value(number // 100)
+        return "ok", _value(number // 100, self.pad)
 
     def event(self, run: str, node: str) -> Any:
         number = self.answer("event", run, node)
-        return NOT_THERE if number % 4 == 0 else _value(number // 10, none=False)
+        return NOT_THERE if number % 4 == 0 else _value(number // 10, self.pad, none=False)
 
     def approval(self, run: str, node: str) -> str:
         return ("approve", "approve", "reject", NOT_THERE)[self.answer("approval", run, node) % 4]
@@ -57,7 +61,7 @@ class Case:
         return "\n".join(lines)
 
 
-def _value(number: int, *, none: bool = True) -> Any:
+def _value(number: int, pad: str, *, none: bool = True) -> Any:
     """A small value, a list, None, or a large one."""
     kinds = 9 if none else 7
     small = number // kinds % 7
@@ -69,9 +73,9 @@ def _value(number: int, *, none: bool = True) -> Any:
         case 3:
             return list(range(small))
         case 4:
-            return {"n": small, "pad": LARGE}
+            return {"n": small, "pad": pad}
         case 5:
-            return [LARGE, *range(small)]
+            return [pad, *range(small)]
         case 6:
             return {"n": small, "deep": {"n": small}}
     return None
@@ -83,8 +87,8 @@ def make(seed: int) -> Case:
     names = [f"leaf{seed}", f"middle{seed}"][: rng.choice((0, 1, 1, 2))]
     large: set[str] = set()  # those whose output lies elsewhere
     for level, name in enumerate(names):
-        case.documents.append(_document(rng, name, rng.randint(1, 4), names[:level], large))
-    case.documents.append(_document(rng, f"flow{seed}", rng.randint(1, 14), names, large))
+        case.documents.append(_document(case, rng, name, rng.randint(1, 4), names[:level], large))
+    case.documents.append(_document(case, rng, f"flow{seed}", rng.randint(1, 14), names, large))
     case.inputs = {
         "n": rng.randint(0, 6),
         "items": list(range(rng.randint(0, 4))),
@@ -98,8 +102,8 @@ def is_large(node: dict[str, Any], large: set[str]) -> bool:
     return node["kind"] == "map" or called in large
 
 
-def _document(rng: Random, name: str, size: int, children: list[str], large: set[str]) -> dict[str, Any]:
-    maker = _Maker(rng, children, large)
+def _document(case: Case, rng: Random, name: str, size: int, children: list[str], large: set[str]) -> dict[str, Any]:
+    maker = _Maker(rng, children, large, bool(case.pad))
     while len(maker.nodes) < size:
         maker.block([], 0)
     nodes = maker.nodes
@@ -116,10 +120,11 @@ def _document(rng: Random, name: str, size: int, children: list[str], large: set
 
 
 class _Maker:
-    def __init__(self, rng: Random, children: list[str], large: set[str]) -> None:
+    def __init__(self, rng: Random, children: list[str], large: set[str], padded: bool) -> None:
         self.rng = rng
         self.children = children
         self.large = large
+        self.padded = padded
         self.nodes: list[dict[str, Any]] = []
         self.above: dict[str, set[str]] = {}  # all ancestors of each node
         self.plain: list[str] = []  # what may be needed by anybody: a branch only by those that it names
@@ -211,7 +216,7 @@ class _Maker:
         if roll < 0.93 or not self.children:
             body = self.body()
             until = rng.choice(("last.n > 3", "iteration >= 2", "true", "false", "inputs.n > 2", "last == null"))
-            if not LARGE_VALUES and body.get("workflow") in self.large:
+            if body.get("workflow") in self.large:
                 until = "iteration >= 2"
             extra = {"delay": "10s"} if rng.random() < 0.3 else {}
             ends = {"max_iterations": rng.randint(1, 3), "on_max": rng.choice(("fail", "continue"))}
@@ -245,14 +250,14 @@ class _Maker:
     def map(self, found: dict[str, Any]) -> None:
         found["tolerate"] = self.rng.choice((0, 0, 1, 2))
         whole = found["body"]["kind"] == "workflow"
-        values = self.small(found) if whole else self.values(found)
+        values = self.passed(found) if whole else self.values(found)
         sources = ["inputs.items", "inputs.items", "inputs.value", *(f"nodes.{name}" for name in values)]
         found["over"] = self.rng.choice(sources)
         if found["body"]["kind"] == "workflow":
             found["body"]["args"]["n"] = {"from": self.rng.choice(("item", "index"))}
 
     def arguments(self, found: dict[str, Any], words: tuple[str, ...]) -> dict[str, Any]:
-        sources = ["inputs.n", "inputs.value", *words, *(f"nodes.{name}" for name in self.small(found))]
+        sources = ["inputs.n", "inputs.value", *words, *(f"nodes.{name}" for name in self.passed(found))]
         named = {name: {"from": self.rng.choice(sources)} for name in ("n", "value")}
         return {**named, "items": {"value": [1, 2]}}
 
@@ -263,7 +268,11 @@ class _Maker:
     def small(self, found: dict[str, Any]) -> list[str]:
         """Those whose results lie with the run: of a map they never do."""
         large = {node["id"] for node in self.nodes if is_large(node, self.large)}
-        return [name for name in self.values(found) if LARGE_VALUES or name not in large]
+        return [name for name in self.values(found) if name not in large]
+
+    def passed(self, found: dict[str, Any]) -> list[str]:
+        """Those that a child run may get."""
+        return [] if self.padded else self.small(found)
 
     def condition(self, found: dict[str, Any]) -> str:
         rng = self.rng

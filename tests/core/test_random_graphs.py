@@ -87,11 +87,18 @@ class Player:
     def answers(self) -> list[Any]:
         return [*self.reports(), *self.replies()]
 
+    def stored(self, value: Any) -> Value:
+        """A large value lies in the payload store, where conditions and references are read from."""
+        found = stored(value)
+        if isinstance(found, Ref):
+            self.driver.payloads[found.digest] = value
+        return found
+
     def reports(self) -> Iterator[inp.Input]:
         for number, running in sorted(self.driver.running.items()):
             how, value = self.case.attempt(*self.place(number), running.attempt)
             if how == "ok":
-                yield inp.Succeeded(number, running.attempt, stored(value))
+                yield inp.Succeeded(number, running.attempt, self.stored(value))
             else:
                 yield inp.Failed(number, running.attempt, "ValueError", "no good", permanent=how == "permanent")
 
@@ -103,7 +110,7 @@ class Player:
             if task.step.kind is Kind.EVENT:
                 payload = self.case.event(path, node)
                 if payload != NOT_THERE:
-                    yield inp.Ingest(BY, T, task.step.node.event, payload=stored(payload), run_id=task.run.id)
+                    yield inp.Ingest(BY, T, task.step.node.event, payload=self.stored(payload), run_id=task.run.id)
             else:
                 answer = self.case.approval(path, node)
                 if answer != NOT_THERE:
