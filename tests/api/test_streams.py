@@ -100,8 +100,12 @@ async def test_asking_for_the_head_of_a_stream_leaves_no_watcher(real, engine): 
 
 
 async def test_a_stream_that_breaks_is_cut_and_not_ended(real, engine, caplog):  # noqa: F811
-    async def broken(**_):
-        raise RuntimeError("the disk is gone")
+    read = engine.journal
+
+    async def broken(*, after, limit):
+        if limit > 1:  # the rows themselves; the end that the head names is read before the stream begins
+            raise RuntimeError("the disk is gone")
+        return await read(after=after, limit=limit)
 
     await publish(real, flow())
     engine.journal = broken
