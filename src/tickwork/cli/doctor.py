@@ -109,7 +109,8 @@ def _exposure(found: "Settings") -> Check:
     from tickwork.api.server import check_exposure
 
     token = found.token or None
-    shown = f"{found.host}, {'with' if token else 'without'} a token"
+    own = "open to every user of this machine" if found.unprotected else "the server makes a token of its own"
+    shown = f"{found.host}, {'with a token' if token else own}"
     return _tried("token", lambda: check_exposure(found.host, token=token), shown, "set TICKWORK_TOKEN_FILE")
 
 
