@@ -1,12 +1,15 @@
 """The public names: typed for users, documented, and cheap to import."""
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
+import msgspec
 import pytest
 
 import tickwork
+from test_docs import CLIENT, DOCS, application, blocks
 
 HERE = Path(__file__).parent
 SOURCE = HERE.parents[1] / "src"
@@ -73,3 +76,20 @@ def test_a_task_with_a_context_is_called_without_it():
     given = tickwork.Context(node="mine")
     assert first(given, "a") == last("a", given) == ("mine", 1)
     assert [one for _, one in first.map(["a", "bb"], times=2)] == [2, 4]
+
+
+def test_pyright_agrees_with_the_code_of_pages_and_examples(tmp_path):
+    """As an editor does that is set up as usual. mypy looks at the examples with the public names."""
+    for path in DOCS:
+        if blocks(path):
+            application(path, tmp_path)
+            for number, text in enumerate(one for one in blocks(path) if one.startswith(CLIENT)):
+                (tmp_path / f"{path.stem}_client{number}.py").write_text(text)
+    for path in (HERE.parents[1] / "examples").glob("*.py"):
+        shutil.copy(path, tmp_path)
+    rules = {"typeCheckingMode": "standard", "reportRedeclaration": False}  # blocks of a page stand for themselves
+    (tmp_path / "pyrightconfig.json").write_bytes(msgspec.json.encode(rules))
+    command = (sys.executable, "-m", "basedpyright", "--pythonpath", sys.executable, "--level", "error", ".")
+    checked = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=200, check=False)
+
+    assert checked.returncode == 0, checked.stdout
