@@ -218,6 +218,24 @@ def test_values_that_are_too_large_together_are_named_by_reference():
     assert isinstance(driver.events(RunSpawned)[0].inputs, Ref)
 
 
+def test_inputs_that_are_not_inline_are_checked_before_the_child_run_does_anything():
+    driver = Driver()
+    driver.define("leaf", task("l"), inputs={"x": {"type": "string"}})
+    driver.define("flow", task("a"), calls(needs=["a"], args={"x": {"from": "nodes.a"}}))
+    run = driver.submit("flow")
+    attempt = driver.attempt_of(run, "a")
+    driver.running.clear()
+    node = driver.number_of(run) + 1
+    driver.payloads[f"{node}/0"] = {"x": [0] * 5_000}
+    driver.send(inp.Succeeded(attempt.task, attempt.attempt, Ref("digest", 5_000)))
+    driver.quiet()
+
+    assert not driver.running, "a task of the child run started"
+    assert driver.state_of(run) == "FAILED"
+    assert driver.state_of(driver.id_of_child(run, "c")) == "FAILED"
+    driver.assert_empty()
+
+
 def test_a_workflow_that_is_not_there_fails_the_node():
     driver = Driver()
     driver.define("flow", calls("nothing"))

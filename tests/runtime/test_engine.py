@@ -559,6 +559,22 @@ async def test_a_child_run_gets_arguments_of_any_size_and_gives_its_output(house
     assert child.source == "child" and child.inputs == {"text": "z" * 9_000}
 
 
+@pytest.mark.parametrize("size", [10, 9_000], ids=["small", "large"])
+async def test_an_input_of_the_wrong_type_fails_a_child_run_whatever_its_size(house, size):
+    await house.define("inner", task("use"), inputs={"text": {"type": "string"}})
+    node = {"kind": "workflow", "id": "child", "workflow": "inner", "needs": ["make"]}
+    await house.define("outer", task("make"), {**node, "args": {"text": {"from": "nodes.make"}}})
+    used = []
+    async with serving(Hand(house), make=lambda: [0] * size, use=lambda: used.append(1)):
+        run = await house.until(await house.submit("outer"), "failed", "completed")
+
+    assert (run.state, used) == ("failed", [])
+    page, _ = await house.engine.runs(house.engine.filter(workflow="inner"))
+    errors = [run.error, *[(await house.engine.run(child.id)).error for child in page]]
+    wrong = "wrong_type: inputs.text: a value of type string is expected, not list"
+    assert any(wrong in error for error in errors), errors
+
+
 @pytest.mark.proves("S001-136")
 async def test_cached_results_are_used_again_also_after_a_restart(house):
     await house.define("w", task("a", args={"x": {"value": 1}}, cache={}))

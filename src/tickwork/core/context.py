@@ -32,6 +32,7 @@ OF_POLICY = "policy "  # with the text of its condition
 OF_LAST = "last "  # with the turn of a repeat
 OF_REFERENCE = "ref "  # with the reference
 OF_LENGTH = "len "
+OF_CHECK = "check"  # of a child run's inputs: nothing is taken out; a code says what is wrong with them
 
 
 class ExtractMissing(Exception):

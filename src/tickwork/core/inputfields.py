@@ -47,6 +47,24 @@ def check_inputs(
         strictjson.check(values)
     except Refused as refused:
         return [Problem("inputs", refused.code, refused.message)]
+    _check_fields(definition, values, apart, problems)
+    return problems.listed()
+
+
+def require_accepted(definition: Definition, values: Any) -> None:
+    """Raises `Refused` with the first problem of a child run's inputs that are not inline. They are made of values that
+    were accepted before, so only what the workflow declares is checked."""
+    if not isinstance(values, dict):
+        raise Refused("bad_inputs", "inputs are a map from name to value", path="inputs")
+    problems = Problems()
+    _check_fields(definition, values, {}, problems)
+    for problem in problems.listed()[:1]:
+        raise Refused(problem.code, problem.message, path=problem.path)
+
+
+def _check_fields(
+    definition: Definition, values: dict[str, Any], apart: Mapping[str, Ref | None], problems: Problems
+) -> None:
     known = shortened(", ".join(definition.inputs), 500) or "none"
     for name in (*values, *apart):
         if name not in definition.inputs:
@@ -59,11 +77,11 @@ def check_inputs(
             _check_reference(apart[name], field, path, problems)
         elif field.required and field.default is msgspec.UNSET:
             problems.add(path, "missing_input", "this input is required; give it a value")
-    return problems.listed()
 
 
 def require_inputs(definition: Definition, value: Value, *, scheduled: tuple[Terms, Value] | None = None) -> None:
-    """Raises `Refused` with the first problem of a run's inputs. What is not inline was checked where it was stored.
+    """Raises `Refused` with the first problem of a run's inputs. What is not inline was checked where it was stored,
+    and that of a child run is checked when it starts.
     With `scheduled` (the terms and the context of a schedule) they are those of a scheduled run."""
     if too_large(value):
         raise Refused("value_too_large", f"inline values have at most {INLINE_BYTES_MAX} bytes", path="inputs")

@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from tickwork.core.conditions import Condition
 from tickwork.core.context import (
+    OF_CHECK,
     OF_LAST,
     ExtractMissing,
     cache_key,
@@ -57,12 +58,13 @@ from tickwork.core.inputfields import require_child_inputs
 from tickwork.core.lanes import is_carrier
 from tickwork.core.lifecycle import ENDED, TOOK_TOO_LONG, Phase, RunState, RunTrigger, may_move
 from tickwork.core.model import Run, State, Task, tries_of
-from tickwork.core.plan import IN_DEFINITION, Kind, Step
+from tickwork.core.plan import IN_DEFINITION, INPUTS, Kind, Step
 from tickwork.core.policy import ask
 from tickwork.core.references import is_reference
 from tickwork.core.retry import ELSEWHERE, HANDLER_MISSING, backoff_ms
 from tickwork.core.timetext import instant_ms
 from tickwork.core.turn import Turn
+from tickwork.core.values import Ref
 from tickwork.core.workflow import verdict
 
 MAP_ITEMS_MAX = 1_000_000
@@ -84,6 +86,8 @@ def visit(turn: Turn, run: Run) -> None:
         moved(turn.state, run, START, event)
     elif state >= PAUSED:
         return
+    if run.parent and type(run.inputs) is Ref and not _inputs_hold(turn, run):
+        return
     if plan.exits and not run.overdue and _leave_early(turn, run):
         return
     if run.counts is None and not plan.exits and plan.steps[0].plain and not run.phases[0]:
@@ -100,6 +104,20 @@ def visit(turn: Turn, run: Run) -> None:
         _settle(turn, run)
     if run.signals and run.signals[-1].tick == turn.state.tick and run.state <= WAITING:
         turn.deferred.append(run.number)  # conditions see what came in this tick from the next one on
+
+
+def _inputs_hold(turn: Turn, run: Run) -> bool:
+    """Whether the inputs of a child run are what its workflow declares, where they are not inline: the shell compares
+    them. False: not known yet; or they are not, and the run has failed."""
+    checked = (run.extracts or {}).get((INPUTS, OF_CHECK))
+    if checked is None:
+        _seek(turn, run, ExtractMissing([(INPUTS, OF_CHECK)]))
+    elif checked.code:
+        _wake(turn, run)
+        end_run(turn, run, RunTrigger.FAIL, f"{checked.code}: {checked.message}")
+    else:
+        return True
+    return False
 
 
 def _enter_gate(turn: Turn, run: Run) -> bool:

@@ -80,6 +80,8 @@ def words_of(state: State, run: Run, task: Task | None, event: ev.Event) -> tupl
             return _step(state, event)
         case ev.EventKept():
             return "event_kept", f"event {_asked(state, event).event} came before a node waited for it"
+        case ev.ExtractSought(key="check"):
+            return "checks", "the inputs are not inline, so the types are checked where they are kept"
         case ev.ExtractSought():
             return "reads", f"conditions read into a value that is not inline: {source_words(run, event.source)}"
         case ev.ExtractKept():

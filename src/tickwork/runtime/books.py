@@ -429,4 +429,4 @@ def error_of(run: Run, said: Mapping[int, str]) -> str:
     for step in run.plan.steps:
         if run.phases[step.index] == Phase.FAILED:
             return shortened(f"{step.id}: {said.get(step.index, 'failed')}", ERROR_CHARACTERS_MAX)
-    return TOOK_TOO_LONG
+    return shortened(run.pause_reason or TOOK_TOO_LONG, ERROR_CHARACTERS_MAX)

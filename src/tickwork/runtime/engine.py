@@ -14,15 +14,16 @@ from typing import Any
 import msgspec
 
 from tickwork.core import inputs as ask
-from tickwork.core.context import need_of, source_words, value_at
+from tickwork.core.context import OF_CHECK, need_of, source_words, value_at
 from tickwork.core.effects import Alert, FindRuns, Keep, LookUp, ReadExtract, Release, Stop
 from tickwork.core.errors import Refused, TickworkError
 from tickwork.core.events import RunSpawned, TaskFailed, TaskRequeued, TaskRetrying, WorkerGone
+from tickwork.core.inputfields import require_accepted
 from tickwork.core.lifecycle import Phase
 from tickwork.core.machine import MACHINE
 from tickwork.core.model import Clock as LogicalClock
 from tickwork.core.model import Settings
-from tickwork.core.needs import extract
+from tickwork.core.needs import Need, extract
 from tickwork.core.values import Ref, Value
 from tickwork.ports.exchange import Call, LogPiece, Reply
 from tickwork.ports.store import ALONE, Head
@@ -39,7 +40,7 @@ from tickwork.runtime.recovery import Follower, Recovered, check_rules, read_ahe
 from tickwork.runtime.retention import Keep as HowLong
 from tickwork.runtime.retention import Retention
 from tickwork.runtime.timekeeper import BelievedClock, RealTime, Timekeeper
-from tickwork.runtime.vault import ARGUMENTS_STEP, decode_value
+from tickwork.runtime.vault import ARGUMENTS_STEP, NIL, decode_value
 from tickwork.runtime.versions import stranded_words
 
 TIDY_S = 5.0
@@ -344,10 +345,14 @@ class Engine(Commands):
         run = self.state.runs.get(effect.run)
         if run is None:
             return
-        value, need = value_at(run, effect.source, effect.key), need_of(run, effect.source, effect.key)
+        value, definition = value_at(run, effect.source, effect.key), run.plan.definition
+        need = Need() if effect.key == OF_CHECK else need_of(run, effect.source, effect.key)
         packed, code, message = None, "", ""
         try:
             data = await patiently(lambda: self.vault.bytes_of(value))
+            if effect.key == OF_CHECK:
+                require_accepted(definition, msgspec.msgpack.decode(data))
+                data = NIL
             packed = extract(data, need, what=source_words(run, effect.source))
         except Exception as error:  # what reads it fails with this, and nothing else does
             code = error.code if isinstance(error, TickworkError) else "bad_value"

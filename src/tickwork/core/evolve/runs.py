@@ -26,6 +26,8 @@ def moved(state: State, run: Run, trigger: int, event: ev.RunMoved) -> None:
     after = RUN_NEXT[run.state * 16 + trigger]
     run.state = after if after >= 0 else move_run(run.state, trigger)
     if after >= COMPLETED:
+        if trigger == RunTrigger.FAIL:
+            run.pause_reason = event.reason  # its record names it where no node failed
         _close_run(state, run)
     elif trigger == START:
         run.started = state.tick
@@ -36,6 +38,7 @@ def moved(state: State, run: Run, trigger: int, event: ev.RunMoved) -> None:
     elif trigger == RunTrigger.RESUME:
         _resume(state, run)
     elif trigger == RunTrigger.RESOLVE:
+        run.pause_reason = ""
         _set_deadline(state, run)
         want(state, run)
 
