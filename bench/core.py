@@ -23,8 +23,8 @@ sys.path[:0] = [str(Path(__file__).resolve().parents[1] / "src"), str(Path(__fil
 import msgspec
 
 import wheel
-from tickwork.core import inputs as inp
 from tickwork.core.machine import Machine, Outcome
+from tickwork.core.state import inputs as inp
 from tickwork.journal.record import GENESIS, Sealed
 from tickwork.journal.replay import Recorder, replay
 

@@ -15,12 +15,12 @@ from time import perf_counter, perf_counter_ns, thread_time
 
 sys.path[:0] = [str(Path(__file__).resolve().parents[1] / "src"), str(Path(__file__).resolve().parent)]
 
-from tickwork.core import inputs as inp
+from tickwork.core.calendar.schedule_spec import When
 from tickwork.core.machine import Machine, rules_of
-from tickwork.core.model import Clock, Settings
-from tickwork.core.snapshot import capture, encode_header, restore
-from tickwork.core.touched import Touched
-from tickwork.core.when import When
+from tickwork.core.snapshot.dirty_rows import Touched
+from tickwork.core.snapshot.snapshot import capture, encode_header, restore
+from tickwork.core.state import inputs as inp
+from tickwork.core.state.state import Clock, Settings
 from tickwork.journal.replay import Recorder
 from tickwork.zonedata import load_zones
 

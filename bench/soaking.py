@@ -21,7 +21,7 @@ import msgspec
 
 import peer_servers
 from throughput import JSON, Process, family, free_port, say
-from tickwork.core import events as ev
+from tickwork.core.state import events as ev
 from tickwork.journal.record import GENESIS, Sealed, unseal
 from tickwork.stores.blocks import rows_of
 from tickwork.worker.http1 import Poster

@@ -17,7 +17,7 @@ from time import thread_time_ns
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 
-from tickwork.core.wheel import Wheel
+from tickwork.core.state.timing_wheel import Wheel
 
 MONTH = 30 * 86_400_000  # in ticks of 1 ms
 HELD_FEW, HELD_MANY = 20_000, 2_000_000

@@ -9,13 +9,13 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from ledger import Ledger, Limit, Row, Run, Task, walk
-from tickwork.core import events as ev
-from tickwork.core import inputs as inp
-from tickwork.core.definition import ApprovalNode, MapNode, RepeatNode, Retry, Trigger
-from tickwork.core.lifecycle import ENDED, RUN_MOVES, TASK_MOVES, Phase, RunState, RunTrigger
-from tickwork.core.model import Settings
-from tickwork.core.plan import Kind, plan_of
-from tickwork.core.values import unpack
+from tickwork.core.base.values import unpack
+from tickwork.core.definition.model import ApprovalNode, MapNode, RepeatNode, Retry, Trigger
+from tickwork.core.definition.plan import Kind, plan_of
+from tickwork.core.state import events as ev
+from tickwork.core.state import inputs as inp
+from tickwork.core.state.lifecycle import ENDED, RUN_MOVES, TASK_MOVES, Phase, RunState, RunTrigger
+from tickwork.core.state.state import Settings
 
 Found = Iterator[str]
 Checker = Callable[[Settings, list[Row]], Found]

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from tickwork.core.model import State
+from tickwork.core.state.state import State
 
 # A failed comparison shows its sides: a whole state takes minutes and gigabytes to write out.
 State.__repr__ = lambda self: f"<State at tick {self.tick}>"

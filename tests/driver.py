@@ -7,21 +7,21 @@ and a cache of results. Task bodies are whatever the test answers.
 import json
 from typing import Any
 
-from tickwork.core import events as ev
-from tickwork.core import inputs as inp
-from tickwork.core.context import OF_CHECK, need_of, value_at
-from tickwork.core.effects import Alert, Answer, Dispatch, FindRuns, Keep, LookUp, ReadExtract, Stop
-from tickwork.core.errors import Refused
+from tickwork.core.base.errors import Refused
+from tickwork.core.base.values import Ref, pack, unpack
+from tickwork.core.calendar.durations import instant_text
+from tickwork.core.calendar.zones import UTC_ONLY, Zones
+from tickwork.core.definition.cel_extracts import extract
+from tickwork.core.definition.input_fields import require_accepted
 from tickwork.core.evolve import record_of_run
-from tickwork.core.inputfields import require_accepted
-from tickwork.core.lifecycle import Phase, RunState, RunTrigger
 from tickwork.core.machine import Machine, Outcome
-from tickwork.core.model import Clock, Run, Settings, State, Task, Tenant
-from tickwork.core.needs import extract
-from tickwork.core.schedule import Range
-from tickwork.core.timetext import instant_text
-from tickwork.core.values import Ref, pack, unpack
-from tickwork.core.zones import UTC_ONLY, Zones
+from tickwork.core.state import events as ev
+from tickwork.core.state import inputs as inp
+from tickwork.core.state.effects import Alert, Answer, Dispatch, FindRuns, Keep, LookUp, ReadExtract, Stop
+from tickwork.core.state.evaluation_context import OF_CHECK, need_of, value_at
+from tickwork.core.state.lifecycle import Phase, RunState, RunTrigger
+from tickwork.core.state.schedule import Range
+from tickwork.core.state.state import Clock, Run, Settings, State, Task, Tenant
 
 T, BY = "acme", "alice"
 

@@ -12,17 +12,17 @@ import msgspec
 
 from driver import BY, Driver, document, task
 from overlaps import Overlaps
-from tickwork.core import inputs as inp
-from tickwork.core.definition import ApprovalNode
+from tickwork.core.base.values import Ref, pack
+from tickwork.core.calendar.durations import instant_text
+from tickwork.core.calendar.schedule_spec import When
+from tickwork.core.definition.model import ApprovalNode
+from tickwork.core.definition.plan import Kind
 from tickwork.core.evolve.versions import declared_puts
-from tickwork.core.invariants import violations
-from tickwork.core.ledger import Ledger
-from tickwork.core.lifecycle import Phase, RunState
-from tickwork.core.plan import Kind
-from tickwork.core.schedule import CATCH_UPS, OVERLAPS, Governing, Terms
-from tickwork.core.timetext import instant_text
-from tickwork.core.values import Ref, pack
-from tickwork.core.when import When
+from tickwork.core.explain.occurrence_ledger import Ledger
+from tickwork.core.snapshot.invariants import violations
+from tickwork.core.state import inputs as inp
+from tickwork.core.state.lifecycle import Phase, RunState
+from tickwork.core.state.schedule import CATCH_UPS, OVERLAPS, Governing, Terms
 from tickwork.zonedata import load_zones
 
 TENANTS = ("acme", "beta", "coop")

@@ -3,7 +3,7 @@
 from functools import lru_cache
 
 from histories import History
-from tickwork.core.model import Settings
+from tickwork.core.state.state import Settings
 from tickwork.journal.record import GENESIS, Row, Sealed, seal, unseal
 from tickwork.journal.replay import Recorder
 

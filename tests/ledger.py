@@ -9,14 +9,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from tickwork.core import events as ev
-from tickwork.core import inputs as inp
-from tickwork.core.definition import ApprovalNode, EventNode, MapNode
-from tickwork.core.lifecycle import ENDED, RUN_MOVES, TASK_MOVES, Cause, Phase, RunState, RunTrigger
-from tickwork.core.model import Settings, Timer
-from tickwork.core.plan import Kind, Plan, Step, plan_of
-from tickwork.core.rerun import kept_steps
-from tickwork.core.timetext import instant_text
+from tickwork.core.calendar.durations import instant_text
+from tickwork.core.decide.rerun import kept_steps
+from tickwork.core.definition.model import ApprovalNode, EventNode, MapNode
+from tickwork.core.definition.plan import Kind, Plan, Step, plan_of
+from tickwork.core.state import events as ev
+from tickwork.core.state import inputs as inp
+from tickwork.core.state.lifecycle import ENDED, RUN_MOVES, TASK_MOVES, Cause, Phase, RunState, RunTrigger
+from tickwork.core.state.state import Settings, Timer
 
 Row = tuple[int, list[Any], list[Any]]  # tick, inputs, events
 Due = tuple[int, int, int]  # tick, kind of timer, number

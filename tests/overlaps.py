@@ -4,9 +4,9 @@ Terms change and failed runs come back by somebody's decision, so a moment canno
 allowed; the order of events can.
 """
 
-from tickwork.core import events as ev
-from tickwork.core import inputs as inp
-from tickwork.core.lifecycle import RUN_MOVES, RunState, RunTrigger
+from tickwork.core.state import events as ev
+from tickwork.core.state import inputs as inp
+from tickwork.core.state.lifecycle import RUN_MOVES, RunState, RunTrigger
 
 ENDS = {
     trigger

@@ -7,13 +7,13 @@ They stand where runtime, agent and client stand later, with just enough of them
 import asyncio
 import json
 
-from tickwork.core import inputs as inp
-from tickwork.core.effects import Answer
-from tickwork.core.errors import Refused, Unavailable
-from tickwork.core.events import RunSubmitted
+from tickwork.core.base.errors import Refused, Unavailable
+from tickwork.core.base.values import pack
 from tickwork.core.machine import Machine
-from tickwork.core.model import Clock, Settings
-from tickwork.core.values import pack
+from tickwork.core.state import inputs as inp
+from tickwork.core.state.effects import Answer
+from tickwork.core.state.events import RunSubmitted
+from tickwork.core.state.state import Clock, Settings
 from tickwork.journal.record import GENESIS, unseal
 from tickwork.journal.replay import Recorder, fold
 from tickwork.ports.exchange import Call, Done, Profile, Reply, Spec, Work

@@ -14,7 +14,7 @@ import yaml
 from tickwork.cli.main import make_app
 from tickwork.cluster.ownership import FAREWELL_S, RETRY_MS, TTL_MS
 from tickwork.compose.settings import OTHERS, PORT, PREFIX, BadSettings, Settings, load
-from tickwork.core.timetext import duration_ms
+from tickwork.core.calendar.durations import duration_ms
 from tickwork.version import VERSION
 
 DEPLOY = Path(__file__).resolve().parents[1] / "deploy"

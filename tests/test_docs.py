@@ -11,7 +11,7 @@ import pytest
 from tickwork.cli.menu import entries
 from tickwork.compose.private import PrivateServer
 from tickwork.compose.settings import Settings
-from tickwork.core.governor import Source
+from tickwork.core.state.governor import Source
 from tickwork.ports import wire
 from tickwork.sdk.registry import load_app
 

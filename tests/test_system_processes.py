@@ -9,7 +9,9 @@ import pytest
 
 from tickwork.system import SystemProcesses
 
-SELF = "import sys; from tickwork.system import SystemProcesses; print(SystemProcesses().own(), flush=True); input()"
+SELF = (
+    "import sys; from tickwork.system.clock import SystemProcesses; print(SystemProcesses().own(), flush=True); input()"
+)
 
 
 @pytest.fixture

@@ -12,12 +12,12 @@ from typing import Any, get_args
 
 import msgspec
 
-from tickwork.core.events import Event
-from tickwork.core.inputs import Input
+from tickwork.core.calendar.zones import UTC_ONLY
 from tickwork.core.machine import MACHINE, Machine, rules_of
-from tickwork.core.model import Settings
-from tickwork.core.snapshot import digest
-from tickwork.core.zones import UTC_ONLY
+from tickwork.core.snapshot.snapshot import digest
+from tickwork.core.state.events import Event
+from tickwork.core.state.inputs import Input
+from tickwork.core.state.state import Settings
 from tickwork.journal.record import Sealed
 from tickwork.journal.replay import Recorder, fold
 from tickwork.journal.stream import Reader, write

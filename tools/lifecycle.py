@@ -5,14 +5,14 @@ from collections.abc import Iterable, Mapping
 from enum import IntEnum
 from pathlib import Path
 
-from tickwork.core import lifecycle
-from tickwork.core.steps import CLEAN_UP_MS_MAX, CLEAN_UP_MS_MIN
+from tickwork.core.decide.advance import CLEAN_UP_MS_MAX, CLEAN_UP_MS_MIN
+from tickwork.core.state import lifecycle
 
 FILE = Path(__file__).parent.parent / "docs" / "lifecycle.md"
 
 _HEAD = """# Lifecycles
 
-Drawn by `tools/lifecycle.py` from the tables in `src/tickwork/core/lifecycle.py`; do not edit.
+Drawn by `tools/lifecycle.py` from the tables in `src/tickwork/core/state/lifecycle.py`; do not edit.
 Every cell of every table is decided: the state that follows, or *refused*.
 """
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import msgspec
 
-from tickwork.core.document import json_schema
+from tickwork.core.definition.document import json_schema
 
 FILE = Path(__file__).parent.parent / "docs" / "definition.schema.json"
 

@@ -6,11 +6,11 @@ At the end the journal is decided again from its first row and must reach the sa
 
 import json
 
-from tickwork.core import inputs
-from tickwork.core.effects import Dispatch
-from tickwork.core.lifecycle import RunState
+from tickwork.core.base.values import pack
 from tickwork.core.machine import Machine
-from tickwork.core.values import pack
+from tickwork.core.state import inputs
+from tickwork.core.state.effects import Dispatch
+from tickwork.core.state.lifecycle import RunState
 from tickwork.journal.replay import Recorder, replay
 
 WORKFLOW = {

@@ -2,9 +2,9 @@
 
 import json
 
-from tickwork.core import inputs
-from tickwork.core.explain import why_not
+from tickwork.core.explain.why_not import why_not
 from tickwork.core.machine import Machine
+from tickwork.core.state import inputs
 
 nodes = [{"kind": "task", "id": "fetch", "handler": "fetch"}]
 document = json.dumps({"name": "daily", "nodes": nodes}).encode()

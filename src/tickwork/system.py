@@ -10,7 +10,7 @@ import uuid
 from collections.abc import Sequence
 from pathlib import Path
 
-from tickwork.core.errors import Corrupt, Unavailable
+from tickwork.core.base.errors import Corrupt, Unavailable
 from tickwork.ports.artifacts import Named, digest_of
 from tickwork.ports.places import private_file, private_folder
 from tickwork.ports.store import StoreFull

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from tickwork.core.errors import Unavailable
+from tickwork.core.base.errors import Unavailable
 from tickwork.ports.places import private_file
 from tickwork.ports.store import HasTime
 

@@ -5,7 +5,7 @@ from importlib import resources
 
 import tzdata
 
-from tickwork.core.zones import Zones, names_in_use
+from tickwork.core.calendar.zones import Zones, names_in_use
 
 
 @cache

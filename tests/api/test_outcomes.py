@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from api.helpers import Worker, flow, publish, submit, task
-from tickwork.core.errors import Unavailable
+from tickwork.core.base.errors import Unavailable
 
 KEY = {"idempotency-key": "k1"}
 

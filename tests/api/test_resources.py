@@ -5,7 +5,7 @@ import pytest
 
 from api.helpers import MSGPACK, Worker, flow, log_line, publish, submit, task
 from tickwork.core.machine import Machine
-from tickwork.core.snapshot import digest
+from tickwork.core.snapshot.snapshot import digest
 from tickwork.journal.export import read
 from tickwork.journal.replay import replay
 from tickwork.ports.artifacts import digest_of

@@ -6,7 +6,7 @@ from httpx2 import AsyncClient as Http
 from api.helpers import flow, task
 from api.test_schedule_client import Both
 from api.test_server import server  # noqa: F401 - a fixture
-from tickwork.core.errors import Refused
+from tickwork.core.base.errors import Refused
 from tickwork.sdk.client import AsyncClient, Client
 
 

@@ -3,7 +3,7 @@
 import pytest
 from helpers import Worker, flow, submit, task
 
-from tickwork.core.lanes import PIN_LABEL
+from tickwork.core.state.ready_queues import PIN_LABEL
 from tickwork.ports.exchange import Profile
 
 

@@ -14,10 +14,10 @@ from chaos.load import TASKS, Load
 from chaos.stage import LEASE_TTL_S, Stage, ended_runs
 from chaos.verdicts import Verdict, some
 from chaos.watch import BELIEFS_S, Beliefs, Epochs
-from tickwork.core import events as ev
-from tickwork.core.inputs import HandedBack
 from tickwork.core.machine import Machine
-from tickwork.core.model import Settings
+from tickwork.core.state import events as ev
+from tickwork.core.state.inputs import HandedBack
+from tickwork.core.state.state import Settings
 from tickwork.journal.record import GENESIS, Sealed, unseal
 from tickwork.journal.replay import replay
 from tickwork.zonedata import load_zones

@@ -15,7 +15,7 @@ from tickwork.cli.main import main
 from tickwork.compose.cluster import serving_node
 from tickwork.compose.server import ARTIFACTS, DATABASE, serving
 from tickwork.compose.settings import Settings
-from tickwork.core.errors import Corrupt
+from tickwork.core.base.errors import Corrupt
 from tickwork.ports import wire
 from tickwork.ports.store import Fenced
 from tickwork.runtime import moving

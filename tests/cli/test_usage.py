@@ -15,7 +15,7 @@ from tickwork.cli.main import main, make_app
 from tickwork.cli.menu import commands, entries
 from tickwork.cli.shared import To
 from tickwork.compose.settings import BadSettings
-from tickwork.core.errors import Conflict, Corrupt, Refused, ReplayDiffers, Unavailable
+from tickwork.core.base.errors import Conflict, Corrupt, Refused, ReplayDiffers, Unavailable
 from tickwork.ports.store import StoreFull, StoreInUse, StoreUnusable
 from tickwork.system import SystemClock
 

@@ -14,8 +14,8 @@ from tickwork.api.server import HttpServer, listen
 from tickwork.cluster.direct import DirectLink, Reach
 from tickwork.cluster.node import Node, member_of
 from tickwork.cluster.peers import HttpPeers
-from tickwork.core.errors import Unavailable
-from tickwork.core.values import pack
+from tickwork.core.base.errors import Unavailable
+from tickwork.core.base.values import pack
 from tickwork.ports.exchange import Catalog, Done
 from tickwork.runtime.engine import Engine
 from tickwork.sim.net import MemoryArtifacts

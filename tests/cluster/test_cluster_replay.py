@@ -5,7 +5,7 @@ import pytest
 import pytest_asyncio
 
 from cluster.clusterhouse import Doing, TestCluster
-from tickwork.core.errors import ReplayDiffers
+from tickwork.core.base.errors import ReplayDiffers
 from tickwork.core.machine import Machine
 from tickwork.journal.replay import replay
 from tickwork.runtime.recovery import settings_of

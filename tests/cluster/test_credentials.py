@@ -12,7 +12,7 @@ from tickwork.cluster.credentials import KEPT_MS, Credentials
 from tickwork.cluster.direct import HttpReach
 from tickwork.cluster.peers import HttpPeers
 from tickwork.cluster.trunk import Trunk
-from tickwork.core.errors import Refused, Unavailable
+from tickwork.core.base.errors import Refused, Unavailable
 from tickwork.ports.exchange import Beats, Call, Profile, encoder
 from tickwork.ports.leases import Member
 

@@ -11,7 +11,7 @@ from cluster.clusterhouse import Doing, Mute, TestCluster
 from tickwork.cluster import direct
 from tickwork.cluster.direct import HttpReach, Unreached
 from tickwork.cluster.trunk import NotSpoken
-from tickwork.core.model import NUMBER_BITS
+from tickwork.core.state.state import NUMBER_BITS
 
 SLOTS = 10
 

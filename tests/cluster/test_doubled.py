@@ -3,7 +3,7 @@
 import pytest
 
 from tickwork.cluster.doubled import DoubledLeases
-from tickwork.core.errors import Unavailable
+from tickwork.core.base.errors import Unavailable
 from tickwork.ports.leases import Member
 from tickwork.stores.memory_leases import MemoryLeases
 

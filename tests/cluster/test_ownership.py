@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from tickwork.cluster.ownership import Duties, Ownership
-from tickwork.core.errors import Conflict, Unavailable
+from tickwork.core.base.errors import Conflict, Unavailable
 from tickwork.ports.leases import Member
 from tickwork.sim.loop import VirtualLoop
 from tickwork.stores.memory_leases import MemoryLeases

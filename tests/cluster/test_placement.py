@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tickwork.cluster.dealing import deal
 from tickwork.cluster.placement import fitted_to, home_of, partition_of_run, partitions_of, partitions_of_run, place
-from tickwork.core.stablehash import stable_hash
+from tickwork.core.base.stable_hash import stable_hash
 from tickwork.ports.store import Route
 from tickwork.uuids import Uuids
 

@@ -6,7 +6,7 @@ import contextlib
 import pytest
 
 from tickwork.cluster.ownership import MARGIN, Duties, Ownership
-from tickwork.core.errors import Unavailable
+from tickwork.core.base.errors import Unavailable
 from tickwork.ports.leases import Member
 from tickwork.sim.loop import VirtualLoop
 from tickwork.stores.memory_leases import MemoryLeases

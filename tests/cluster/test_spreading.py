@@ -10,7 +10,7 @@ from cluster.clusterhouse import DOCUMENT, Doing, TestCluster
 from tickwork.api.ways import Ways
 from tickwork.cluster import node as module
 from tickwork.cluster.placement import drawn_ms, fitted_to, partition_of_run, partitions_of_run
-from tickwork.core.errors import Refused
+from tickwork.core.base.errors import Refused
 from tickwork.ports.store import Route
 from tickwork.uuids import Uuids
 

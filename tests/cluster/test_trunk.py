@@ -9,7 +9,7 @@ import pytest_asyncio
 from cluster.clusterhouse import Mute, TestCluster
 from tickwork.cluster.peers import HttpPeers
 from tickwork.cluster.trunk import NotSpoken, Trunk, TrunkEnd, frame
-from tickwork.core.errors import Refused, Unavailable
+from tickwork.core.base.errors import Refused, Unavailable
 from tickwork.ports.exchange import Call, Profile
 
 WORKERS = 50

@@ -8,7 +8,7 @@ import pytest_asyncio
 
 from cluster.clusterhouse import RETRY_MS, Doing, TestCluster
 from tickwork.cluster.placement import place
-from tickwork.core.errors import Newer, Refused
+from tickwork.core.base.errors import Newer, Refused
 from tickwork.core.machine import MACHINE
 from tickwork.ports.exchange import OLDEST, PROTOCOL, Profile, unspoken
 from tickwork.runtime.engine import Engine

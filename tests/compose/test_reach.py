@@ -10,7 +10,7 @@ from executors.sites import plain, site
 from tickwork.compose.children import ChildWorker
 from tickwork.compose.settings import BadSettings, Settings, load, passed
 from tickwork.compose.worker import executors_of, http_executor_of
-from tickwork.core.errors import TickworkError
+from tickwork.core.base.errors import TickworkError
 from tickwork.executors.guard import AddressRefused
 
 

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from tickwork.core.errors import Unavailable
+from tickwork.core.base.errors import Unavailable
 from tickwork.ports.lanes import DELIVERIES_MAX, Envelope, Seal, labels_token
 
 KEY = "a token that server and workers share"

@@ -6,7 +6,7 @@ import asyncio
 import msgspec
 import pytest
 
-from tickwork.core.errors import Unavailable
+from tickwork.core.base.errors import Unavailable
 from tickwork.ports.leases import Holding, Member
 
 LONG_MS = 60_000

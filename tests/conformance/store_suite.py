@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from tickwork.core.errors import Corrupt, Unavailable
+from tickwork.core.base.errors import Corrupt, Unavailable
 from tickwork.journal.record import GENESIS, Row, Sealed, seal
 from tickwork.ports.artifacts import digest_of
 from tickwork.ports.store import (

@@ -9,7 +9,7 @@ from campaign import LONG
 from conformance.lane_suite import LaneSuite, envelope, numbers, receive_all, until_reached
 from servers import postgres_server  # noqa: F401
 from servers_brokers import Cable, kafka_server, nats_server, rabbit_server  # noqa: F401
-from tickwork.core.errors import Unavailable
+from tickwork.core.base.errors import Unavailable
 from tickwork.lanes.kafka import KafkaLane
 from tickwork.lanes.memory import MemoryBroker, MemoryLane
 from tickwork.lanes.nats import NatsLane

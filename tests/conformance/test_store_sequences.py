@@ -14,8 +14,8 @@ import pytest
 
 from conformance.store_suite import BITS, P, run
 from servers import postgres, postgres_server, schema  # noqa: F401 - fixtures
-from tickwork.core.errors import TickworkError
-from tickwork.core.schedule import Range
+from tickwork.core.base.errors import TickworkError
+from tickwork.core.state.schedule import Range
 from tickwork.journal.record import GENESIS, Sealed
 from tickwork.ports.artifacts import digest_of
 from tickwork.ports.store import (

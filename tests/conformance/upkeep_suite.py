@@ -3,8 +3,8 @@
 import pytest
 
 from conformance.store_suite import J, P, claimed, committed, run, written
-from tickwork.core.errors import Corrupt
-from tickwork.core.schedule import Range
+from tickwork.core.base.errors import Corrupt
+from tickwork.core.state.schedule import Range
 from tickwork.journal.record import GENESIS
 from tickwork.ports.artifacts import digest_of
 from tickwork.ports.store import (

@@ -1,7 +1,7 @@
 """Small documents for the tests of the definition."""
 
-from tickwork.core.document import parse, validate
-from tickwork.core.errors import InvalidDefinition
+from tickwork.core.base.errors import InvalidDefinition
+from tickwork.core.definition.document import parse, validate
 
 
 def task(name="a", **fields):

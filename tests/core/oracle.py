@@ -8,12 +8,12 @@ from typing import Any
 
 import tickwork.core.machine as machine_module
 from driver import Driver
-from tickwork.core.admission import admit
-from tickwork.core.effects import Dispatch
-from tickwork.core.events import LaneHeld
-from tickwork.core.lanes import OWED_MS_MAX, SHARE_SCALE, START_CHARGE_MS
-from tickwork.core.model import State
-from tickwork.core.turn import Turn
+from tickwork.core.decide.admission import admit
+from tickwork.core.decide.tick_context import Turn
+from tickwork.core.state.effects import Dispatch
+from tickwork.core.state.events import LaneHeld
+from tickwork.core.state.ready_queues import OWED_MS_MAX, SHARE_SCALE, START_CHARGE_MS
+from tickwork.core.state.state import State
 
 
 class Oracle:

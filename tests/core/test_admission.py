@@ -7,10 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from driver import BY, Driver, T, task
-from tickwork.core import inputs as inp
-from tickwork.core.events import LaneHeld, RateDue
 from tickwork.core.machine import Machine
-from tickwork.core.snapshot import capture, digest, restore
+from tickwork.core.snapshot.snapshot import capture, digest, restore
+from tickwork.core.state import inputs as inp
+from tickwork.core.state.events import LaneHeld, RateDue
 
 GPU = {"labels": {"gpu": "true"}}
 

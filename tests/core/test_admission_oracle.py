@@ -6,8 +6,8 @@ import pytest
 from oracle import Watched
 
 from driver import BY, task
-from tickwork.core import inputs as inp
 from tickwork.core.machine import Machine
+from tickwork.core.state import inputs as inp
 
 TENANTS = ("acme", "bolt", "core")
 QUEUES = ("default", "slow")

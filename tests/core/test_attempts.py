@@ -7,12 +7,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from driver import BY, Driver, T, task
-from tickwork.core import inputs as inp
-from tickwork.core.definition import Retry
-from tickwork.core.effects import Stop
-from tickwork.core.events import StaleReport, TaskFailed, TaskRetrying, TaskSucceeded
-from tickwork.core.retry import backoff_bounds_ms
-from tickwork.core.values import pack, unpack
+from tickwork.core.base.values import pack, unpack
+from tickwork.core.definition.model import Retry
+from tickwork.core.state import inputs as inp
+from tickwork.core.state.effects import Stop
+from tickwork.core.state.events import StaleReport, TaskFailed, TaskRetrying, TaskSucceeded
+from tickwork.core.state.retry import backoff_bounds_ms
 
 
 def running(node, **settings):

@@ -9,11 +9,11 @@ from cronsim import CronSim
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from tickwork.core.calendar import Interval
-from tickwork.core.cron import Cron
-from tickwork.core.cronfields import MONTHS, WEEKDAYS, InvalidCron
-from tickwork.core.dates import MS_END, MS_START, civil, day_number
-from tickwork.core.errors import Refused
+from tickwork.core.base.errors import Refused
+from tickwork.core.calendar.cron import Cron
+from tickwork.core.calendar.cron_parser import MONTHS, WEEKDAYS, InvalidCron
+from tickwork.core.calendar.dates import MS_END, MS_START, civil, day_number
+from tickwork.core.calendar.recurrence import Interval
 
 MINUTE, DAY = 60_000, 86_400_000
 START = datetime(2024, 1, 1, tzinfo=UTC)

@@ -5,8 +5,8 @@ import pytest
 
 from core.test_story import told
 from driver import BY, Driver, T, task
-from tickwork.core import inputs as inp
-from tickwork.core.explain import why_not
+from tickwork.core.explain.why_not import why_not
+from tickwork.core.state import inputs as inp
 
 
 def driver_of(*offers, node=None, runs=0):

@@ -3,10 +3,10 @@
 import pytest
 
 from driver import BY, Driver, T, task
-from tickwork.core import inputs as inp
-from tickwork.core.events import RunSpawned, TaskFailed
-from tickwork.core.steps import NESTING_MAX
-from tickwork.core.values import Ref, unpack
+from tickwork.core.base.values import Ref, unpack
+from tickwork.core.decide.advance import NESTING_MAX
+from tickwork.core.state import inputs as inp
+from tickwork.core.state.events import RunSpawned, TaskFailed
 
 
 def calls(workflow="leaf", name="c", **fields):

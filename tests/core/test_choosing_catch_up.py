@@ -6,12 +6,12 @@ import pytest
 from test_schedule_state import MINUTE, cron, fates, minutes, scheduled
 
 from driver import BY, T
-from tickwork.core import inputs as inp
-from tickwork.core.errors import Refused
-from tickwork.core.lateness import late_ones, read_policy
-from tickwork.core.schedule import Fate, Governing, Terms
-from tickwork.core.snapshot import capture, digest, restore
-from tickwork.core.when import When
+from tickwork.core.base.errors import Refused
+from tickwork.core.calendar.schedule_spec import When
+from tickwork.core.explain.catch_up_preview import late_ones, read_policy
+from tickwork.core.snapshot.snapshot import capture, digest, restore
+from tickwork.core.state import inputs as inp
+from tickwork.core.state.schedule import Fate, Governing, Terms
 
 SKIPPED, RAN, COALESCED = int(Fate.SKIPPED), int(Fate.RAN), int(Fate.COALESCED)
 

@@ -4,10 +4,10 @@ from cel_expr_python import cel
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tickwork.core import conditioncost
-from tickwork.core.conditioncost import TooCostly, check_cost, weight_of
-from tickwork.core.conditions import _ENV
-from tickwork.core.expression import Tree
+from tickwork.core.definition import cel_cost as conditioncost
+from tickwork.core.definition.cel import _ENV
+from tickwork.core.definition.cel_cost import TooCostly, check_cost, weight_of
+from tickwork.core.definition.cel_tree import Tree
 
 DATA = {
     "inputs": {"t": "ab c", "e": "", "l": ["x", "yy", ""], "n": [1, 2, 3], "m": {"k": "vvv", "w": ["q"]}, "z": None},

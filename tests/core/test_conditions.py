@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tickwork.core.conditions import (
+from tickwork.core.base.errors import Refused
+from tickwork.core.definition.cel import (
     HTTP_VARIABLES,
     KEY_VARIABLES,
     RULES,
@@ -20,7 +21,6 @@ from tickwork.core.conditions import (
     Condition,
     ConditionFailed,
 )
-from tickwork.core.errors import Refused
 
 SNAPSHOT = {
     "inputs": {"n": 3, "text": "abc", "ratio": 1.5, "none": None, "raw": b"x", "list": [1, 2], "map": {"b": 1, "a": 2}},
@@ -386,7 +386,7 @@ def test_the_same_snapshot_gives_the_same_answer_in_any_order_of_keys(inputs, te
 @pytest.mark.proves("P20")
 def test_a_loop_over_a_map_goes_the_same_way_in_every_process():
     program = (
-        "from tickwork.core.conditions import Condition\n"
+        "from tickwork.core.definition.cel import Condition\n"
         "snapshot = {'inputs': {chr(97 + n * 7 % 26): n for n in range(26)}}\n"
         'print(Condition.compile("string(inputs.map(k, inputs[k])[0]) + inputs.map(k, k)[25]").value(snapshot))\n'
     )

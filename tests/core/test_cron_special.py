@@ -12,9 +12,9 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from when_oracle import zone_info
 
-from tickwork.core.cron import Cron
-from tickwork.core.cronfields import InvalidCron
-from tickwork.core.when import When, compile_when
+from tickwork.core.calendar.cron import Cron
+from tickwork.core.calendar.cron_parser import InvalidCron
+from tickwork.core.calendar.schedule_spec import When, compile_when
 from tickwork.zonedata import load_zones
 
 DAY = 86_400

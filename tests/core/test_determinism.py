@@ -9,7 +9,7 @@ import pytest
 
 from journals import journal, lived, settings_of
 from tickwork.core.machine import Machine
-from tickwork.core.snapshot import capture, digest, restore
+from tickwork.core.snapshot.snapshot import capture, digest, restore
 from tickwork.journal.replay import fold, replay
 
 TESTS = Path(__file__).parent.parent
@@ -19,7 +19,7 @@ import random, time
 before = random.getstate()
 from hashlib import blake2b
 from journals import journal
-from tickwork.core.snapshot import digest
+from tickwork.core.snapshot.snapshot import digest
 from journals import lived
 from tickwork.journal.stream import write
 for seed in {SEEDS}:

@@ -10,17 +10,10 @@ from builders import FULL, flow, found, task
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tickwork.core.definition import Definition, Retry, Timeout
-from tickwork.core.document import (
-    accept,
-    canonical,
-    content_hash,
-    json_schema,
-    parse,
-    validate,
-)
-from tickwork.core.errors import InvalidDefinition, Refused
-from tickwork.core.problems import PROBLEMS_MAX
+from tickwork.core.base.errors import InvalidDefinition, Refused
+from tickwork.core.definition.document import accept, canonical, content_hash, json_schema, parse, validate
+from tickwork.core.definition.model import Definition, Retry, Timeout
+from tickwork.core.definition.problems import PROBLEMS_MAX
 
 SCHEMA_FILE = Path(__file__).parents[2] / "docs" / "definition.schema.json"
 

@@ -3,9 +3,9 @@
 import pytest
 
 from driver import BY, Driver, T, task
-from tickwork.core import inputs as inp
-from tickwork.core.lifecycle import RunState
-from tickwork.core.values import pack
+from tickwork.core.base.values import pack
+from tickwork.core.state import inputs as inp
+from tickwork.core.state.lifecycle import RunState
 
 HOUR_MS = 3_600_000
 

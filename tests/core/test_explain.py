@@ -4,12 +4,12 @@ import pytest
 
 from driver import BY, Driver, T, task
 from histories import History
-from tickwork.core import inputs as inp
-from tickwork.core.admission import what_holds
-from tickwork.core.explain import NodeHeld, WhyNot, why_not
-from tickwork.core.lifecycle import Phase
-from tickwork.core.obstacles import NOTHING_HOLDS, Held, Obstacle
-from tickwork.core.snapshot import digest
+from tickwork.core.decide.admission import what_holds
+from tickwork.core.explain.blockers import NOTHING_HOLDS, Held, Obstacle
+from tickwork.core.explain.why_not import NodeHeld, WhyNot, why_not
+from tickwork.core.snapshot.snapshot import digest
+from tickwork.core.state import inputs as inp
+from tickwork.core.state.lifecycle import Phase
 
 GPU = {"labels": {"gpu": "true"}}
 

@@ -6,7 +6,7 @@ from itertools import pairwise
 import pytest
 
 from driver import BY, Driver, task
-from tickwork.core import inputs as inp
+from tickwork.core.state import inputs as inp
 
 
 class Shop:

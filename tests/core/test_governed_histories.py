@@ -6,12 +6,12 @@ from hypothesis import strategies as st
 
 from core.test_schedule_mended import HOUR, MINUTE, flow, put
 from driver import BY, T
-from tickwork.core import inputs as inp
-from tickwork.core.events import RunScheduled
-from tickwork.core.governor import BACKOFF_FAILURES_MAX
 from tickwork.core.machine import Machine
-from tickwork.core.schedule import Governing
-from tickwork.core.snapshot import capture, digest, restore
+from tickwork.core.snapshot.snapshot import capture, digest, restore
+from tickwork.core.state import inputs as inp
+from tickwork.core.state.events import RunScheduled
+from tickwork.core.state.governor import BACKOFF_FAILURES_MAX
+from tickwork.core.state.schedule import Governing
 
 LONGEST = 10 * MINUTE  # of the intervals below
 

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tickwork.core.calendar import Interval, Rhythm
-from tickwork.core.cron import Cron
-from tickwork.core.errors import Refused
-from tickwork.core.governor import (
+from tickwork.core.base.errors import Refused
+from tickwork.core.calendar.cron import Cron
+from tickwork.core.calendar.recurrence import Interval, Rhythm
+from tickwork.core.state.governor import (
     Candidate,
     Course,
     Source,

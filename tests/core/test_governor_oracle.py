@@ -7,10 +7,10 @@ from governor_oracle import MINUTE, Endpoint
 
 from campaign import seeds
 from driver import BY, Driver, T, task
-from tickwork.core import events as ev
-from tickwork.core import inputs as inp
-from tickwork.core.schedule import Governing
-from tickwork.core.when import When
+from tickwork.core.calendar.schedule_spec import When
+from tickwork.core.state import events as ev
+from tickwork.core.state import inputs as inp
+from tickwork.core.state.schedule import Governing
 
 LIVES, STEPS = 16, 40  # of each seed
 LENGTHS = [30_000, MINUTE, 2 * MINUTE, 3 * MINUTE, 5 * MINUTE, 20 * MINUTE, 180 * MINUTE]

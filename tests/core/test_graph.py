@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tickwork.core.graph import TARGETS_PER_PASS, children_of, order_of, shortest_cycle, unrelated
+from tickwork.core.definition.graph import TARGETS_PER_PASS, children_of, order_of, shortest_cycle, unrelated
 
 
 @st.composite

@@ -5,14 +5,14 @@ import random
 import pytest
 
 from driver import BY, Driver, T, task
-from tickwork.core import inputs as inp
-from tickwork.core.events import TaskFailed
-from tickwork.core.explain import why_not
-from tickwork.core.invariants import violations
-from tickwork.core.lanes import CARRIER, PIN_LABEL
+from tickwork.core.explain.why_not import why_not
 from tickwork.core.machine import Machine
-from tickwork.core.retry import HANDLER_MISSING
-from tickwork.core.snapshot import capture, digest, restore
+from tickwork.core.snapshot.invariants import violations
+from tickwork.core.snapshot.snapshot import capture, digest, restore
+from tickwork.core.state import inputs as inp
+from tickwork.core.state.events import TaskFailed
+from tickwork.core.state.ready_queues import CARRIER, PIN_LABEL
+from tickwork.core.state.retry import HANDLER_MISSING
 
 
 class Shop(Driver):

@@ -5,7 +5,7 @@ import pytest
 from campaign import seeds
 from histories import History
 from tickwork.core.machine import Machine
-from tickwork.core.snapshot import capture, digest, restore
+from tickwork.core.snapshot.snapshot import capture, digest, restore
 from tickwork.journal.record import Sealed
 from tickwork.journal.replay import Recorder, fold, replay
 

@@ -3,11 +3,7 @@
 import pytest
 from builders import flow, found
 
-from tickwork.core.document import (
-    check_inputs,
-    parse,
-    with_defaults,
-)
+from tickwork.core.definition.document import check_inputs, parse, with_defaults
 
 
 @pytest.mark.parametrize(

@@ -14,11 +14,11 @@ from campaign import seeds
 from checkers import CHECKERS, _group, all_found, starts
 from histories import History
 from ledger import Row, walk
-from tickwork.core import events as ev
-from tickwork.core import inputs as inp
-from tickwork.core.lifecycle import Phase, RunTrigger
-from tickwork.core.model import Settings
-from tickwork.core.retry import jitter_ms, jitter_ms_max
+from tickwork.core.state import events as ev
+from tickwork.core.state import inputs as inp
+from tickwork.core.state.lifecycle import Phase, RunTrigger
+from tickwork.core.state.retry import jitter_ms, jitter_ms_max
+from tickwork.core.state.state import Settings
 
 change = msgspec.structs.replace
 

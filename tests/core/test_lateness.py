@@ -5,7 +5,7 @@ from random import Random
 import pytest
 
 from driver import Driver
-from tickwork.core.events import TaskWaiting, WaitElapsed
+from tickwork.core.state.events import TaskWaiting, WaitElapsed
 
 
 def waiting(seed: int, count: int = 60) -> Driver:

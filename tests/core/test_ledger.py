@@ -10,15 +10,15 @@ import pytest
 from campaign import seeds
 from driver import BY, Driver, T, task
 from histories import History, ScheduleHistory
-from tickwork.core import events as ev
-from tickwork.core import inputs as inp
-from tickwork.core import ledger as module
-from tickwork.core import occurrences
-from tickwork.core.ledger import Ledger
+from tickwork.core.calendar.schedule_spec import When
+from tickwork.core.decide import schedule_firing as occurrences
+from tickwork.core.explain import occurrence_ledger as module
+from tickwork.core.explain.occurrence_ledger import Ledger
 from tickwork.core.machine import Machine
-from tickwork.core.schedule import Fate, Governing, Terms
-from tickwork.core.snapshot import capture, restore
-from tickwork.core.when import When
+from tickwork.core.snapshot.snapshot import capture, restore
+from tickwork.core.state import events as ev
+from tickwork.core.state import inputs as inp
+from tickwork.core.state.schedule import Fate, Governing, Terms
 
 MINUTE = 60_000
 change = msgspec.structs.replace
@@ -165,8 +165,8 @@ def test_rows_that_say_something_else_than_the_events_are_found(harm):
 
 @pytest.mark.proves("I17", "I20")
 def test_an_occurrence_that_nobody_comes_for_is_found_without_any_event():
-    from tickwork.core.evolve.upkeep import clear_timer
-    from tickwork.core.model import Timer
+    from tickwork.core.evolve.indexes import clear_timer
+    from tickwork.core.state.state import Timer
 
     driver = Driver()
     driver.define("flow", task("a"))

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from driver import BY, Driver, T, task
-from tickwork.core import inputs as inp
-from tickwork.core.events import InputRefused
-from tickwork.core.lifecycle import (
+from tickwork.core.state import inputs as inp
+from tickwork.core.state.events import InputRefused
+from tickwork.core.state.lifecycle import (
     ATTEMPT_MOVES,
     BUSY,
     ENDED,

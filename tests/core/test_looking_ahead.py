@@ -6,12 +6,12 @@ import pytest
 from test_schedule_policies import HOUR, MINUTE, ORIGIN, fates, minute, outage, put, schedule_of, scheduled
 
 from driver import BY, T
-from tickwork.core import inputs as inp
-from tickwork.core.lateness import late_ones
-from tickwork.core.lifecycle import RunState
-from tickwork.core.schedule import CATCH_UPS, OVERLAPS, Fate, Governing
-from tickwork.core.upcoming import upcoming
-from tickwork.core.when import When
+from tickwork.core.calendar.schedule_spec import When
+from tickwork.core.explain.catch_up_preview import late_ones
+from tickwork.core.explain.upcoming import upcoming
+from tickwork.core.state import inputs as inp
+from tickwork.core.state.lifecycle import RunState
+from tickwork.core.state.schedule import CATCH_UPS, OVERLAPS, Fate, Governing
 
 DAY = 24 * HOUR
 

@@ -3,10 +3,10 @@
 import pytest
 
 from driver import BY, Driver, T, task
-from tickwork.core import inputs as inp
-from tickwork.core.events import ChildDispatched, RunSpawned, TaskFailed
+from tickwork.core.base.values import Ref, pack
 from tickwork.core.evolve.tasks import CHILDREN_IN_TURN
-from tickwork.core.values import Ref, pack
+from tickwork.core.state import inputs as inp
+from tickwork.core.state.events import ChildDispatched, RunSpawned, TaskFailed
 
 LIST = {"items": {"type": "array"}}
 

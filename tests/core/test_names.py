@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tickwork.core.errors import Refused
-from tickwork.core.names import RESERVED_NODE_IDS, check_line, check_name
+from tickwork.core.base.errors import Refused
+from tickwork.core.base.names import RESERVED_NODE_IDS, check_line, check_name
 
 E_ACUTE_NFC, E_ACUTE_NFD = "caf\u00e9", "cafe\u0301"
 

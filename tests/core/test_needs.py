@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tickwork.core.conditions import Condition, ConditionFailed
-from tickwork.core.errors import Refused
-from tickwork.core.needs import EXTRACT_BYTES_MAX, Need, extract, read_extract
+from tickwork.core.base.errors import Refused
+from tickwork.core.definition.cel import Condition, ConditionFailed
+from tickwork.core.definition.cel_extracts import EXTRACT_BYTES_MAX, Need, extract, read_extract
 
 CONDITIONS = [
     "results.f.a == 1",

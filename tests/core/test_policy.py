@@ -3,8 +3,8 @@
 import pytest
 
 from driver import BY, Driver, T, document, task
-from tickwork.core import inputs as inp
-from tickwork.core.events import PolicyDecided, RunMoved, StepEnded
+from tickwork.core.state import inputs as inp
+from tickwork.core.state.events import PolicyDecided, RunMoved, StepEnded
 
 HOUR_MS = 3_600_000
 

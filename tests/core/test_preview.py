@@ -6,7 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tickwork.core.preview import (
+from tickwork.core.calendar.schedule_spec import When, compile_when
+from tickwork.core.calendar.zones import in_zone
+from tickwork.core.explain.schedule_preview import (
     Difference,
     describe,
     difference,
@@ -16,9 +18,7 @@ from tickwork.core.preview import (
     warnings,
     without_pile_up,
 )
-from tickwork.core.schedule import Terms
-from tickwork.core.when import When, compile_when
-from tickwork.core.zones import in_zone
+from tickwork.core.state.schedule import Terms
 from tickwork.zonedata import load_zones
 
 ZONES = load_zones()

@@ -10,12 +10,12 @@ from random_graphs import NOT_THERE, POLICIES, Case, make
 
 from campaign import LONG
 from driver import BY, Driver, T
-from tickwork.core import inputs as inp
-from tickwork.core.events import RunSpawned
-from tickwork.core.lifecycle import Phase, RunState
-from tickwork.core.plan import Kind, Plan
-from tickwork.core.stablehash import stable_digest
-from tickwork.core.values import INLINE_BYTES_MAX, Ref, Value, pack, unpack
+from tickwork.core.base.stable_hash import stable_digest
+from tickwork.core.base.values import INLINE_BYTES_MAX, Ref, Value, pack, unpack
+from tickwork.core.definition.plan import Kind, Plan
+from tickwork.core.state import inputs as inp
+from tickwork.core.state.events import RunSpawned
+from tickwork.core.state.lifecycle import Phase, RunState
 
 GRAPHS = 100_000 if LONG else 2_000
 CHUNK = 500  # graphs of one test

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from tickwork.core.errors import InvalidDefinition
-from tickwork.core.plan import new_plan, plan_of
+from tickwork.core.base.errors import InvalidDefinition
+from tickwork.core.definition.plan import new_plan, plan_of
 
 
 def flow(**fields) -> bytes:

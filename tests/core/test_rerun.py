@@ -3,10 +3,10 @@
 import pytest
 
 from driver import BY, Driver, T, document, task
-from tickwork.core import inputs as inp
-from tickwork.core.events import CacheMissed, TaskDispatched
-from tickwork.core.plan import plan_of
-from tickwork.core.values import Ref, pack
+from tickwork.core.base.values import Ref, pack
+from tickwork.core.definition.plan import plan_of
+from tickwork.core.state import inputs as inp
+from tickwork.core.state.events import CacheMissed, TaskDispatched
 
 INPUTS = {"x": {"type": "integer"}, "y": {"type": "integer", "default": 1}}
 NODES = [task("a"), task("b", needs=["a"]), task("c", needs=["b"]), task("d", needs=["a"])]

@@ -5,10 +5,10 @@ from collections import Counter
 import pytest
 
 from driver import BY, Driver, T, task
-from tickwork.core import inputs as inp
-from tickwork.core.events import RunMoved, TaskDispatched
-from tickwork.core.lifecycle import RunTrigger
-from tickwork.core.values import pack
+from tickwork.core.base.values import pack
+from tickwork.core.state import inputs as inp
+from tickwork.core.state.events import RunMoved, TaskDispatched
+from tickwork.core.state.lifecycle import RunTrigger
 
 HOUR_MS = 3_600_000
 

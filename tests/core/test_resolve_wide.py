@@ -1,7 +1,7 @@
 """Resolving a run whose join has more parents than a byte can count."""
 
 from driver import BY, Driver, T, task
-from tickwork.core import inputs as inp
+from tickwork.core.state import inputs as inp
 
 
 def test_a_join_behind_more_parents_than_a_byte_counts_can_be_resolved():

@@ -2,8 +2,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tickwork.core.definition import Retry, RetryRule
-from tickwork.core.retry import backoff_bounds_ms, backoff_ms, jitter_ms
+from tickwork.core.definition.model import Retry, RetryRule
+from tickwork.core.state.retry import backoff_bounds_ms, backoff_ms, jitter_ms
 
 PLAIN = Retry(attempts=6, delay_ms=1_000, factor=2, delay_ms_max=5_000, jitter_percent=0)
 

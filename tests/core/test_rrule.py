@@ -9,10 +9,10 @@ from dateutil.rrule import rrulestr
 from hypothesis import Phase, assume, given, settings
 from hypothesis import strategies as st
 
-from tickwork.core.errors import Refused
-from tickwork.core.rrule import parse_rrule
-from tickwork.core.when import When, compile_when
-from tickwork.core.zones import UTC
+from tickwork.core.base.errors import Refused
+from tickwork.core.calendar.rrule import parse_rrule
+from tickwork.core.calendar.schedule_spec import When, compile_when
+from tickwork.core.calendar.zones import UTC
 from tickwork.zonedata import load_zones
 
 EPOCH = datetime(1970, 1, 1)

@@ -5,10 +5,10 @@ from random import Random
 import pytest
 
 from driver import BY, Driver, T, task
-from tickwork.core import inputs as inp
-from tickwork.core.events import RunMoved
-from tickwork.core.lifecycle import BUSY, ENDED, Phase, RunState, RunTrigger
 from tickwork.core.machine import Machine
+from tickwork.core.state import inputs as inp
+from tickwork.core.state.events import RunMoved
+from tickwork.core.state.lifecycle import BUSY, ENDED, Phase, RunState, RunTrigger
 
 RETRY = {"attempts": 2, "delay": "2s"}
 

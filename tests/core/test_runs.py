@@ -3,9 +3,9 @@
 import pytest
 
 from driver import BY, Driver, T, task
-from tickwork.core import inputs as inp
-from tickwork.core.events import RunMoved, TaskFailed, TaskRetrying, Visited
-from tickwork.core.model import Clock
+from tickwork.core.state import inputs as inp
+from tickwork.core.state.events import RunMoved, TaskFailed, TaskRetrying, Visited
+from tickwork.core.state.state import Clock
 
 HOUR_MS = 3_600_000
 

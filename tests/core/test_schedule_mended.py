@@ -3,15 +3,15 @@
 import pytest
 
 from driver import BY, Driver, T, task
-from tickwork.core import inputs as inp
-from tickwork.core.events import OccurrencesPassed, RunScheduled
-from tickwork.core.invariants import violations
-from tickwork.core.ledger import Ledger
+from tickwork.core.calendar.schedule_spec import When
+from tickwork.core.calendar.zones import Zones
+from tickwork.core.explain.occurrence_ledger import Ledger
 from tickwork.core.machine import Machine
-from tickwork.core.schedule import Fate, Governing, Terms
-from tickwork.core.snapshot import capture, digest, restore
-from tickwork.core.when import When
-from tickwork.core.zones import Zones
+from tickwork.core.snapshot.invariants import violations
+from tickwork.core.snapshot.snapshot import capture, digest, restore
+from tickwork.core.state import inputs as inp
+from tickwork.core.state.events import OccurrencesPassed, RunScheduled
+from tickwork.core.state.schedule import Fate, Governing, Terms
 from tickwork.zonedata import load_zones
 
 MINUTE, HOUR, DAY = 60_000, 3_600_000, 86_400_000

@@ -3,16 +3,16 @@
 import pytest
 
 from driver import BY, Driver, T, task
-from tickwork.core import inputs as inp
-from tickwork.core.events import RunScheduled
+from tickwork.core.base.values import unpack
+from tickwork.core.calendar.schedule_spec import When
 from tickwork.core.evolve.schedules import occurrence_id
-from tickwork.core.lifecycle import RunState
 from tickwork.core.machine import Machine
-from tickwork.core.retry import jitter_ms_max
-from tickwork.core.schedule import Fate, Governing, Terms
-from tickwork.core.snapshot import capture, digest, restore
-from tickwork.core.values import unpack
-from tickwork.core.when import When
+from tickwork.core.snapshot.snapshot import capture, digest, restore
+from tickwork.core.state import inputs as inp
+from tickwork.core.state.events import RunScheduled
+from tickwork.core.state.lifecycle import RunState
+from tickwork.core.state.retry import jitter_ms_max
+from tickwork.core.state.schedule import Fate, Governing, Terms
 from tickwork.zonedata import load_zones
 
 MINUTE = 60_000

@@ -3,11 +3,11 @@
 import pytest
 
 from driver import BY, Driver, T, task
-from tickwork.core import inputs as inp
-from tickwork.core.events import RunScheduled
-from tickwork.core.model import Clock
-from tickwork.core.schedule import Fate, Terms
-from tickwork.core.when import When
+from tickwork.core.calendar.schedule_spec import When
+from tickwork.core.state import inputs as inp
+from tickwork.core.state.events import RunScheduled
+from tickwork.core.state.schedule import Fate, Terms
+from tickwork.core.state.state import Clock
 
 MINUTE = 60_000
 ORIGIN = 1_800_000_000_000  # 2027-01-15T08:00:00Z

@@ -1,9 +1,9 @@
 """What a scheduled run is given."""
 
 from driver import BY, Driver, T, task
-from tickwork.core import inputs as inp
-from tickwork.core.values import pack, unpack
-from tickwork.core.when import When
+from tickwork.core.base.values import pack, unpack
+from tickwork.core.calendar.schedule_spec import When
+from tickwork.core.state import inputs as inp
 
 EVERY_MINUTE = When(every_ms=60_000, anchor_ms=1_800_000_000_000)
 

@@ -3,8 +3,8 @@
 import pytest
 
 from driver import BY, Driver, T, task
-from tickwork.core import inputs as inp
-from tickwork.core.events import LaneHeld, LoadShed
+from tickwork.core.state import inputs as inp
+from tickwork.core.state.events import LaneHeld, LoadShed
 
 
 def loaded(**settings):

@@ -1,4 +1,4 @@
-from tickwork.core.shortened import shortened
+from tickwork.core.base.shortened import shortened
 
 
 def test_text_that_is_cut_ends_with_a_sign():

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tickwork.core.stablehash import spread, stable_hash
+from tickwork.core.base.stable_hash import spread, stable_hash
 
 parts = st.lists(st.one_of(st.text(max_size=5), st.integers()), max_size=4).map(tuple)
 

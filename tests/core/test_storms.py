@@ -7,11 +7,11 @@ import pytest
 
 from campaign import LONG
 from driver import BY, Driver, T, task
-from tickwork.core import inputs as inp
-from tickwork.core.events import RunScheduled, TaskRetrying
-from tickwork.core.invariants import violations
-from tickwork.core.snapshot import capture
-from tickwork.core.when import When
+from tickwork.core.calendar.schedule_spec import When
+from tickwork.core.snapshot.invariants import violations
+from tickwork.core.snapshot.snapshot import capture
+from tickwork.core.state import inputs as inp
+from tickwork.core.state.events import RunScheduled, TaskRetrying
 
 MINUTE, HOUR = 60_000, 3_600_000
 DUE = 60_000 if LONG else 3_000

@@ -4,15 +4,15 @@ import pytest
 
 from driver import BY, Driver, T, task
 from histories import History
-from tickwork.core import inputs as inp
-from tickwork.core.events import LaneHeld, TaskDispatched, Visited
+from tickwork.core.calendar.schedule_spec import When
 from tickwork.core.evolve.schedules import occurrence_id
+from tickwork.core.explain.run_history import Entry, Story, why
+from tickwork.core.explain.run_history_text import on_first_line, sentence
 from tickwork.core.machine import Machine
-from tickwork.core.schedule import Terms
-from tickwork.core.snapshot import capture, restore
-from tickwork.core.story import Entry, Story, why
-from tickwork.core.storywords import on_first_line, sentence
-from tickwork.core.when import When
+from tickwork.core.snapshot.snapshot import capture, restore
+from tickwork.core.state import inputs as inp
+from tickwork.core.state.events import LaneHeld, TaskDispatched, Visited
+from tickwork.core.state.schedule import Terms
 from tickwork.journal.record import GENESIS, Row, unseal
 from tickwork.journal.replay import Recorder
 

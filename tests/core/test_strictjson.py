@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from campaign import LONG
-from tickwork.core import strictjson
-from tickwork.core.errors import Refused
+from tickwork.core.base import strict_json as strictjson
+from tickwork.core.base.errors import Refused
 
 REFUSED = [
     (b"", "json_empty"),

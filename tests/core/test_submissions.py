@@ -3,9 +3,9 @@
 import pytest
 
 from driver import BY, Driver, T, task
-from tickwork.core import inputs as inp
-from tickwork.core.events import Duplicate, GateTaken, InputRefused, RunGated, RunSubmitted
-from tickwork.core.values import Ref, Sealed, pack
+from tickwork.core.base.values import Ref, Sealed, pack
+from tickwork.core.state import inputs as inp
+from tickwork.core.state.events import Duplicate, GateTaken, InputRefused, RunGated, RunSubmitted
 
 DAY_MS = 86_400_000
 

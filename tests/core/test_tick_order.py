@@ -5,9 +5,9 @@ from time import thread_time_ns
 import pytest
 
 from driver import BY, Driver, T, task
-from tickwork.core import inputs as inp
-from tickwork.core.events import Deferred, RunMoved, RunSubmitted, TaskDispatched, TaskReady, Visited, WaitElapsed
-from tickwork.core.model import Clock
+from tickwork.core.state import inputs as inp
+from tickwork.core.state.events import Deferred, RunMoved, RunSubmitted, TaskDispatched, TaskReady, Visited, WaitElapsed
+from tickwork.core.state.state import Clock
 
 
 def submits(ids, workflow="flow"):

@@ -5,10 +5,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from driver import BY, Driver, T, task
-from tickwork.core import inputs as inp
-from tickwork.core.events import GapNoted, RunDue, SlaReached, TaskDue, WaitElapsed
-from tickwork.core.model import Clock
-from tickwork.core.when import When
+from tickwork.core.calendar.schedule_spec import When
+from tickwork.core.state import inputs as inp
+from tickwork.core.state.events import GapNoted, RunDue, SlaReached, TaskDue, WaitElapsed
+from tickwork.core.state.state import Clock
 
 
 def wait(name="w", **fields):

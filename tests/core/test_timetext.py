@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tickwork.core.errors import Refused
-from tickwork.core.timetext import (
+from tickwork.core.base.errors import Refused
+from tickwork.core.calendar.durations import (
     DAY_MS,
     DURATION_MS_MAX,
     INSTANT_MS_MAX,

@@ -8,13 +8,13 @@ import pytest
 from campaign import seeds
 from driver import BY, Driver, T, task
 from histories import History
-from tickwork.core import inputs as inp
-from tickwork.core.errors import Corrupt
-from tickwork.core.events import Event
+from tickwork.core.base.errors import Corrupt
 from tickwork.core.machine import Machine
-from tickwork.core.model import State
-from tickwork.core.snapshot import Snapshot, capture, digest, encode_header, restore
-from tickwork.core.touched import ENDINGS, HEADER_ONLY, RULES, Touched
+from tickwork.core.snapshot.dirty_rows import ENDINGS, HEADER_ONLY, RULES, Touched
+from tickwork.core.snapshot.snapshot import Snapshot, capture, digest, encode_header, restore
+from tickwork.core.state import inputs as inp
+from tickwork.core.state.events import Event
+from tickwork.core.state.state import State
 
 SEEDS = seeds(0, few=30, many=70)
 MORE_SEEDS = seeds(1_000, few=10, many=300)

@@ -5,12 +5,8 @@ import time
 import pytest
 from builders import body, branch, each, flow, found, task, until_done
 
-from tickwork.core.document import (
-    canonical,
-    parse,
-    validate,
-)
-from tickwork.core.validation import Limits
+from tickwork.core.definition.document import canonical, parse, validate
+from tickwork.core.definition.validation import Limits
 
 
 @pytest.mark.proves("B12")

@@ -3,15 +3,15 @@
 import pytest
 
 from driver import BY, Driver, T, document, task
-from tickwork.core import inputs as inp
-from tickwork.core.events import RunScheduled, VersionPut
+from tickwork.core.calendar.schedule_spec import When
+from tickwork.core.decide.versions import pinned, stranded
+from tickwork.core.definition.plan import plan_of
 from tickwork.core.evolve.versions import DECLARED_KEPT, VERSIONS_KEPT, declared_puts, latest_of
-from tickwork.core.lanes import PIN_LABEL
 from tickwork.core.machine import Machine
-from tickwork.core.plan import plan_of
-from tickwork.core.snapshot import capture, digest, encode_header, restore
-from tickwork.core.versions import pinned, stranded
-from tickwork.core.when import When
+from tickwork.core.snapshot.snapshot import capture, digest, encode_header, restore
+from tickwork.core.state import inputs as inp
+from tickwork.core.state.events import RunScheduled, VersionPut
+from tickwork.core.state.ready_queues import PIN_LABEL
 
 MINUTE = 60_000
 

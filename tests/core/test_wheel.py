@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from tickwork.core import wheel as wheel_module
-from tickwork.core.wheel import DUE_MAX, KEY_MAX, WIDTH, Bucket, Wheel, _find, mark_of
+from tickwork.core.state import timing_wheel as wheel_module
+from tickwork.core.state.timing_wheel import DUE_MAX, KEY_MAX, WIDTH, Bucket, Wheel, _find, mark_of
 
 DAY = 86_400_000
 EDGES = sorted(

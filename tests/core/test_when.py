@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from when_oracle import reading
 
-from tickwork.core.calendar import Interval, Once, Pattern
-from tickwork.core.errors import Refused
-from tickwork.core.when import Parts, When, compile_when
-from tickwork.core.zones import UTC_ONLY, Zones, parse_zone
+from tickwork.core.base.errors import Refused
+from tickwork.core.calendar.recurrence import Interval, Once, Pattern
+from tickwork.core.calendar.schedule_spec import Parts, When, compile_when
+from tickwork.core.calendar.zones import UTC_ONLY, Zones, parse_zone
 from tickwork.zonedata import load_zones
 
 ZONES = load_zones()
@@ -216,7 +216,7 @@ def test_new_zone_data_changes_only_times_from_its_first_difference_on():
 
 
 ELSEWHERE = """
-from tickwork.core.when import When, compile_when
+from tickwork.core.calendar.schedule_spec import When, compile_when
 from tickwork.zonedata import load_zones
 zones = load_zones()
 for name in ("Europe/Berlin", "America/Santiago", "Africa/Casablanca", "Australia/Lord_Howe"):

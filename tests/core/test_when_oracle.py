@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from when_oracle import DAY, MINUTE, changes, due, reading
 
-from tickwork.core.when import When, compile_when
+from tickwork.core.calendar.schedule_spec import When, compile_when
 from tickwork.zonedata import load_zones
 
 YEARS = [

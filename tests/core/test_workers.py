@@ -3,11 +3,11 @@
 import pytest
 
 from driver import BY, Driver, T, task
-from tickwork.core import inputs as inp
-from tickwork.core.effects import Dispatch
-from tickwork.core.events import LaneHeld, StaleReport, TaskFailed, TaskRequeued, WorkerOffered
-from tickwork.core.retry import ELSEWHERE, HANDLER_MISSING
-from tickwork.core.values import pack
+from tickwork.core.base.values import pack
+from tickwork.core.state import inputs as inp
+from tickwork.core.state.effects import Dispatch
+from tickwork.core.state.events import LaneHeld, StaleReport, TaskFailed, TaskRequeued, WorkerOffered
+from tickwork.core.state.retry import ELSEWHERE, HANDLER_MISSING
 
 
 def driver_of(*offers, node=None, runs=0, **settings):

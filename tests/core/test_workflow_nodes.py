@@ -5,12 +5,12 @@ from itertools import product
 import pytest
 
 from driver import BY, Driver, task
-from tickwork.core import inputs as inp
-from tickwork.core.definition import Trigger
-from tickwork.core.events import StepEnded, TaskDispatched
-from tickwork.core.lifecycle import Phase
-from tickwork.core.values import Ref, pack
-from tickwork.core.workflow import verdict
+from tickwork.core.base.values import Ref, pack
+from tickwork.core.decide.workflow import verdict
+from tickwork.core.definition.model import Trigger
+from tickwork.core.state import inputs as inp
+from tickwork.core.state.events import StepEnded, TaskDispatched
+from tickwork.core.state.lifecycle import Phase
 
 HOUR_MS = 3_600_000
 X = {"x": {"type": "any", "required": False}}

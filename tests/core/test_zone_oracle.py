@@ -7,8 +7,8 @@ import pytest
 from zone_oracle import DAY_S, EPOCH, Due, changes, local, seconds
 
 from campaign import seeds
-from tickwork.core.errors import Refused
-from tickwork.core.when import When, compile_when
+from tickwork.core.base.errors import Refused
+from tickwork.core.calendar.schedule_spec import When, compile_when
 from tickwork.zonedata import load_zones
 
 CASES = 100  # of each seed

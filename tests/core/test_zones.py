@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from when_oracle import zone_info
 
-from tickwork.core.errors import Corrupt, Refused
-from tickwork.core.posixrule import parse_rule
-from tickwork.core.zones import UTC, UTC_ONLY, Gap, Zones, names_in_use, parse_zone
+from tickwork.core.base.errors import Corrupt, Refused
+from tickwork.core.calendar.posixrule import parse_rule
+from tickwork.core.calendar.zones import UTC, UTC_ONLY, Gap, Zones, names_in_use, parse_zone
 from tickwork.zonedata import load_zones
 
 ZONES = load_zones()

@@ -18,7 +18,7 @@ import pytest
 
 import tickwork as tw
 from tickwork.cli.main import main
-from tickwork.core.timetext import instant_ms
+from tickwork.core.calendar.durations import instant_ms
 from tickwork.ports import wire
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -12,10 +12,10 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from tickwork.core.errors import TickworkError
-from tickwork.core.events import TaskSucceeded
+from tickwork.core.base.errors import TickworkError
 from tickwork.core.machine import Machine
-from tickwork.core.snapshot import digest
+from tickwork.core.snapshot.snapshot import digest
+from tickwork.core.state.events import TaskSucceeded
 from tickwork.journal.record import GENESIS, unseal
 from tickwork.journal.replay import replay
 from tickwork.ports.exchange import Catalog, Done, Spec, Work

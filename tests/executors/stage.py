@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from tickwork.core.errors import Refused
+from tickwork.core.base.errors import Refused
 from tickwork.executors.process import ProcessExecutor
 from tickwork.ports.artifacts import digest_of
 from tickwork.ports.exchange import Begun, Broke, Done, Progressed, Returned, Saved, Spec, Work

@@ -13,9 +13,9 @@ import pytest
 
 from executors.sites import plain, raw, site
 from executors.stage import playing
-from tickwork.core.errors import Refused
-from tickwork.core.strictjson import check
-from tickwork.core.values import Ref
+from tickwork.core.base.errors import Refused
+from tickwork.core.base.strict_json import check
+from tickwork.core.base.values import Ref
 from tickwork.executors.guard import LOOPBACK, Guard
 from tickwork.executors.http import MESSAGE_CHARACTERS_MAX, HttpExecutor
 from tickwork.executors.outbound import Outbound

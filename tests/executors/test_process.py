@@ -12,9 +12,9 @@ import msgspec
 import pytest
 
 from executors.stage import APP, Stage, playing
-from tickwork.core.definition import VALUE_HANDLER
-from tickwork.core.errors import Refused
-from tickwork.core.values import Ref
+from tickwork.core.base.errors import Refused
+from tickwork.core.base.values import Ref
+from tickwork.core.definition.model import VALUE_HANDLER
 from tickwork.executors.limits import Limits
 from tickwork.executors.process import ProcessExecutor
 from tickwork.ports.artifacts import ARTIFACT_BYTES_MAX, digest_of

@@ -8,7 +8,7 @@ import asyncio
 import os
 import sys
 
-from tickwork.core.errors import TickworkError
+from tickwork.core.base.errors import TickworkError
 from tickwork.journal.record import Row, seal
 from tickwork.ports.store import Payload, Rows
 from tickwork.stores.sqlite.store import SqliteStore

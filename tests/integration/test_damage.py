@@ -20,7 +20,7 @@ from servers import postgres, postgres_server, schema  # noqa: F401 - fixtures
 from tickwork.cli.db import _beside
 from tickwork.cli.main import main
 from tickwork.compose.server import ARTIFACTS, DATABASE
-from tickwork.core.schedule import Range
+from tickwork.core.state.schedule import Range
 from tickwork.ports import wire
 from tickwork.ports.artifacts import digest_of
 from tickwork.ports.store import BackfillRow, CacheRow, ChildRow, InboxRow, Route, Rows, StoreUnusable

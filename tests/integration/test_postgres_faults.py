@@ -16,7 +16,7 @@ import pytest_asyncio
 from conformance.store_suite import GENESIS, J, N, P, X, committed, payload, rows_of_journal, run, written
 from proxy import Proxy
 from servers import crashable_postgres, postgres, postgres_server, schema  # noqa: F401 - fixtures
-from tickwork.core.errors import Corrupt, TickworkError, Unavailable
+from tickwork.core.base.errors import Corrupt, TickworkError, Unavailable
 from tickwork.journal.record import Sealed
 from tickwork.ports.store import (
     Fenced,

@@ -15,7 +15,7 @@ import pytest
 
 from conformance.store_suite import GENESIS, J, committed, run
 from integration.sqlite_writer import payload
-from tickwork.core.errors import Corrupt, TickworkError, Unavailable
+from tickwork.core.base.errors import Corrupt, TickworkError, Unavailable
 from tickwork.journal.record import Row, Sealed, seal, unseal
 from tickwork.ports.store import (
     DefinitionRow,

@@ -2,8 +2,8 @@
 
 import pytest
 
-from tickwork.core.errors import Corrupt
-from tickwork.core.model import Clock, Settings
+from tickwork.core.base.errors import Corrupt
+from tickwork.core.state.state import Clock, Settings
 from tickwork.journal import stream
 from tickwork.journal.export import Head, read, write_head
 from tickwork.journal.replay import Recorder

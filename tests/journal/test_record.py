@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from journals import journal, read
-from tickwork.core import events as ev
-from tickwork.core import inputs as inp
-from tickwork.core.errors import Corrupt
+from tickwork.core.base.errors import Corrupt
+from tickwork.core.state import events as ev
+from tickwork.core.state import inputs as inp
 from tickwork.journal import record
 from tickwork.journal.record import FORMAT_BYTE, GENESIS, Row, Sealed, chain, seal, unseal
 

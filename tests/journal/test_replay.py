@@ -5,11 +5,11 @@ import pytest
 
 from driver import BY, Driver, T, task
 from journals import journal, lived, read, resealed, settings_of
-from tickwork.core import events as ev
-from tickwork.core import inputs as inp
-from tickwork.core.errors import Corrupt, ReplayDiffers
+from tickwork.core.base.errors import Corrupt, ReplayDiffers
 from tickwork.core.machine import Machine
-from tickwork.core.snapshot import capture, digest, restore
+from tickwork.core.snapshot.snapshot import capture, digest, restore
+from tickwork.core.state import events as ev
+from tickwork.core.state import inputs as inp
 from tickwork.journal.record import GENESIS
 from tickwork.journal.replay import Recorder, fold, replay
 

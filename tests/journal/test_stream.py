@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from journals import journal
-from tickwork.core.errors import Corrupt
+from tickwork.core.base.errors import Corrupt
 from tickwork.journal.stream import Reader, write
 
 STREAM = b"".join(write(journal(5, 12)))

@@ -5,7 +5,7 @@ import zlib
 import msgspec
 import pytest
 
-from tickwork.core.errors import Corrupt
+from tickwork.core.base.errors import Corrupt
 from tickwork.journal import record, upcast
 from tickwork.journal.record import GENESIS, Row, Sealed, chain, seal, unseal
 from tickwork.journal.upcast import FORMAT

@@ -11,7 +11,7 @@ from conformance.lane_suite import until
 from lanes.line import Line
 from runtime.house import Hand, task
 from servers_brokers import nats_server  # noqa: F401
-from tickwork.core.errors import Unavailable
+from tickwork.core.base.errors import Unavailable
 from tickwork.lanes.memory import MemoryBroker, MemoryLane
 from tickwork.lanes.nats import NatsLane
 from tickwork.ports.exchange import Profile, Taken

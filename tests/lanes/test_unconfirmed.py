@@ -6,7 +6,7 @@ from lanes.line import Line
 from lanes.test_carried_work import NAMES, SEAL
 from proxy import Proxy
 from servers_brokers import nats_server  # noqa: F401
-from tickwork.core.errors import Unavailable
+from tickwork.core.base.errors import Unavailable
 from tickwork.lanes.memory import MemoryBroker, MemoryLane
 from tickwork.lanes.nats import NatsLane
 

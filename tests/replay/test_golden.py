@@ -7,13 +7,13 @@ from typing import get_args
 import pytest
 
 from journals import read
-from tickwork.core.errors import ReplayDiffers
-from tickwork.core.events import Event
-from tickwork.core.inputs import Input
-from tickwork.core.invariants import violations
+from tickwork.core.base.errors import ReplayDiffers
+from tickwork.core.calendar.zones import UTC_ONLY
 from tickwork.core.machine import MACHINE, Machine, rules_of
-from tickwork.core.snapshot import digest
-from tickwork.core.zones import UTC_ONLY
+from tickwork.core.snapshot.invariants import violations
+from tickwork.core.snapshot.snapshot import digest
+from tickwork.core.state.events import Event
+from tickwork.core.state.inputs import Input
 from tickwork.journal.replay import fold, replay
 
 HERE = Path(__file__).parent

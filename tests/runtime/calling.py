@@ -6,8 +6,8 @@ from typing import Any
 
 from executors.sites import site
 from runtime.house import House
-from tickwork.core.errors import Unavailable
-from tickwork.core.model import Schedule
+from tickwork.core.base.errors import Unavailable
+from tickwork.core.state.state import Schedule
 from tickwork.executors.guard import LOOPBACK, Guard
 from tickwork.executors.http import HttpExecutor
 from tickwork.executors.outbound import Outbound

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from tickwork.core.values import pack
+from tickwork.core.base.values import pack
 from tickwork.ports import wire
 from tickwork.ports.exchange import Begun, Broke, Call, Done, Profile, Reply, Report, Spec, Work
 from tickwork.runtime.engine import Engine

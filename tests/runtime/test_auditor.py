@@ -6,10 +6,10 @@ import pytest
 from driver import Driver
 from journals import journal, read, resealed, settings_of
 from runtime.house import Hand, House, task
-from tickwork.core.errors import Corrupt, Refused, Unavailable
-from tickwork.core.events import TaskDispatched
-from tickwork.core.inputs import Submit
-from tickwork.core.zones import UTC_ONLY
+from tickwork.core.base.errors import Corrupt, Refused, Unavailable
+from tickwork.core.calendar.zones import UTC_ONLY
+from tickwork.core.state.events import TaskDispatched
+from tickwork.core.state.inputs import Submit
 from tickwork.journal import reproduction
 from tickwork.journal.record import GENESIS
 from tickwork.journal.replay import Recorder

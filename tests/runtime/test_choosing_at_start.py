@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from house import House, task
 
-from tickwork.core.errors import Refused
+from tickwork.core.base.errors import Refused
 from tickwork.ports import wire
 from tickwork.runtime.engine import Engine
 from tickwork.runtime.ground import PARTITION, TENANT

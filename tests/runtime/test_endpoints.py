@@ -6,8 +6,8 @@ from itertools import pairwise
 import pytest
 
 from runtime.calling import MINUTE, SECOND, calling
-from tickwork.core.errors import InvalidDefinition, Refused
-from tickwork.core.timetext import instant_ms, instant_text
+from tickwork.core.base.errors import InvalidDefinition, Refused
+from tickwork.core.calendar.durations import instant_ms, instant_text
 from tickwork.ports import wire
 from tickwork.ports.store import Fenced
 

@@ -7,10 +7,10 @@ import msgspec
 import pytest
 
 from runtime.house import AtOnceStore, Hand, House, task
-from tickwork.core.errors import Corrupt, Refused, Unavailable
-from tickwork.core.inputs import Submit, Succeeded
+from tickwork.core.base.errors import Corrupt, Refused, Unavailable
+from tickwork.core.base.values import pack
 from tickwork.core.machine import Machine
-from tickwork.core.values import pack
+from tickwork.core.state.inputs import Submit, Succeeded
 from tickwork.ports import wire
 from tickwork.ports.exchange import Begun, Broke, Done, Saved
 from tickwork.ports.store import OutcomeUnknown, StoreFull

@@ -6,9 +6,9 @@ import pytest
 from house import Hand, House, task
 
 from tickwork.api.metrics import exposition
-from tickwork.core import events as ev
-from tickwork.core import inputs as inp
-from tickwork.core.zones import Zones
+from tickwork.core.calendar.zones import Zones
+from tickwork.core.state import events as ev
+from tickwork.core.state import inputs as inp
 from tickwork.ports import wire
 from tickwork.ports.store import RunFilter
 from tickwork.runtime.engine import Engine

@@ -7,8 +7,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from runtime.house import Hand, House, task
 from tickwork.api.metrics import exposition
-from tickwork.core import inputs as inp
-from tickwork.core.timetext import instant_text
+from tickwork.core.calendar.durations import instant_text
+from tickwork.core.state import inputs as inp
 from tickwork.ports import wire
 from tickwork.ports.exchange import Broke, Done
 from tickwork.runtime.figures import SAMPLES, Figures, Histogram

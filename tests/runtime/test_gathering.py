@@ -4,9 +4,9 @@ import asyncio
 
 import msgspec
 
-from tickwork.core.errors import Corrupt
-from tickwork.core.model import Clock
-from tickwork.core.values import Ref
+from tickwork.core.base.errors import Corrupt
+from tickwork.core.base.values import Ref
+from tickwork.core.state.state import Clock
 from tickwork.runtime.assign import Assigner, Part, Source
 from tickwork.runtime.vault import Vault, encode_value
 

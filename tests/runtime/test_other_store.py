@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from runtime.house import Hand, House, task
-from tickwork.core.values import pack
+from tickwork.core.base.values import pack
 from tickwork.ports.exchange import Broke, Call, Done, Profile, Reply, Returned, Saved
 from tickwork.runtime.direct import DirectLink
 from tickwork.worker.agent import Agent

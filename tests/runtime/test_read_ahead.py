@@ -5,8 +5,8 @@ import asyncio
 import pytest
 from house import House
 
-from tickwork.core.snapshot import digest
-from tickwork.core.zones import UTC_ONLY
+from tickwork.core.calendar.zones import UTC_ONLY
+from tickwork.core.snapshot.snapshot import digest
 from tickwork.ports import wire
 from tickwork.runtime.engine import Engine
 from tickwork.runtime.recovery import at_watermark, recover

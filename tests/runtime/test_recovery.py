@@ -8,11 +8,11 @@ import pytest
 from campaign import seeds
 from driver import Driver
 from histories import History
-from tickwork.core import inputs as inp
-from tickwork.core.errors import Corrupt
-from tickwork.core.inputs import Input
+from tickwork.core.base.errors import Corrupt
 from tickwork.core.machine import Machine, Outcome
-from tickwork.core.snapshot import digest
+from tickwork.core.snapshot.snapshot import digest
+from tickwork.core.state import inputs as inp
+from tickwork.core.state.inputs import Input
 from tickwork.journal.record import GENESIS, Sealed
 from tickwork.journal.replay import Recorder
 from tickwork.ports.store import Rows, RunFilter, RunRow, Store

@@ -10,8 +10,8 @@ import pytest
 
 from runtime.house import task
 from runtime.keeping import KEEP, Keeping
-from tickwork.core.errors import Refused
-from tickwork.core.values import Ref
+from tickwork.core.base.errors import Refused
+from tickwork.core.base.values import Ref
 from tickwork.ports import wire
 from tickwork.ports.upkeep import RUNS
 from tickwork.runtime.archive import unpacked

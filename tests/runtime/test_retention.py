@@ -7,10 +7,10 @@ import pytest
 
 from runtime.house import House, task
 from runtime.keeping import KEEP, Keeping
-from tickwork.core.errors import Corrupt, Refused, Unavailable
+from tickwork.core.base.errors import Corrupt, Refused, Unavailable
+from tickwork.core.calendar.durations import instant_text
+from tickwork.core.calendar.zones import UTC_ONLY
 from tickwork.core.machine import Machine
-from tickwork.core.timetext import instant_text
-from tickwork.core.zones import UTC_ONLY
 from tickwork.journal.export import read as read_export
 from tickwork.journal.replay import replay
 from tickwork.ports import wire

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from house import Hand, House, task
 
-from tickwork.core.errors import TickworkError, Unavailable
+from tickwork.core.base.errors import TickworkError, Unavailable
 from tickwork.core.machine import TIMERS_PER_TICK
 from tickwork.ports import wire
 from tickwork.ports.exchange import Call

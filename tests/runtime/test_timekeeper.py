@@ -2,7 +2,7 @@
 
 import pytest
 
-from tickwork.core.model import Clock as LogicalClock
+from tickwork.core.state.state import Clock as LogicalClock
 from tickwork.runtime.timekeeper import HOLD_MS, Gap, RealTime, Timekeeper
 
 NOW_MS = 1_800_000_000_000

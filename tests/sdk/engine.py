@@ -9,11 +9,11 @@ from typing import Any
 import msgspec
 
 from driver import BY, Driver, T
-from tickwork.core import inputs as inp
-from tickwork.core.context import own_names, reference, resolve
-from tickwork.core.definition import MapNode, RepeatNode
-from tickwork.core.references import is_reference
-from tickwork.core.values import Ref, pack
+from tickwork.core.base.values import Ref, pack
+from tickwork.core.definition.model import MapNode, RepeatNode
+from tickwork.core.definition.references import is_reference
+from tickwork.core.state import inputs as inp
+from tickwork.core.state.evaluation_context import own_names, reference, resolve
 from tickwork.sdk.context import Context, running
 from tickwork.sdk.registry import App
 from tickwork.sdk.values import encode, plain

@@ -6,8 +6,8 @@ import json
 import pytest
 from engine import Engine
 
-from tickwork.core.document import accept
-from tickwork.core.errors import InvalidDefinition, Refused
+from tickwork.core.base.errors import InvalidDefinition, Refused
+from tickwork.core.definition.document import accept
 
 
 def nodes(app, name):

@@ -17,7 +17,7 @@ import pytest
 from loopback import FakeServer, Loopback
 
 import tickwork as tw
-from tickwork.core.errors import Conflict, InvalidDefinition, Refused, Unavailable
+from tickwork.core.base.errors import Conflict, InvalidDefinition, Refused, Unavailable
 from tickwork.sdk.connection import Address, Patience, error_of
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import tickwork as tw
-from tickwork.core.errors import Refused
+from tickwork.core.base.errors import Refused
 from tickwork.sdk.context import Context, StepsChanged, running
 
 

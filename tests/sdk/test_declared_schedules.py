@@ -5,7 +5,7 @@ from datetime import UTC, date, datetime, timedelta
 import pytest
 
 import tickwork as tw
-from tickwork.core.errors import Refused
+from tickwork.core.base.errors import Refused
 from tickwork.ports.wire import GovernorRequest, ScheduleRequest
 
 SEND = """

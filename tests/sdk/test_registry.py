@@ -2,7 +2,7 @@
 
 import pytest
 
-from tickwork.core.errors import Refused
+from tickwork.core.base.errors import Refused
 from tickwork.sdk.context import Context, running
 from tickwork.sdk.registry import load_app
 from tickwork.sdk.values import encode

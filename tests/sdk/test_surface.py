@@ -20,7 +20,7 @@ def python(*arguments, **more):
     return subprocess.run([sys.executable, *arguments], env=env, capture_output=True, text=True, timeout=100, **more)
 
 
-ERRORS = ("Conflict", "InvalidDefinition", "Refused", "TickworkError", "Unavailable")  # drawn in core/errors.py
+ERRORS = ("Conflict", "InvalidDefinition", "Refused", "TickworkError", "Unavailable")  # drawn in core/base/errors.py
 
 
 @pytest.mark.parametrize("name", [name for name in tickwork.__all__ if name not in ERRORS])
@@ -40,7 +40,8 @@ def test_import_loads_only_what_is_asked_for():
     script = "import sys, tickwork; {}; print([m for m in {} if m in sys.modules])"
     bare = python("-c", script.format("0", "['msgspec', 'tickwork.sdk.tasks', 'httpx2']"))
     tasks = python(
-        "-c", script.format("tickwork.task", "['httpx2', 'cel_expr_python', 'tickwork.core.document', 'ssl']")
+        "-c",
+        script.format("tickwork.task", "['httpx2', 'cel_expr_python', 'tickwork.core.definition.document', 'ssl']"),
     )
 
     assert bare.stdout == "[]\n", bare.stderr

@@ -19,8 +19,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
-from tickwork.core import strictjson
-from tickwork.core.errors import Refused
+from tickwork.core.base import strict_json as strictjson
+from tickwork.core.base.errors import Refused
 from tickwork.sdk.values import EMPTY_MAP, BadArguments, Codec, Unsendable, encode, plain
 
 

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from campaign import seeds
-from tickwork.core.errors import Unavailable
+from tickwork.core.base.errors import Unavailable
 from tickwork.ports.exchange import Call, Catalog, Profile, Reply
 from tickwork.sim import node, scenario
 from tickwork.sim.cluster import Cluster, Options, WorkerSeat

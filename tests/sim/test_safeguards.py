@@ -11,8 +11,10 @@ import pytest
 
 from tickwork.api import ways
 from tickwork.cluster import line, node, switchboard
-from tickwork.core import inputs, machine, reports
-from tickwork.core.lifecycle import Phase
+from tickwork.core import machine
+from tickwork.core.decide import worker_reports as reports
+from tickwork.core.state import inputs
+from tickwork.core.state.lifecycle import Phase
 from tickwork.executors import pool
 from tickwork.runtime import floor, partition, reporting, seat, timekeeper
 from tickwork.sim import checkers, net, scenario

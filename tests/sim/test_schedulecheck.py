@@ -2,11 +2,12 @@
 
 import pytest
 
-from tickwork.core import occurrences, zoned
-from tickwork.core.model import Schedule
-from tickwork.core.occurrences import _run as run_as_it_is
-from tickwork.core.snapshot import digest
-from tickwork.core.zones import Zones
+from tickwork.core.calendar import local_time as zoned
+from tickwork.core.calendar.zones import Zones
+from tickwork.core.decide import schedule_firing as occurrences
+from tickwork.core.decide.schedule_firing import _run as run_as_it_is
+from tickwork.core.snapshot.snapshot import digest
+from tickwork.core.state.state import Schedule
 from tickwork.sim import schedulecheck as checker
 from tickwork.sim.schedulecheck import DAY_MS, HOUR_MS, MINUTE_MS, Life, Policy, Rule, Seen, Span, Told, Verdict
 from tickwork.sim.years import Years

@@ -6,8 +6,8 @@ import msgspec
 import pytest
 
 from driver import BY, Driver, T, task
-from tickwork.core import events as ev
-from tickwork.core import inputs as inp
+from tickwork.core.state import events as ev
+from tickwork.core.state import inputs as inp
 from tickwork.journal.record import GENESIS, Row, seal, unseal
 from tickwork.journal.replay import Recorder
 from tickwork.sim import checkers

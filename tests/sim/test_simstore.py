@@ -2,7 +2,7 @@
 
 import pytest
 
-from tickwork.core.errors import Unavailable
+from tickwork.core.base.errors import Unavailable
 from tickwork.journal.record import GENESIS, Row, seal
 from tickwork.ports.store import Fenced, OutcomeUnknown, Store, StoreFull
 from tickwork.sim.faults import Faults

@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from tickwork.core.errors import Corrupt, Refused, Unavailable
-from tickwork.core.values import pack
+from tickwork.core.base.errors import Corrupt, Refused, Unavailable
+from tickwork.core.base.values import pack
 from tickwork.ports.artifacts import Artifacts
 from tickwork.ports.exchange import Broke, Call, Catalog, Done, Link, LogPiece, Reply, Spec, Work
 from tickwork.ports.executor import Executor

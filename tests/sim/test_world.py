@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from tickwork.core.errors import Unavailable
+from tickwork.core.base.errors import Unavailable
 from tickwork.sim.chance import Chance
 from tickwork.sim.faults import Faults
 from tickwork.sim.network import Net

@@ -3,8 +3,8 @@
 import pytest
 
 import tickwork as tw
-from tickwork.core.errors import InvalidDefinition
-from tickwork.core.plan import plan_of
+from tickwork.core.base.errors import InvalidDefinition
+from tickwork.core.definition.plan import plan_of
 
 
 @tw.task

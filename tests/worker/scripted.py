@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Iterable
 
-from tickwork.core.errors import Unavailable
+from tickwork.core.base.errors import Unavailable
 from tickwork.ports.artifacts import digest_of
 from tickwork.ports.exchange import (
     Broke,

@@ -4,7 +4,7 @@ import httpx2
 import msgspec
 import pytest
 
-from tickwork.core.errors import Conflict, Refused, Unavailable
+from tickwork.core.base.errors import Conflict, Refused, Unavailable
 from tickwork.ports.artifacts import digest_of
 from tickwork.ports.exchange import Call, Catalog, Done, LogPiece, Reply, Timetable, call_decoder, encoder
 from tickwork.ports.wire import ScheduleRequest

@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from tickwork.core.errors import Refused
+from tickwork.core.base.errors import Refused
 from tickwork.worker.logs import SPOOL_BYTES_MAX, Logs
 
 

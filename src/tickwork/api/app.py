@@ -41,7 +41,7 @@ from tickwork.api.sessions import Sessions
 from tickwork.api.table import Gives, Route
 from tickwork.api.ways import Ways
 from tickwork.cluster.node import Node
-from tickwork.core.shortened import shortened
+from tickwork.core.base.shortened import shortened
 from tickwork.runtime.engine import Engine
 
 

@@ -15,10 +15,10 @@ from tickwork.api.messages import JSON, MSGPACK, Header
 from tickwork.api.problems import HttpRefused
 from tickwork.api.table import MANY_MAX, Param, Route
 from tickwork.cluster.credentials import HEADER
-from tickwork.core import strictjson
-from tickwork.core.errors import Refused
-from tickwork.core.names import RUN_ID_CHARACTERS_MAX, check_line, check_name, is_run_id
-from tickwork.core.shortened import shortened
+from tickwork.core.base import strict_json as strictjson
+from tickwork.core.base.errors import Refused
+from tickwork.core.base.names import RUN_ID_CHARACTERS_MAX, check_line, check_name, is_run_id
+from tickwork.core.base.shortened import shortened
 from tickwork.runtime.engine import Engine
 
 BY_CHARACTERS_MAX = 128

@@ -9,7 +9,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from tickwork.cluster.node import Node
-from tickwork.core.schedule import Fate
+from tickwork.core.state.schedule import Fate
 from tickwork.ports import wire
 from tickwork.runtime.auditor import Audit
 from tickwork.runtime.engine import Engine

@@ -10,8 +10,8 @@ from http import HTTPStatus
 import msgspec
 
 from tickwork.api.messages import PROBLEM, Answer, Header
-from tickwork.core.errors import Conflict, InvalidDefinition, OutcomeUnknown, Refused, Unavailable
-from tickwork.core.shortened import shortened
+from tickwork.core.base.errors import Conflict, InvalidDefinition, OutcomeUnknown, Refused, Unavailable
+from tickwork.core.base.shortened import shortened
 from tickwork.ports import wire
 from tickwork.ports.store import StoreFull
 

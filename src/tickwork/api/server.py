@@ -19,7 +19,7 @@ from tickwork.api.asked import Closing
 from tickwork.api.protocol import KEEP_ALIVE_S, protocol_of
 from tickwork.api.sessions import Sessions
 from tickwork.cluster.node import Node
-from tickwork.core.errors import TickworkError
+from tickwork.core.base.errors import TickworkError
 from tickwork.localtoken import CHARACTERS_MIN
 from tickwork.ports.wire import STORE_HEADER
 from tickwork.runtime.engine import Engine

@@ -21,8 +21,8 @@ from tickwork.api.table import Route
 from tickwork.cluster.carrier import Carrier, Header, HttpCarrier
 from tickwork.cluster.credentials import CODE
 from tickwork.cluster.node import Node
-from tickwork.core.errors import OutcomeUnknown, Refused, Unavailable
-from tickwork.core.shortened import shortened
+from tickwork.core.base.errors import OutcomeUnknown, Refused, Unavailable
+from tickwork.core.base.shortened import shortened
 from tickwork.ports import wire
 from tickwork.runtime.engine import Engine
 from tickwork.runtime.ground import TENANT

@@ -16,7 +16,7 @@ from tickwork.cli.exits import Ended, Exit
 from tickwork.cli.shared import TO, To
 
 if TYPE_CHECKING:
-    from tickwork.core.model import Settings
+    from tickwork.core.state.state import Settings
     from tickwork.journal.record import Sealed
     from tickwork.ports.store import Head
     from tickwork.runtime.auditor import Auditor, Hold, Place, Source

@@ -41,8 +41,8 @@ def catchup(
         share (TICKWORK_STORE).
     """
     from tickwork.cli.screen import console, print_json
-    from tickwork.core.errors import Refused
-    from tickwork.core.lateness import read_policy
+    from tickwork.core.base.errors import Refused
+    from tickwork.core.explain.catch_up_preview import read_policy
     from tickwork.ports import wire
 
     if policy:
@@ -63,7 +63,7 @@ def catchup(
 
 
 def _of_server(to: To, policy: str) -> "list[wire.CatchUp] | None":
-    from tickwork.core.errors import Unavailable
+    from tickwork.core.base.errors import Unavailable
 
     explicit = bool(to.settings().url)
     try:

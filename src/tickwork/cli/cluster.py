@@ -26,7 +26,7 @@ def cluster(deed: Literal["show", "spread", "inbox", "remove"] = "show", argumen
         Of spread: how many partitions new runs are spread over. Of remove: the id of the run.
     """
     from tickwork.cli.screen import console, print_json, safe, table, when
-    from tickwork.core.errors import Refused
+    from tickwork.core.base.errors import Refused
 
     if (deed == "spread") != (argument.isascii() and argument.isdigit()) and deed != "remove":
         raise Ended(Exit.USAGE, "write `tickwork cluster`, or `tickwork cluster spread NUMBER`")

@@ -164,7 +164,7 @@ def signal(event: str, /, *, payload: str | None = None, key: str = "", run: str
 @contextmanager
 def _in_words(client: "Client", run: str, deed: str) -> "Iterator[None]":
     """A refusal that has to do with how the run stands says how it stands."""
-    from tickwork.core.errors import Conflict, Refused
+    from tickwork.core.base.errors import Conflict, Refused
 
     try:
         yield

@@ -16,8 +16,8 @@ from tickwork.cli.shared import TO, To
 
 if TYPE_CHECKING:
     from tickwork.cli.schedulefile import ScheduleFile
-    from tickwork.core.calendar import Rhythm
-    from tickwork.core.zones import Zones
+    from tickwork.core.calendar.recurrence import Rhythm
+    from tickwork.core.calendar.zones import Zones
 
 DAY_MS = 86_400_000
 DAYS_MAX = 3_660
@@ -50,9 +50,9 @@ def diff(*files: Path, days: int = 30, tzdata: Path | None = None, start: str | 
         Look from this time on (RFC 3339); now, unless given.
     """
     from tickwork.cli.screen import print_json
-    from tickwork.core.preview import difference
-    from tickwork.core.timetext import instant_ms, instant_text
-    from tickwork.core.zones import in_zone
+    from tickwork.core.calendar.durations import instant_ms, instant_text
+    from tickwork.core.calendar.zones import in_zone
+    from tickwork.core.explain.schedule_preview import difference
     from tickwork.system import SystemClock
     from tickwork.zonedata import load_zones
 
@@ -78,8 +78,8 @@ def diff(*files: Path, days: int = 30, tzdata: Path | None = None, start: str | 
 
 def expected(side: "ScheduleFile", zones: "Zones", from_ms: int, to_ms: int) -> Iterator[tuple[str, int]]:
     """What a set expects in a window, by (time, name)."""
+    from tickwork.core.calendar.schedule_spec import compile_when
     from tickwork.core.evolve.schedules import anchored
-    from tickwork.core.when import compile_when
     from tickwork.ports.schedulewords import in_words, when_of
     from tickwork.runtime.ground import TENANT
 
@@ -136,7 +136,7 @@ def _live(to: To) -> "ScheduleFile":
 
 def read_zones(folder: Path) -> "Zones":
     """Another version of the data: names from its own files, the version from its source."""
-    from tickwork.core.zones import Zones, names_in_use
+    from tickwork.core.calendar.zones import Zones, names_in_use
 
     source, table = folder / "tzdata.zi", folder / "zone.tab"
     if not source.is_file() or not table.is_file():

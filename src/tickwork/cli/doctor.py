@@ -16,7 +16,7 @@ import msgspec
 
 from tickwork.cli.exits import Exit
 from tickwork.cli.shared import To, settings
-from tickwork.core.errors import Refused, TickworkError, Unavailable
+from tickwork.core.base.errors import Refused, TickworkError, Unavailable
 from tickwork.version import BUILT_MS
 
 if TYPE_CHECKING:

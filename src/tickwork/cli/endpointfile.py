@@ -10,8 +10,8 @@ import msgspec
 
 from tickwork.cli.exits import Ended, Exit
 from tickwork.cli.schedulefile import read_document
-from tickwork.core.errors import Refused
-from tickwork.core.strictjson import check
+from tickwork.core.base.errors import Refused
+from tickwork.core.base.strict_json import check
 from tickwork.ports.wire import EndpointRequest
 
 

@@ -45,7 +45,7 @@ class Ended(Exception):
 
 
 def code_of(error: BaseException) -> Exit:
-    from tickwork.core.errors import Conflict, Corrupt, Refused, TickworkError, Unavailable
+    from tickwork.core.base.errors import Conflict, Corrupt, Refused, TickworkError, Unavailable
 
     name = getattr(error, "code", "")
     if isinstance(error, Unavailable):
@@ -85,7 +85,7 @@ def report(error: BaseException) -> Exit:
     """Say what happened; a traceback only for those who ask for it."""
     if os.environ.get("TICKWORK_DEBUG") == "1":
         traceback.print_exception(error)
-    from tickwork.core.errors import TickworkError
+    from tickwork.core.base.errors import TickworkError
 
     text = str(error) or type(error).__name__
     if not isinstance(error, TickworkError | OSError):

@@ -51,7 +51,7 @@ def workflows(*, to: To = TO) -> int:
 def workers(*, to: To = TO) -> int:
     """The workers that are connected."""
     from tickwork.cli.screen import console, print_json, safe, table, when
-    from tickwork.core.lanes import PIN_LABEL
+    from tickwork.core.state.ready_queues import PIN_LABEL
     from tickwork.ports import wire
 
     with to.client() as client:

@@ -9,7 +9,7 @@ from contextlib import closing
 from typing import TYPE_CHECKING
 
 from tickwork.cli.screen import console, safe, table, tinted, took
-from tickwork.core.errors import TickworkError
+from tickwork.core.base.errors import TickworkError
 from tickwork.ports import wire
 
 if TYPE_CHECKING:

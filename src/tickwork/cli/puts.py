@@ -233,7 +233,7 @@ def _check_holidays(client: "Client", lists: "dict[str, tuple[str, ...]]") -> No
 
 def _changes(client: "Client", owner: str, wanted: "dict[str, wire.ScheduleRequest]") -> dict[str, Any]:
     """Names that are added and removed, and of those that change, what."""
-    from tickwork.core.errors import Refused
+    from tickwork.core.base.errors import Refused
 
     owned = [one.name for away in (False, True) for one in client.schedules(archived=away) if one.owner == owner]
     added: list[str] = []
@@ -272,7 +272,7 @@ def _in_one_way(wanted: "wire.ScheduleRequest") -> "wire.ScheduleRequest":
     """Lengths and instants as the server writes them."""
     import msgspec
 
-    from tickwork.core.timetext import duration_ms, duration_text, instant_ms, instant_text
+    from tickwork.core.calendar.durations import duration_ms, duration_text, instant_ms, instant_text
 
     fields = {
         name: duration_text(duration_ms(getattr(wanted, name), path=name))

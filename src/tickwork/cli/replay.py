@@ -18,7 +18,7 @@ from tickwork.cli.exits import Ended, Exit
 from tickwork.cli.shared import TO, To
 
 if TYPE_CHECKING:
-    from tickwork.core.model import Settings
+    from tickwork.core.state.state import Settings
     from tickwork.journal.record import Sealed
     from tickwork.sdk.client import Client
     from tickwork.sdk.connection import Address
@@ -82,7 +82,7 @@ def replay(
 
 def partitions(client: "Client") -> list[int]:
     """Of a cluster; of a server that is alone, its only one."""
-    from tickwork.core.errors import Refused
+    from tickwork.core.base.errors import Refused
     from tickwork.runtime.ground import PARTITION
 
     try:
@@ -135,7 +135,7 @@ class Judge:
 
     def hear(self, rows: "list[Sealed]") -> bool:
         """False where they differ."""
-        from tickwork.core.errors import ReplayDiffers
+        from tickwork.core.base.errors import ReplayDiffers
         from tickwork.journal.replay import replay as decide
 
         try:
@@ -162,7 +162,7 @@ class Judge:
 
 
 def _judged(source: Iterable[bytes], *, total: int | None, quiet: bool) -> Replayed:
-    from tickwork.core.errors import Refused
+    from tickwork.core.base.errors import Refused
     from tickwork.journal.export import read
 
     head, rows = read(source)
@@ -235,7 +235,7 @@ def streamed(address: "Address", path: str = "/v1/journal", *, after: int = 0) -
     """A journal behind a seq, as it comes."""
     import httpx2
 
-    from tickwork.core.errors import Unavailable
+    from tickwork.core.base.errors import Unavailable
     from tickwork.sdk.connection import error_of
 
     for number, url in enumerate(address.urls, 1):
@@ -267,7 +267,7 @@ def _kept(pieces: Iterator[bytes], file: IO[bytes]) -> Iterator[bytes]:
 
 async def _of_folder(folder: Path, *, quiet: bool) -> Replayed:
     from tickwork.compose.server import ARTIFACTS, DATABASE
-    from tickwork.core.errors import Corrupt
+    from tickwork.core.base.errors import Corrupt
     from tickwork.runtime.archive import Archives
     from tickwork.runtime.ground import PARTITION
     from tickwork.runtime.recovery import settings_of

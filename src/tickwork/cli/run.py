@@ -10,7 +10,7 @@ from cyclopts import Parameter
 
 from tickwork.cli.exits import Ended, Exit, tell
 from tickwork.cli.shared import REACH_S, TO, File, To, private, settings
-from tickwork.core.shortened import shortened
+from tickwork.core.base.shortened import shortened
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -160,7 +160,7 @@ def _answers(client: "Client") -> bool:
 
 
 def _on_server(client: "Client", wanted: Wanted, app: str, *, wait: bool, as_json: bool) -> int:
-    from tickwork.core.errors import Refused
+    from tickwork.core.base.errors import Refused
 
     try:
         run_id = wanted.submit(client)

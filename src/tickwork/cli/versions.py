@@ -36,7 +36,7 @@ def versions(
         Which application; needed where there are several.
     """
     from tickwork.cli.screen import print_json
-    from tickwork.core.errors import Refused
+    from tickwork.core.base.errors import Refused
     from tickwork.ports import wire
 
     if bool(version) != (deed == "set-latest"):

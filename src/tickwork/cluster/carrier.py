@@ -10,7 +10,7 @@ from typing import Protocol
 
 import msgspec
 
-from tickwork.core.errors import OutcomeUnknown, Unavailable
+from tickwork.core.base.errors import OutcomeUnknown, Unavailable
 from tickwork.worker.http1 import Connection, NoConnection, Poster
 
 ANSWER_S = 60.0  # between two pieces of an answer

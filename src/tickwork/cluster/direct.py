@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 from tickwork.cluster.switchboard import Switchboard
 from tickwork.cluster.trunk import WORKER_PATH, NotSpoken, Trunk
-from tickwork.core.errors import Refused, TickworkError, Unavailable
+from tickwork.core.base.errors import Refused, TickworkError, Unavailable
 from tickwork.ports.clock import Clock
 from tickwork.ports.exchange import Call, Catalog, Link, LogPiece, Reply
 from tickwork.ports.wire import Owners

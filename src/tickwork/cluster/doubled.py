@@ -7,7 +7,7 @@ nothing but its speed; of both, what an outage of the store costs anyway.
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
-from tickwork.core.errors import Unavailable
+from tickwork.core.base.errors import Unavailable
 from tickwork.ports.leases import Divided, Holding, Leases, Member
 
 T = TypeVar("T")

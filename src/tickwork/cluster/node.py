@@ -25,10 +25,10 @@ from tickwork.cluster.placement import (
 )
 from tickwork.cluster.switchboard import Switchboard
 from tickwork.cluster.trunk import TrunkEnd
-from tickwork.core.errors import Conflict, Refused, TickworkError, Unavailable
-from tickwork.core.lanes import is_carrier
+from tickwork.core.base.errors import Conflict, Refused, TickworkError, Unavailable
 from tickwork.core.machine import MACHINE
-from tickwork.core.model import NUMBER_BITS
+from tickwork.core.state.ready_queues import is_carrier
+from tickwork.core.state.state import NUMBER_BITS
 from tickwork.ports import wire
 from tickwork.ports.clock import Clock
 from tickwork.ports.exchange import OLDEST, PROTOCOL, Beats, Call, Reply

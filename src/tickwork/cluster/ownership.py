@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from tickwork.cluster.placement import Node, place
-from tickwork.core.errors import Newer, TickworkError, Unavailable
+from tickwork.core.base.errors import Newer, TickworkError, Unavailable
 from tickwork.ports.clock import Clock
 from tickwork.ports.leases import Holding, Leases, Member
 from tickwork.runtime.supervision import supervised

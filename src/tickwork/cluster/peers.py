@@ -12,7 +12,7 @@ import msgspec
 from tickwork.cluster.credentials import CODE as NOT_A_NODE
 from tickwork.cluster.credentials import HEADER
 from tickwork.cluster.trunk import NotSpoken, Trunk
-from tickwork.core.errors import Refused, Unavailable
+from tickwork.core.base.errors import Refused, Unavailable
 from tickwork.ports.exchange import Beats, Call, Reply, encoder, reply_decoder
 from tickwork.ports.wire import Problem, Publication, Publications
 from tickwork.worker.http1 import Poster

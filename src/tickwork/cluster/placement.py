@@ -10,7 +10,7 @@ from collections.abc import Callable, Container, Mapping, Sequence
 from types import MappingProxyType
 from zlib import crc32
 
-from tickwork.core.stablehash import stable_hash
+from tickwork.core.base.stable_hash import stable_hash
 from tickwork.ports.store import Route
 
 Node = tuple[str, str]

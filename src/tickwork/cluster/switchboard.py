@@ -12,8 +12,8 @@ from typing import Any
 
 from tickwork.cluster.dealing import deal
 from tickwork.cluster.line import Batch, Line, Way
-from tickwork.core.errors import Refused, Unavailable
-from tickwork.core.model import NUMBER_BITS
+from tickwork.core.base.errors import Refused, Unavailable
+from tickwork.core.state.state import NUMBER_BITS
 from tickwork.ports.clock import Clock
 from tickwork.ports.exchange import Call, Profile, Reply, Report, Spec, Work, of_other_store, unspoken
 from tickwork.runtime.floor import CLOSED_AFTER_MS, GIVEN_UP, LOST_AFTER_MS, MOVED, RETRY_MS, SILENT_MS, WAIT_MS_MAX

@@ -3,8 +3,8 @@
 import time
 from collections.abc import Callable
 
-from tickwork.core.shortened import shortened
-from tickwork.core.timetext import instant_text
+from tickwork.core.base.shortened import shortened
+from tickwork.core.calendar.durations import instant_text
 from tickwork.runtime.ground import Alarm
 
 QUIET_S = 10.0

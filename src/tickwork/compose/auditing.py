@@ -11,8 +11,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
 from tickwork.cluster.node import Attendant, Node
-from tickwork.core.errors import TickworkError
-from tickwork.core.zones import Zones
+from tickwork.core.base.errors import TickworkError
+from tickwork.core.calendar.zones import Zones
 from tickwork.ports.clock import Clock
 from tickwork.ports.places import private_file, private_folder
 from tickwork.runtime.archive import Archives

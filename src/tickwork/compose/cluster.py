@@ -25,8 +25,8 @@ from tickwork.compose.lanes import carrying
 from tickwork.compose.retaining import how_long
 from tickwork.compose.settings import PREFIX, BadSettings, Settings, duration_setting
 from tickwork.compose.starting import check_start
-from tickwork.core.model import Clock as LogicalClock
-from tickwork.core.model import Settings as MachineSettings
+from tickwork.core.state.state import Clock as LogicalClock
+from tickwork.core.state.state import Settings as MachineSettings
 from tickwork.ports.artifacts import Artifacts
 from tickwork.ports.leases import Leases
 from tickwork.ports.store import HasNotes, HasTime, Store

@@ -18,7 +18,7 @@ from tickwork.compose.children import ChildWorker
 from tickwork.compose.protecting import announced, protected
 from tickwork.compose.server import serving, until
 from tickwork.compose.settings import Settings
-from tickwork.core.errors import Refused, TickworkError
+from tickwork.core.base.errors import Refused, TickworkError
 from tickwork.ports import wire
 from tickwork.runtime.engine import Engine
 

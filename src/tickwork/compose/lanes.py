@@ -5,7 +5,7 @@ import logging
 from collections.abc import AsyncIterator, Callable
 
 from tickwork.compose.settings import BadSettings, Settings, names
-from tickwork.core.errors import Refused
+from tickwork.core.base.errors import Refused
 from tickwork.lanes.making import make_lane
 from tickwork.ports.lanes import Lane, Seal
 from tickwork.runtime.engine import Engine

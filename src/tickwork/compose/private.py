@@ -17,7 +17,7 @@ import msgspec
 from tickwork.compose.children import ChildWorker
 from tickwork.compose.server import looking, serving
 from tickwork.compose.settings import Settings
-from tickwork.core.errors import Refused
+from tickwork.core.base.errors import Refused
 
 START_S = 60.0
 MARGIN_S = 10.0

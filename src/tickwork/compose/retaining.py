@@ -1,7 +1,7 @@
 """How long what is kept, from the settings."""
 
 from tickwork.compose.settings import BadSettings, Settings
-from tickwork.core.errors import Refused
+from tickwork.core.base.errors import Refused
 from tickwork.runtime.retention import Keep, keep_of
 
 

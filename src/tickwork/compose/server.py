@@ -19,8 +19,8 @@ from tickwork.compose.protecting import announced, protected
 from tickwork.compose.retaining import how_long
 from tickwork.compose.settings import Settings, duration_setting
 from tickwork.compose.starting import check_start
-from tickwork.core.model import Clock as LogicalClock
-from tickwork.core.model import Settings as MachineSettings
+from tickwork.core.state.state import Clock as LogicalClock
+from tickwork.core.state.state import Settings as MachineSettings
 from tickwork.runtime.engine import Engine
 from tickwork.stores.sqlite.store import SqliteStore
 from tickwork.stores.sqlite.writing import Failpoints

@@ -15,8 +15,8 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from tickwork.core.errors import Refused
-from tickwork.core.timetext import duration_ms
+from tickwork.core.base.errors import Refused
+from tickwork.core.calendar.durations import duration_ms
 
 PREFIX = "TICKWORK_"
 PORT = 8440

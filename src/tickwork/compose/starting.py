@@ -3,8 +3,8 @@
 import time
 
 from tickwork.compose.settings import BadSettings, Settings
-from tickwork.core.errors import Refused
-from tickwork.core.lateness import read_policy
+from tickwork.core.base.errors import Refused
+from tickwork.core.explain.catch_up_preview import read_policy
 from tickwork.ports.clock import Clock
 from tickwork.version import BUILT_MS
 

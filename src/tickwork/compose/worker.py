@@ -12,8 +12,8 @@ from tickwork import localtoken
 from tickwork.cluster.direct import DirectLink, HttpReach
 from tickwork.compose.lanes import exchange_queues, receiver_of
 from tickwork.compose.settings import BadSettings, Settings, names, pairs, passed, ports, variables
-from tickwork.core.errors import Refused
-from tickwork.core.names import check_name
+from tickwork.core.base.errors import Refused
+from tickwork.core.base.names import check_name
 from tickwork.executors.guard import Guard
 from tickwork.executors.http import HttpExecutor
 from tickwork.executors.limits import Limits

@@ -12,21 +12,22 @@ from typing import Any
 
 import msgspec
 
-from tickwork.core import conditions, inputs
-from tickwork.core.admission import admit, has_room, shed_load
-from tickwork.core.commands import COMMANDS
-from tickwork.core.effects import Answer, Effect
-from tickwork.core.errors import Refused
-from tickwork.core.events import Deferred, Event, InputRefused, LoadShed, Visited
+from tickwork.core.base.errors import Refused
+from tickwork.core.calendar.zones import UTC_ONLY, Zones
+from tickwork.core.decide.admission import admit, has_room, shed_load
+from tickwork.core.decide.advance import visit
+from tickwork.core.decide.run_commands import COMMANDS
+from tickwork.core.decide.tick_context import Turn
+from tickwork.core.decide.timers import TIMERS
+from tickwork.core.decide.worker_reports import REPORTS
+from tickwork.core.definition import cel as conditions
 from tickwork.core.evolve import begin_tick, evolve
-from tickwork.core.evolve.upkeep import end_admission, merge_fresh
-from tickwork.core.model import Run, Settings, State
-from tickwork.core.reports import REPORTS
-from tickwork.core.steps import visit
-from tickwork.core.timers import TIMERS
-from tickwork.core.turn import Turn
-from tickwork.core.wheel import KIND_BITS, KIND_MASK
-from tickwork.core.zones import UTC_ONLY, Zones
+from tickwork.core.evolve.indexes import end_admission, merge_fresh
+from tickwork.core.state import inputs
+from tickwork.core.state.effects import Answer, Effect
+from tickwork.core.state.events import Deferred, Event, InputRefused, LoadShed, Visited
+from tickwork.core.state.state import Run, Settings, State
+from tickwork.core.state.timing_wheel import KIND_BITS, KIND_MASK
 
 TIMERS_PER_TICK = 300  # those due at one instant are dealt with in portions, so that the first do not wait for the last
 MACHINE = 1  # raised with every change of a rule

@@ -16,7 +16,7 @@ from functools import partial
 from types import MappingProxyType
 from urllib.parse import urlsplit
 
-from tickwork.core.errors import Refused
+from tickwork.core.base.errors import Refused
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network

@@ -11,12 +11,12 @@ from typing import Any
 
 import msgspec
 
-from tickwork.core.conditions import HTTP_VARIABLES, Condition, ConditionFailed
-from tickwork.core.definition import HTTP_TIMEOUT_MS, HttpNode
-from tickwork.core.errors import Refused
-from tickwork.core.requests import header_reason
-from tickwork.core.shortened import shortened
-from tickwork.core.strictjson import check as check_plain
+from tickwork.core.base.errors import Refused
+from tickwork.core.base.shortened import shortened
+from tickwork.core.base.strict_json import check as check_plain
+from tickwork.core.definition.cel import HTTP_VARIABLES, Condition, ConditionFailed
+from tickwork.core.definition.model import HTTP_TIMEOUT_MS, HttpNode
+from tickwork.core.definition.requests import header_reason
 from tickwork.executors.guard import AddressRefused, Guard
 from tickwork.executors.outbound import Answer, NoAnswer, Outbound, Sign
 from tickwork.executors.secrets import SecretMissing, Secrets

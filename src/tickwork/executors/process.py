@@ -16,10 +16,10 @@ from pathlib import Path
 
 import msgspec
 
-from tickwork.core.definition import VALUE_HANDLER
-from tickwork.core.errors import Corrupt, Refused
-from tickwork.core.shortened import shortened
-from tickwork.core.values import Ref
+from tickwork.core.base.errors import Corrupt, Refused
+from tickwork.core.base.shortened import shortened
+from tickwork.core.base.values import Ref
+from tickwork.core.definition.model import VALUE_HANDLER
 from tickwork.executors.child import STOP_GRACE_S, Key, Settings
 from tickwork.executors.leftovers import new_mark
 from tickwork.executors.limits import Limits, hide_agent, isolation

@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from tickwork.core.names import check_name
+from tickwork.core.base.names import check_name
 
 VARIABLE = "TICKWORK_SECRET_"
 

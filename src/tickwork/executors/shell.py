@@ -17,7 +17,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from tickwork.core.definition import ShellNode
+from tickwork.core.definition.model import ShellNode
 from tickwork.executors.leftovers import kill_all, new_mark
 from tickwork.executors.limits import Limits, confined, environment, isolation
 from tickwork.executors.turns import Failure, Turns

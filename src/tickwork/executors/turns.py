@@ -6,8 +6,8 @@ from functools import partial
 
 import msgspec
 
-from tickwork.core.errors import Corrupt, Refused
-from tickwork.core.values import Ref
+from tickwork.core.base.errors import Corrupt, Refused
+from tickwork.core.base.values import Ref
 from tickwork.ports.exchange import VALUE_BYTES_MAX, Begun, Broke, Catalog, Done, Returned, Spec, Work
 from tickwork.ports.executor import Sink
 from tickwork.ports.host import filled

@@ -12,8 +12,8 @@ from itertools import chain
 
 import msgspec
 
-from tickwork.core.errors import Corrupt
-from tickwork.core.model import Settings
+from tickwork.core.base.errors import Corrupt
+from tickwork.core.state.state import Settings
 from tickwork.journal.record import GENESIS, Sealed
 from tickwork.journal.stream import Reader
 

@@ -13,9 +13,9 @@ from typing import Any
 
 import msgspec
 
-from tickwork.core.errors import Corrupt
-from tickwork.core.events import Event
-from tickwork.core.inputs import Input
+from tickwork.core.base.errors import Corrupt
+from tickwork.core.state.events import Event
+from tickwork.core.state.inputs import Input
 from tickwork.journal.upcast import FORMAT, upcast
 
 HASH_BYTES = 32

@@ -8,12 +8,12 @@ without deciding. Both verify the hash chain on the way.
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from tickwork.core.errors import Corrupt, ReplayDiffers
-from tickwork.core.events import Event
-from tickwork.core.inputs import Input
+from tickwork.core.base.errors import Corrupt, ReplayDiffers
+from tickwork.core.base.shortened import shortened
+from tickwork.core.calendar.zones import UTC_ONLY
 from tickwork.core.machine import Machine, Outcome, rules_of
-from tickwork.core.shortened import shortened
-from tickwork.core.zones import UTC_ONLY
+from tickwork.core.state.events import Event
+from tickwork.core.state.inputs import Input
 from tickwork.journal.record import GENESIS, Row, Sealed, seal, unseal
 
 

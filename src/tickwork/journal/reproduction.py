@@ -10,13 +10,13 @@ from collections.abc import Callable
 
 import msgspec
 
-from tickwork.core.errors import Corrupt
-from tickwork.core.events import Event
-from tickwork.core.inputs import Input
+from tickwork.core.base.errors import Corrupt
+from tickwork.core.base.shortened import shortened
+from tickwork.core.calendar.zones import Zones
 from tickwork.core.machine import Machine
-from tickwork.core.shortened import shortened
-from tickwork.core.snapshot import Snapshot, capture, restore
-from tickwork.core.zones import Zones
+from tickwork.core.snapshot.snapshot import Snapshot, capture, restore
+from tickwork.core.state.events import Event
+from tickwork.core.state.inputs import Input
 from tickwork.journal.record import Row, Sealed, hash_of, unseal
 
 MAGIC = b"TWR1"

@@ -9,7 +9,7 @@ import struct
 import zlib
 from collections.abc import Iterable, Iterator
 
-from tickwork.core.errors import Corrupt
+from tickwork.core.base.errors import Corrupt
 from tickwork.journal.record import HASH_BYTES, ROW_BYTES_MAX, Sealed
 
 _HEAD = struct.Struct(">IQQI")  # length of the data, seq, tick, checksum of the rest

@@ -7,7 +7,7 @@ format: a plain row (lists, numbers, texts) of format n to the same of format n 
 from collections.abc import Callable
 from typing import Any
 
-from tickwork.core.errors import Corrupt, Newer
+from tickwork.core.base.errors import Corrupt, Newer
 
 FORMAT = 1
 

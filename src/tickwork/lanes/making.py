@@ -2,7 +2,7 @@
 
 from urllib.parse import urlsplit
 
-from tickwork.core.errors import Refused
+from tickwork.core.base.errors import Refused
 from tickwork.lanes.memory import MemoryLane, broker_named
 from tickwork.ports.lanes import Lane, Seal
 

@@ -14,8 +14,8 @@ from urllib.parse import parse_qs, urlsplit
 
 import msgspec
 
-from tickwork.core.errors import Unavailable
-from tickwork.core.stablehash import stable_digest
+from tickwork.core.base.errors import Unavailable
+from tickwork.core.base.stable_hash import stable_digest
 from tickwork.ports.lanes import (
     DELIVERIES_MAX,
     REDELIVER_MS,

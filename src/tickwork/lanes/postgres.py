@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
-from tickwork.core.errors import Unavailable
+from tickwork.core.base.errors import Unavailable
 from tickwork.ports.lanes import (
     DELIVERIES_MAX,
     REDELIVER_MS,

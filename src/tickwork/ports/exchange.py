@@ -12,8 +12,8 @@ from typing import Protocol
 
 import msgspec
 
-from tickwork.core.errors import Conflict, Refused, Unavailable
-from tickwork.core.values import Ref
+from tickwork.core.base.errors import Conflict, Refused, Unavailable
+from tickwork.core.base.values import Ref
 from tickwork.ports.wire import ScheduleRequest
 
 PROTOCOL = 1  # raised when something changes that the other side must know of; new fields at the end need not be

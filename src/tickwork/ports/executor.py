@@ -7,7 +7,7 @@ decides. Whatever happens to the code it runs, the agent that calls it goes on b
 from collections.abc import Sequence
 from typing import Protocol
 
-from tickwork.core.retry import HANDLER_MISSING
+from tickwork.core.state.retry import HANDLER_MISSING
 from tickwork.ports.exchange import Broke, Catalog, Done, Report, Spec, Work
 
 

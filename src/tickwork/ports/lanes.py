@@ -15,8 +15,8 @@ from typing import Any, Protocol
 
 import msgspec
 
-from tickwork.core.errors import Refused, TickworkError
-from tickwork.core.stablehash import stable_digest
+from tickwork.core.base.errors import Refused, TickworkError
+from tickwork.core.base.stable_hash import stable_digest
 from tickwork.ports.exchange import Spec, Work
 
 REDELIVER_MS = 30_000  # what was received and not accepted for so long comes again, to anybody

@@ -6,11 +6,11 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from tickwork.core.errors import Refused
-from tickwork.core.schedule import Terms
-from tickwork.core.timetext import duration_ms, instant_ms
-from tickwork.core.when import When
-from tickwork.core.zones import Zone
+from tickwork.core.base.errors import Refused
+from tickwork.core.calendar.durations import duration_ms, instant_ms
+from tickwork.core.calendar.schedule_spec import When
+from tickwork.core.calendar.zones import Zone
+from tickwork.core.state.schedule import Terms
 from tickwork.ports import wire
 
 _READING = re.compile(r"\d{4}-\d\d-\d\d(?:T\d\d:\d\d(?P<seconds>:\d\d(?:\.\d+)?)?)?", re.ASCII)

@@ -10,9 +10,9 @@ from typing import Protocol, runtime_checkable
 
 import msgspec
 
-from tickwork.core.errors import Conflict, TickworkError, Unavailable
-from tickwork.core.errors import OutcomeUnknown as OutcomeUnknown  # of a commit: the head tells
-from tickwork.core.schedule import Range
+from tickwork.core.base.errors import Conflict, TickworkError, Unavailable
+from tickwork.core.base.errors import OutcomeUnknown as OutcomeUnknown  # of a commit: the head tells
+from tickwork.core.state.schedule import Range
 from tickwork.journal.record import GENESIS, Sealed
 from tickwork.ports.upkeep import Upkeep
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
-from tickwork.core.errors import Refused
+from tickwork.core.base.errors import Refused
 
 if TYPE_CHECKING:
     from tickwork.ports.store import ChildRow, LogChunk, RunRow

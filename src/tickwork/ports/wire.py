@@ -9,8 +9,8 @@ from typing import Any, Literal
 
 import msgspec
 
-from tickwork.core.schedule import CatchUp as CatchUpPolicy
-from tickwork.core.schedule import Overlap
+from tickwork.core.state.schedule import CatchUp as CatchUpPolicy
+from tickwork.core.state.schedule import Overlap
 
 STORE_HEADER = "x-tickwork-store"  # of every response: the identity of the store that answers
 

@@ -14,9 +14,9 @@ from typing import TypeVar
 
 import msgspec
 
-from tickwork.core.errors import Corrupt
-from tickwork.core.model import NUMBER_BITS
-from tickwork.core.values import Ref, Value
+from tickwork.core.base.errors import Corrupt
+from tickwork.core.base.values import Ref, Value
+from tickwork.core.state.state import NUMBER_BITS
 from tickwork.journal.export import read as read_export
 from tickwork.journal.record import Sealed
 from tickwork.ports.artifacts import Artifacts

@@ -11,14 +11,14 @@ from collections.abc import Mapping
 
 import msgspec
 
-from tickwork.core.context import reference, resolve, stored_value
-from tickwork.core.definition import Argument, MapNode, TaskNode, WorkflowNode, WorkNode
-from tickwork.core.effects import Dispatch, Effect
-from tickwork.core.inputfields import with_defaults
-from tickwork.core.model import BLOCK_BITS, Clock, Run, Table, Task
-from tickwork.core.plan import Plan, Step
-from tickwork.core.stablehash import stable_hash
-from tickwork.core.values import Ref, Value, pack
+from tickwork.core.base.stable_hash import stable_hash
+from tickwork.core.base.values import Ref, Value, pack
+from tickwork.core.definition.input_fields import with_defaults
+from tickwork.core.definition.model import Argument, MapNode, TaskNode, WorkflowNode, WorkNode
+from tickwork.core.definition.plan import Plan, Step
+from tickwork.core.state.effects import Dispatch, Effect
+from tickwork.core.state.evaluation_context import reference, resolve, stored_value
+from tickwork.core.state.state import BLOCK_BITS, Clock, Run, Table, Task
 from tickwork.ports.exchange import VALUE_BYTES_MAX, Fetch, Spec, Work
 from tickwork.runtime.vault import NIL, Vault, map_head, walk
 

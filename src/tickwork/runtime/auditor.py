@@ -11,11 +11,11 @@ from typing import Protocol
 
 import msgspec
 
-from tickwork.core.errors import Corrupt, Refused, Unavailable
+from tickwork.core.base.errors import Corrupt, Refused, Unavailable
+from tickwork.core.base.shortened import shortened
+from tickwork.core.calendar.zones import UTC_ONLY, Zones
 from tickwork.core.machine import Machine
-from tickwork.core.model import Settings
-from tickwork.core.shortened import shortened
-from tickwork.core.zones import UTC_ONLY, Zones
+from tickwork.core.state.state import Settings
 from tickwork.journal import reproduction
 from tickwork.journal.record import GENESIS, Row, Sealed, unseal
 from tickwork.journal.reproduction import Before, Claim, Reproduction

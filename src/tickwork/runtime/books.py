@@ -10,19 +10,19 @@ from typing import Any
 
 import msgspec
 
-from tickwork.core import events as ev
+from tickwork.core.base.shortened import shortened
+from tickwork.core.base.values import Value
+from tickwork.core.definition.plan import Kind
 from tickwork.core.evolve import output_of
-from tickwork.core.inputs import Input
-from tickwork.core.ledger import Ledger
-from tickwork.core.lifecycle import TOOK_TOO_LONG, AttemptState, Phase, RunState
-from tickwork.core.model import BLOCK_BITS, Run, State
-from tickwork.core.plan import Kind
-from tickwork.core.schedule import Range
-from tickwork.core.schedulerows import backfill_row
-from tickwork.core.shortened import shortened
-from tickwork.core.snapshot import encode_header
-from tickwork.core.touched import Touched
-from tickwork.core.values import Value
+from tickwork.core.explain.occurrence_ledger import Ledger
+from tickwork.core.snapshot.dirty_rows import Touched
+from tickwork.core.snapshot.schedule_rows import backfill_row
+from tickwork.core.snapshot.snapshot import encode_header
+from tickwork.core.state import events as ev
+from tickwork.core.state.inputs import Input
+from tickwork.core.state.lifecycle import TOOK_TOO_LONG, AttemptState, Phase, RunState
+from tickwork.core.state.schedule import Range
+from tickwork.core.state.state import BLOCK_BITS, Run, State
 from tickwork.ports.store import BackfillRow, CacheRow, ChildRow, DefinitionRow, Rows, RunRow
 from tickwork.runtime.ended import rest_of_run
 from tickwork.runtime.vault import encode_value

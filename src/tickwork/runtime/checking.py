@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterable
 
 import msgspec
 
-from tickwork.core.errors import Corrupt, Unavailable
+from tickwork.core.base.errors import Corrupt, Unavailable
+from tickwork.core.calendar.zones import Zones
 from tickwork.core.machine import Machine
-from tickwork.core.snapshot import digest, restore
-from tickwork.core.zones import Zones
+from tickwork.core.snapshot.snapshot import digest, restore
 from tickwork.journal.record import GENESIS, unseal
 from tickwork.ports.artifacts import Artifacts, digest_of
 from tickwork.ports.store import Head, Loaded, LogChunk, Store

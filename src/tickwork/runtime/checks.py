@@ -8,11 +8,11 @@ from typing import Any
 
 import msgspec
 
-from tickwork.core.commands import DELAY_MS_MAX, KEY_CHARACTERS_MAX
-from tickwork.core.errors import Refused
-from tickwork.core.inputs import Input
-from tickwork.core.strictjson import check as check_plain
-from tickwork.core.values import INLINE_BYTES_MAX, Value, pack
+from tickwork.core.base.errors import Refused
+from tickwork.core.base.strict_json import check as check_plain
+from tickwork.core.base.values import INLINE_BYTES_MAX, Value, pack
+from tickwork.core.decide.run_commands import DELAY_MS_MAX, KEY_CHARACTERS_MAX
+from tickwork.core.state.inputs import Input
 from tickwork.ports import wire
 
 COMMAND_BYTES_MAX = 4 * 1024 * 1024

@@ -8,9 +8,9 @@ import asyncio
 import contextlib
 from collections.abc import Callable
 
-from tickwork.core.errors import TickworkError
-from tickwork.core.inputs import HoldTimers
-from tickwork.core.timetext import duration_text, instant_text
+from tickwork.core.base.errors import TickworkError
+from tickwork.core.calendar.durations import duration_text, instant_text
+from tickwork.core.state.inputs import HoldTimers
 from tickwork.ports.clock import Clock, TimeReference
 from tickwork.runtime.partition import Partition
 from tickwork.runtime.timekeeper import ClockReading

@@ -9,20 +9,20 @@ from typing import Any
 
 import msgspec
 
-from tickwork.core import inputs as ask
-from tickwork.core.definition import TaskNode
-from tickwork.core.effects import Answer
-from tickwork.core.errors import Corrupt, Refused
+from tickwork.core.base.errors import Corrupt, Refused
+from tickwork.core.base.names import NAME_CHARACTERS_MAX, check_name
+from tickwork.core.base.shortened import shortened
+from tickwork.core.base.stable_hash import stable_digest
+from tickwork.core.base.strict_json import check as check_plain
+from tickwork.core.base.values import INLINE_BYTES_MAX, Ref, Value, pack
+from tickwork.core.calendar.durations import duration_ms, instant_ms
+from tickwork.core.definition.input_fields import SCHEDULED_TIME, check_inputs
+from tickwork.core.definition.model import TaskNode
+from tickwork.core.definition.plan import Plan, new_plan
 from tickwork.core.evolve.versions import by_age
-from tickwork.core.inputfields import SCHEDULED_TIME, check_inputs
-from tickwork.core.model import NUMBER_BITS
-from tickwork.core.names import NAME_CHARACTERS_MAX, check_name
-from tickwork.core.plan import Plan, new_plan
-from tickwork.core.shortened import shortened
-from tickwork.core.stablehash import stable_digest
-from tickwork.core.strictjson import check as check_plain
-from tickwork.core.timetext import duration_ms, instant_ms
-from tickwork.core.values import INLINE_BYTES_MAX, Ref, Value, pack
+from tickwork.core.state import inputs as ask
+from tickwork.core.state.effects import Answer
+from tickwork.core.state.state import NUMBER_BITS
 from tickwork.ports import wire
 from tickwork.ports.store import Payload, RunRow
 from tickwork.runtime import reads

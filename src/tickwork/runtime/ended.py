@@ -6,9 +6,9 @@ together are the run's record.
 
 import msgspec
 
-from tickwork.core.inputs import RunRecord
-from tickwork.core.model import Run
-from tickwork.core.values import Value
+from tickwork.core.base.values import Value
+from tickwork.core.state.inputs import RunRecord
+from tickwork.core.state.state import Run
 from tickwork.ports.store import RunRow
 
 

@@ -9,16 +9,16 @@ from typing import Any
 
 import msgspec
 
-from tickwork.core import inputs as ask
-from tickwork.core.definition import HttpNode
-from tickwork.core.errors import Refused
-from tickwork.core.model import Schedule, Tenant
-from tickwork.core.plan import new_plan
-from tickwork.core.schedules import check_put, is_same
-from tickwork.core.shortened import shortened
-from tickwork.core.strictjson import loads
-from tickwork.core.timetext import instant_ms
-from tickwork.core.values import Value
+from tickwork.core.base.errors import Refused
+from tickwork.core.base.shortened import shortened
+from tickwork.core.base.strict_json import loads
+from tickwork.core.base.values import Value
+from tickwork.core.calendar.durations import instant_ms
+from tickwork.core.decide.schedule_commands import check_put, is_same
+from tickwork.core.definition.model import HttpNode
+from tickwork.core.definition.plan import new_plan
+from tickwork.core.state import inputs as ask
+from tickwork.core.state.state import Schedule, Tenant
 from tickwork.ports import wire
 from tickwork.runtime import endpointwords as words
 from tickwork.runtime.checks import check_writable, shown

@@ -7,14 +7,14 @@ from typing import Any
 
 import msgspec
 
-from tickwork.core import inputs as ask
-from tickwork.core.definition import ENDPOINT_TIMEOUT_MS_MAX, HTTP_TIMEOUT_MS, HttpNode, Retry
-from tickwork.core.errors import InvalidDefinition, Refused
-from tickwork.core.model import Schedule
-from tickwork.core.names import NAME_CHARACTERS_MAX, check_name
-from tickwork.core.plan import Plan
-from tickwork.core.shortened import shortened
-from tickwork.core.timetext import duration_ms, duration_text
+from tickwork.core.base.errors import InvalidDefinition, Refused
+from tickwork.core.base.names import NAME_CHARACTERS_MAX, check_name
+from tickwork.core.base.shortened import shortened
+from tickwork.core.calendar.durations import duration_ms, duration_text
+from tickwork.core.definition.model import ENDPOINT_TIMEOUT_MS_MAX, HTTP_TIMEOUT_MS, HttpNode, Retry
+from tickwork.core.definition.plan import Plan
+from tickwork.core.state import inputs as ask
+from tickwork.core.state.state import Schedule
 from tickwork.ports import wire
 from tickwork.ports.schedulewords import word_of
 from tickwork.runtime.scheduleviews import schedule as schedule_view

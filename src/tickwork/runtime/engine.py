@@ -13,18 +13,18 @@ from typing import Any
 
 import msgspec
 
-from tickwork.core import inputs as ask
-from tickwork.core.context import OF_CHECK, need_of, source_words, value_at
-from tickwork.core.effects import Alert, FindRuns, Keep, LookUp, ReadExtract, Release, Stop
-from tickwork.core.errors import Refused, TickworkError
-from tickwork.core.events import RunSpawned, TaskFailed, TaskRequeued, TaskRetrying, WorkerGone
-from tickwork.core.inputfields import require_accepted
-from tickwork.core.lifecycle import Phase
+from tickwork.core.base.errors import Refused, TickworkError
+from tickwork.core.base.values import Ref, Value
+from tickwork.core.definition.cel_extracts import Need, extract
+from tickwork.core.definition.input_fields import require_accepted
 from tickwork.core.machine import MACHINE
-from tickwork.core.model import Clock as LogicalClock
-from tickwork.core.model import Settings
-from tickwork.core.needs import Need, extract
-from tickwork.core.values import Ref, Value
+from tickwork.core.state import inputs as ask
+from tickwork.core.state.effects import Alert, FindRuns, Keep, LookUp, ReadExtract, Release, Stop
+from tickwork.core.state.evaluation_context import OF_CHECK, need_of, source_words, value_at
+from tickwork.core.state.events import RunSpawned, TaskFailed, TaskRequeued, TaskRetrying, WorkerGone
+from tickwork.core.state.lifecycle import Phase
+from tickwork.core.state.state import Clock as LogicalClock
+from tickwork.core.state.state import Settings
 from tickwork.ports.exchange import Call, LogPiece, Reply
 from tickwork.ports.store import ALONE, Head
 from tickwork.runtime.assign import Assigner

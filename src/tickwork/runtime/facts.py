@@ -9,10 +9,22 @@ from typing import Protocol
 
 import msgspec
 
+from tickwork.core.base.names import is_run_id
 from tickwork.core.evolve import record_of_run
-from tickwork.core.inputs import Cancel, Decide, Input, Known, Pause, Resolve, Resume, RunRecord, Submit, Terms, Trigger
-from tickwork.core.model import NUMBER_BITS
-from tickwork.core.names import is_run_id
+from tickwork.core.state.inputs import (
+    Cancel,
+    Decide,
+    Input,
+    Known,
+    Pause,
+    Resolve,
+    Resume,
+    RunRecord,
+    Submit,
+    Terms,
+    Trigger,
+)
+from tickwork.core.state.state import NUMBER_BITS
 from tickwork.ports.store import RunRow
 from tickwork.runtime.books import Books
 from tickwork.runtime.ended import record_of

@@ -7,7 +7,7 @@ each of which stands for its neighbours. What is rare (a retry, a failure, a bro
 from bisect import bisect_left
 from collections import Counter
 
-from tickwork.core.model import State, Task
+from tickwork.core.state.state import State, Task
 from tickwork.runtime.assign import Order, Ready
 
 SAMPLES = 4  # of a tick; where it dispatches no more, all are read

@@ -12,11 +12,11 @@ from typing import Any
 
 import msgspec
 
-from tickwork.core.effects import Release, Stop
-from tickwork.core.errors import Corrupt, Refused, Unavailable
-from tickwork.core.inputs import Failed, WorkerLost
-from tickwork.core.lanes import is_carrier
-from tickwork.core.model import State
+from tickwork.core.base.errors import Corrupt, Refused, Unavailable
+from tickwork.core.state.effects import Release, Stop
+from tickwork.core.state.inputs import Failed, WorkerLost
+from tickwork.core.state.ready_queues import is_carrier
+from tickwork.core.state.state import State
 from tickwork.ports.clock import Clock
 from tickwork.ports.exchange import Call, LogPiece, Reply, Taken, of_other_store, unspoken
 from tickwork.ports.processes import Processes

@@ -12,15 +12,15 @@ from typing import Any
 
 import msgspec
 
-from tickwork.core import inputs as ask
-from tickwork.core.effects import Answer
-from tickwork.core.errors import Refused, Unavailable
-from tickwork.core.lateness import read_policy
-from tickwork.core.model import Settings, State, Tenant
-from tickwork.core.names import is_run_id
-from tickwork.core.plan import Plan
-from tickwork.core.shortened import shortened
-from tickwork.core.zones import UTC_ONLY, Zones
+from tickwork.core.base.errors import Refused, Unavailable
+from tickwork.core.base.names import is_run_id
+from tickwork.core.base.shortened import shortened
+from tickwork.core.calendar.zones import UTC_ONLY, Zones
+from tickwork.core.definition.plan import Plan
+from tickwork.core.explain.catch_up_preview import read_policy
+from tickwork.core.state import inputs as ask
+from tickwork.core.state.effects import Answer
+from tickwork.core.state.state import Settings, State, Tenant
 from tickwork.ports.artifacts import Artifacts
 from tickwork.ports.clock import Clock, TimeReference
 from tickwork.ports.ids import Ids

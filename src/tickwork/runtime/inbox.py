@@ -8,8 +8,8 @@ from collections import deque
 
 import msgspec
 
-from tickwork.core.effects import Answer
-from tickwork.core.inputs import Input
+from tickwork.core.state.effects import Answer
+from tickwork.core.state.inputs import Input
 from tickwork.ports.store import Payload
 
 INPUTS_PER_TICK_MAX = 2_000  # inputs may use half of a tick's 5,000 changes, and most make one or two

@@ -12,11 +12,11 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from tickwork.core.errors import TickworkError, Unavailable
-from tickwork.core.lanes import CARRIER, announced
-from tickwork.core.model import tries_of
-from tickwork.core.names import check_name
-from tickwork.core.stablehash import stable_digest, stable_hash
+from tickwork.core.base.errors import TickworkError, Unavailable
+from tickwork.core.base.names import check_name
+from tickwork.core.base.stable_hash import stable_digest, stable_hash
+from tickwork.core.state.ready_queues import CARRIER, announced
+from tickwork.core.state.state import tries_of
 from tickwork.ports.clock import Clock
 from tickwork.ports.exchange import Call, Profile, Reply, Report, Returned, Spec, Work
 from tickwork.ports.ids import Ids

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 
 import msgspec
 
-from tickwork.core.errors import Refused
+from tickwork.core.base.errors import Refused
 from tickwork.ports.artifacts import Artifacts
 from tickwork.ports.clock import Clock
 from tickwork.ports.store import LogChunk, Store

@@ -13,8 +13,8 @@ from typing import IO, Any
 
 import msgspec
 
-from tickwork.core.errors import Corrupt, Refused
-from tickwork.core.model import NUMBER_BITS
+from tickwork.core.base.errors import Corrupt, Refused
+from tickwork.core.state.state import NUMBER_BITS
 from tickwork.ports.artifacts import Artifacts
 from tickwork.ports.store import ALONE, Store
 from tickwork.ports.upkeep import COLUMNS, Batch

@@ -14,14 +14,14 @@ from collections.abc import Awaitable, Callable
 
 import msgspec
 
-from tickwork.core.effects import Answer, Dispatch, Effect
-from tickwork.core.errors import OutcomeUnknown, TickworkError, Unavailable
-from tickwork.core.events import Event
-from tickwork.core.inputs import ClockGap, Input, Submit
+from tickwork.core.base.errors import OutcomeUnknown, TickworkError, Unavailable
+from tickwork.core.base.shortened import shortened
+from tickwork.core.decide.worker_reports import stand_in
 from tickwork.core.machine import Machine, Outcome
-from tickwork.core.reports import stand_in
-from tickwork.core.shortened import shortened
-from tickwork.core.touched import Touched
+from tickwork.core.snapshot.dirty_rows import Touched
+from tickwork.core.state.effects import Answer, Dispatch, Effect
+from tickwork.core.state.events import Event
+from tickwork.core.state.inputs import ClockGap, Input, Submit
 from tickwork.journal.record import Sealed
 from tickwork.journal.replay import Recorder
 from tickwork.ports.store import Fenced, Head, Payload, Rows, Store, StoreUnusable

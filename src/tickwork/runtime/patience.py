@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from tickwork.core.errors import Unavailable
+from tickwork.core.base.errors import Unavailable
 
 RETRY_S, RETRY_S_MAX = 0.02, 1.0
 T = TypeVar("T")

@@ -10,14 +10,14 @@ from typing import Any
 
 import msgspec
 
-from tickwork.core.errors import Corrupt, Refused
-from tickwork.core.explain import WhyNot, why_not
-from tickwork.core.lanes import PIN_LABEL
+from tickwork.core.base.errors import Corrupt, Refused
+from tickwork.core.base.shortened import shortened
+from tickwork.core.base.values import Value
+from tickwork.core.explain.run_history import Story, Teller
+from tickwork.core.explain.why_not import WhyNot, why_not
 from tickwork.core.machine import Machine
-from tickwork.core.model import NUMBER_BITS, Run, Settings
-from tickwork.core.shortened import shortened
-from tickwork.core.story import Story, Teller
-from tickwork.core.values import Value
+from tickwork.core.state.ready_queues import PIN_LABEL
+from tickwork.core.state.state import NUMBER_BITS, Run, Settings
 from tickwork.journal.record import GENESIS, Sealed, unseal
 from tickwork.ports import wire
 from tickwork.ports.store import RunFilter

@@ -10,15 +10,15 @@ from typing import Any
 
 import msgspec
 
-from tickwork.core.definition import ApprovalNode, WorkNode
-from tickwork.core.inputs import RunRecord
-from tickwork.core.lanes import UNLIMITED
-from tickwork.core.lifecycle import AttemptState, Phase
-from tickwork.core.messages import message_of
-from tickwork.core.model import Clock, Run, State, Task
-from tickwork.core.plan import Kind, Plan, Step
-from tickwork.core.timetext import duration_text
-from tickwork.core.values import Ref, Value
+from tickwork.core.base.values import Ref, Value
+from tickwork.core.calendar.durations import duration_text
+from tickwork.core.definition.approval_text import message_of
+from tickwork.core.definition.model import ApprovalNode, WorkNode
+from tickwork.core.definition.plan import Kind, Plan, Step
+from tickwork.core.state.inputs import RunRecord
+from tickwork.core.state.lifecycle import AttemptState, Phase
+from tickwork.core.state.ready_queues import UNLIMITED
+from tickwork.core.state.state import Clock, Run, State, Task
 from tickwork.ports import wire
 from tickwork.ports.store import RunFilter, RunRow
 from tickwork.runtime.books import Attempt, Books

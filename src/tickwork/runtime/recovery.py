@@ -12,11 +12,11 @@ from typing import NamedTuple
 
 import msgspec
 
-from tickwork.core.errors import Corrupt, Newer
+from tickwork.core.base.errors import Corrupt, Newer
+from tickwork.core.calendar.zones import UTC_ONLY, Zones
 from tickwork.core.machine import MACHINE, Machine
-from tickwork.core.model import Settings
-from tickwork.core.snapshot import restoring
-from tickwork.core.zones import UTC_ONLY, Zones
+from tickwork.core.snapshot.snapshot import restoring
+from tickwork.core.state.state import Settings
 from tickwork.journal.record import GENESIS, Sealed, rules_in, unseal
 from tickwork.ports.store import Head, Loaded, Store
 from tickwork.runtime.books import Books

@@ -16,11 +16,11 @@ import re
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from typing import TypeVar
 
-from tickwork.core.model import Run, State, Table
-from tickwork.core.rows import encode_run, encode_task
-from tickwork.core.schedulerows import encode_schedule
-from tickwork.core.snapshot import encode_header
-from tickwork.core.values import Ref, Value
+from tickwork.core.base.values import Ref, Value
+from tickwork.core.snapshot.run_rows import encode_run, encode_task
+from tickwork.core.snapshot.schedule_rows import encode_schedule
+from tickwork.core.snapshot.snapshot import encode_header
+from tickwork.core.state.state import Run, State, Table
 from tickwork.ports.artifacts import DIGEST_BYTES, Artifacts
 from tickwork.ports.clock import Clock
 from tickwork.ports.store import ChildRow, Store

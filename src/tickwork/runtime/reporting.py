@@ -7,12 +7,12 @@ in the books. Whatever comes from outside is checked and cut here, before it get
 import re
 from collections.abc import Callable
 
-from tickwork.core.errors import Refused
-from tickwork.core.inputs import Checkpointed, Failed, HandedBack, Input, Started, Succeeded, WorkerLost
-from tickwork.core.inputs import Taken as TakenInput
-from tickwork.core.lanes import is_carrier
-from tickwork.core.shortened import shortened
-from tickwork.core.values import INLINE_BYTES_MAX, Ref, Value
+from tickwork.core.base.errors import Refused
+from tickwork.core.base.shortened import shortened
+from tickwork.core.base.values import INLINE_BYTES_MAX, Ref, Value
+from tickwork.core.state.inputs import Checkpointed, Failed, HandedBack, Input, Started, Succeeded, WorkerLost
+from tickwork.core.state.inputs import Taken as TakenInput
+from tickwork.core.state.ready_queues import is_carrier
 from tickwork.ports.exchange import (
     VALUE_BYTES_MAX,
     Begun,

@@ -12,9 +12,9 @@ from collections.abc import Callable
 
 import msgspec
 
-from tickwork.core.errors import Corrupt, Refused, TickworkError, Unavailable
-from tickwork.core.model import Settings, State
-from tickwork.core.timetext import duration_ms
+from tickwork.core.base.errors import Corrupt, Refused, TickworkError, Unavailable
+from tickwork.core.calendar.durations import duration_ms
+from tickwork.core.state.state import Settings, State
 from tickwork.journal import export, stream
 from tickwork.journal.record import GENESIS, Sealed
 from tickwork.ports.artifacts import Artifacts

@@ -11,22 +11,22 @@ from itertools import islice
 
 import msgspec
 
-from tickwork.core import inputs as ask
-from tickwork.core import preview as told
-from tickwork.core.backfills import window_end_ms
-from tickwork.core.effects import FindRuns
-from tickwork.core.errors import Refused
+from tickwork.core.base.errors import Refused
+from tickwork.core.base.names import check_name
+from tickwork.core.calendar.durations import duration_ms, instant_ms
+from tickwork.core.calendar.zones import in_zone
+from tickwork.core.decide.backfill import window_end_ms
+from tickwork.core.decide.schedule_commands import check_advice, check_put, is_same, schedule_of
+from tickwork.core.definition.plan import Plan
 from tickwork.core.evolve.schedules import anchored, is_held, occurrence_id, rhythm_of
-from tickwork.core.model import Schedule, Tenant
-from tickwork.core.names import check_name
-from tickwork.core.plan import Plan
-from tickwork.core.schedule import Fate, Range
-from tickwork.core.schedulerows import LiveBackfill
-from tickwork.core.schedules import check_advice, check_put, is_same, schedule_of
-from tickwork.core.terms import check_terms
-from tickwork.core.timetext import duration_ms, instant_ms
-from tickwork.core.upcoming import left_of, upcoming
-from tickwork.core.zones import in_zone
+from tickwork.core.explain import schedule_preview as told
+from tickwork.core.explain.upcoming import left_of, upcoming
+from tickwork.core.snapshot.schedule_rows import LiveBackfill
+from tickwork.core.state import inputs as ask
+from tickwork.core.state.effects import FindRuns
+from tickwork.core.state.schedule import Fate, Range
+from tickwork.core.state.state import Schedule, Tenant
+from tickwork.core.state.terms import check_terms
 from tickwork.ports import wire
 from tickwork.ports.schedulewords import in_words, length_ms, reading_ms, terms_of, when_of
 from tickwork.runtime import scheduleviews as views

@@ -4,15 +4,15 @@ from typing import Any
 
 import msgspec
 
+from tickwork.core.base.values import Value, unpack
+from tickwork.core.calendar.durations import duration_text
+from tickwork.core.calendar.schedule_spec import When
 from tickwork.core.evolve.schedules import is_held
-from tickwork.core.lateness import late_ones
-from tickwork.core.model import BackfillState, Schedule, Tenant
-from tickwork.core.preview import describe
-from tickwork.core.schedule import Fate, Governing, Range
-from tickwork.core.schedulerows import LiveBackfill, backfill_row
-from tickwork.core.timetext import duration_text
-from tickwork.core.values import Value, unpack
-from tickwork.core.when import When
+from tickwork.core.explain.catch_up_preview import late_ones
+from tickwork.core.explain.schedule_preview import describe
+from tickwork.core.snapshot.schedule_rows import LiveBackfill, backfill_row
+from tickwork.core.state.schedule import Fate, Governing, Range
+from tickwork.core.state.state import BackfillState, Schedule, Tenant
 from tickwork.ports import wire
 from tickwork.runtime.words import instant, instant_or_none
 

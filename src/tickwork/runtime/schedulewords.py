@@ -1,8 +1,8 @@
 """A request for a schedule, as the machine is asked for it."""
 
-from tickwork.core import inputs as ask
-from tickwork.core.errors import Refused
-from tickwork.core.schedule import Governing
+from tickwork.core.base.errors import Refused
+from tickwork.core.state import inputs as ask
+from tickwork.core.state.schedule import Governing
 from tickwork.ports import wire
 from tickwork.ports.schedulewords import length_ms, terms_of, when_of
 from tickwork.runtime.checks import packed

@@ -4,8 +4,8 @@ import asyncio
 
 import msgspec
 
-from tickwork.core.inputs import Offer
-from tickwork.core.lanes import is_carrier
+from tickwork.core.state.inputs import Offer
+from tickwork.core.state.ready_queues import is_carrier
 from tickwork.ports.exchange import Call, Profile, Reply, Spec, Work
 from tickwork.runtime.sessions import Pair, Session
 

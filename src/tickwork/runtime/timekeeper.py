@@ -18,8 +18,8 @@ from typing import Literal
 
 import msgspec
 
-from tickwork.core.inputs import OUTAGE
-from tickwork.core.model import Clock as LogicalClock
+from tickwork.core.state.inputs import OUTAGE
+from tickwork.core.state.state import Clock as LogicalClock
 from tickwork.ports.clock import Clock
 
 STEP_MS = 1_000  # a difference from here on is a step, not drift

@@ -12,8 +12,8 @@ from typing import Any
 
 import msgspec
 
-from tickwork.core.errors import Corrupt
-from tickwork.core.values import INLINE_BYTES_MAX, Ref, Sealed, Value
+from tickwork.core.base.errors import Corrupt
+from tickwork.core.base.values import INLINE_BYTES_MAX, Ref, Sealed, Value
 from tickwork.ports.artifacts import Artifacts, digest_of
 from tickwork.ports.exchange import VALUE_BYTES_MAX
 from tickwork.ports.store import Payload, Store

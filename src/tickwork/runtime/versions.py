@@ -2,14 +2,14 @@
 
 import msgspec
 
-from tickwork.core import inputs as ask
-from tickwork.core.errors import Refused
+from tickwork.core.base.errors import Refused
+from tickwork.core.base.shortened import shortened
+from tickwork.core.decide.versions import pin_of, pinned, stranded, version_of
+from tickwork.core.definition.plan import Plan
 from tickwork.core.evolve.versions import declared_puts, latest_of
-from tickwork.core.lanes import PIN_LABEL
-from tickwork.core.model import State, Tenant
-from tickwork.core.plan import Plan
-from tickwork.core.shortened import shortened
-from tickwork.core.versions import pin_of, pinned, stranded, version_of
+from tickwork.core.state import inputs as ask
+from tickwork.core.state.ready_queues import PIN_LABEL
+from tickwork.core.state.state import State, Tenant
 from tickwork.ports import wire
 from tickwork.runtime.ground import TENANT
 from tickwork.runtime.schedules import Schedules

@@ -1,7 +1,7 @@
 """How states, times and numbers are said to people and programs; one place, so that all say the same."""
 
-from tickwork.core.lifecycle import AttemptState, Phase, RunState
-from tickwork.core.timetext import instant_text
+from tickwork.core.calendar.durations import instant_text
+from tickwork.core.state.lifecycle import AttemptState, Phase, RunState
 
 RUN_STATES = {int(state): state.name.lower() for state in RunState}
 TASK_STATES = {int(phase): phase.name.lower() for phase in Phase}

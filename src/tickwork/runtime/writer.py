@@ -8,7 +8,7 @@ import asyncio
 from bisect import bisect_left
 from collections.abc import Callable
 
-from tickwork.core.errors import Corrupt, Unavailable
+from tickwork.core.base.errors import Corrupt, Unavailable
 from tickwork.journal.record import Sealed
 from tickwork.ports.store import Fenced, Head, OutcomeUnknown, Payload, Rows, Store, StoreFull
 from tickwork.runtime.patience import RETRY_S, RETRY_S_MAX, patiently

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol
 
-from tickwork.core.errors import Refused
+from tickwork.core.base.errors import Refused
 from tickwork.ports.exchange import VALUE_BYTES_MAX, Broke, Done, Spec, Work
 from tickwork.ports.host import Job, Spilled, filled
 from tickwork.ports.loglines import sendable

@@ -12,9 +12,9 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from tickwork.core.definition import VALUE_HANDLER, Argument, Trigger
-from tickwork.core.errors import Refused
-from tickwork.core.names import RESERVED_NODE_IDS, check_name
+from tickwork.core.base.errors import Refused
+from tickwork.core.base.names import RESERVED_NODE_IDS, check_name
+from tickwork.core.definition.model import VALUE_HANDLER, Argument, Trigger
 from tickwork.sdk.options import Options
 from tickwork.sdk.placeholders import Condition, Node, Value
 from tickwork.sdk.places import Place, at_place, here, placed

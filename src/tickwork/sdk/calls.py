@@ -15,8 +15,8 @@ from uuid import uuid4
 
 import msgspec
 
-from tickwork.core.errors import OutcomeUnknown, Refused, TickworkError, Unavailable
-from tickwork.core.timetext import duration_text, instant_ms
+from tickwork.core.base.errors import OutcomeUnknown, Refused, TickworkError, Unavailable
+from tickwork.core.calendar.durations import duration_text, instant_ms
 from tickwork.ports import wire
 from tickwork.ports.exchange import Catalog
 from tickwork.sdk.connection import error_of

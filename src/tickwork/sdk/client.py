@@ -14,7 +14,7 @@ from typing import Any, Self, TypeVar, overload
 import httpx2
 import msgspec
 
-from tickwork.core.errors import TickworkError, Unavailable
+from tickwork.core.base.errors import TickworkError, Unavailable
 from tickwork.ports import wire
 from tickwork.ports.exchange import shown
 from tickwork.sdk import calls

@@ -16,7 +16,7 @@ import httpx2
 import msgspec
 
 from tickwork import localtoken
-from tickwork.core.errors import (
+from tickwork.core.base.errors import (
     Conflict,
     InvalidDefinition,
     OutcomeUnknown,

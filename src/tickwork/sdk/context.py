@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, overload
 
 import msgspec
 
-from tickwork.core.errors import Refused, TickworkError
+from tickwork.core.base.errors import Refused, TickworkError
 from tickwork.sdk.plain import encode, sized
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from tickwork.core.errors import Refused
+from tickwork.core.base.errors import Refused
 from tickwork.sdk.plain import plain
 
 Converter = Callable[[Any], Any]

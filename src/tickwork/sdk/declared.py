@@ -2,8 +2,8 @@
 
 from typing import Any, TypeVar
 
-from tickwork.core.errors import Refused
-from tickwork.core.names import check_name
+from tickwork.core.base.errors import Refused
+from tickwork.core.base.names import check_name
 
 T = TypeVar("T")
 

@@ -20,7 +20,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from tickwork.core.errors import TickworkError
+from tickwork.core.base.errors import TickworkError
 from tickwork.ports.exchange import VALUE_BYTES_MAX, Progressed, Saved, Spec, Work
 from tickwork.ports.host import (
     Cancel,
@@ -280,7 +280,7 @@ class Host:
             self._prints.until_read(0 if self.output.by_bytes else started_ns)
 
     def missing(self, handler: str) -> TickworkError:
-        from tickwork.core.errors import Refused
+        from tickwork.core.base.errors import Refused
 
         known = ", ".join(sorted(self.app.handlers)[:20]) or "none"
         return Refused("no_handler", f"this application has no handler {handler!r}; it has {known}")

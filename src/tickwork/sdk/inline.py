@@ -18,8 +18,8 @@ from typing import Any
 
 import msgspec
 
-from tickwork.core.errors import Corrupt, Refused
-from tickwork.core.values import Ref
+from tickwork.core.base.errors import Corrupt, Refused
+from tickwork.core.base.values import Ref
 from tickwork.ports.exchange import (
     VALUE_BYTES_MAX,
     Begun,

@@ -4,8 +4,8 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, TypeVar, cast, overload
 
-from tickwork.core.definition import HTTP_BODY_BYTES
-from tickwork.core.timetext import instant_ms
+from tickwork.core.calendar.durations import instant_ms
+from tickwork.core.definition.model import HTTP_BODY_BYTES
 from tickwork.sdk.build import Builder, Choice, Constant, Message, Record, Scope, Side, building, make_captured
 from tickwork.sdk.options import duration, task_options
 from tickwork.sdk.placeholders import Condition, Node, Value, as_condition, asked

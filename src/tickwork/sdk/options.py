@@ -5,9 +5,9 @@ from dataclasses import dataclass, fields, replace
 from datetime import timedelta
 from typing import Any
 
-from tickwork.core.definition import Cache, Resources, Retry, Sla, Timeout
-from tickwork.core.errors import Refused
-from tickwork.core.timetext import duration_ms
+from tickwork.core.base.errors import Refused
+from tickwork.core.calendar.durations import duration_ms
+from tickwork.core.definition.model import Cache, Resources, Retry, Sla, Timeout
 
 _UNITS = {"": 1, "m": 1, "mb": 1, "mib": 1, "g": 1024, "gb": 1024, "gib": 1024, "t": 1024**2, "tb": 1024**2}
 _RETRY = {"retries": "attempts", "retry_delay": "delay_ms", "retry_factor": "factor", "retry_max": "delay_ms_max"}

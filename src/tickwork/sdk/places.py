@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from tickwork.core.errors import Refused
+from tickwork.core.base.errors import Refused
 
 T = TypeVar("T")
 

@@ -20,9 +20,9 @@ from uuid import UUID
 
 import msgspec
 
-from tickwork.core.errors import Refused
-from tickwork.core.strictjson import DEPTH_MAX as DOCUMENT_DEPTH_MAX
-from tickwork.core.strictjson import INTEGER_MAX, INTEGER_MIN
+from tickwork.core.base.errors import Refused
+from tickwork.core.base.strict_json import DEPTH_MAX as DOCUMENT_DEPTH_MAX
+from tickwork.core.base.strict_json import INTEGER_MAX, INTEGER_MIN
 from tickwork.ports.artifacts import ARTIFACT_BYTES_MAX
 
 DEPTH_MAX = DOCUMENT_DEPTH_MAX - 4  # room for what a document wraps around a value

@@ -14,9 +14,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from tickwork.core.definition import VALUE_HANDLER
-from tickwork.core.errors import Refused, TickworkError
-from tickwork.core.stablehash import stable_digest
+from tickwork.core.base.errors import Refused, TickworkError
+from tickwork.core.base.stable_hash import stable_digest
+from tickwork.core.definition.model import VALUE_HANDLER
 from tickwork.sdk.context import Context
 from tickwork.sdk.declared import DECLARED, INSTANCES
 from tickwork.sdk.places import about_environment, placed, raised_at

@@ -3,7 +3,8 @@
 import re
 from typing import TYPE_CHECKING, Any
 
-from tickwork.core.definition import (
+from tickwork.core.base.errors import InvalidDefinition, Problem
+from tickwork.core.definition.model import (
     NO_OUTPUT,
     AnyNode,
     ApprovalNode,
@@ -20,7 +21,6 @@ from tickwork.core.definition import (
     WaitNode,
     WorkflowNode,
 )
-from tickwork.core.errors import InvalidDefinition, Problem
 from tickwork.sdk.build import Builder, Message, Record, rendered_args, settle_ids
 from tickwork.sdk.placeholders import Condition, Value
 
@@ -49,7 +49,7 @@ def note_output(builder: Builder, result: Any) -> None:
 
 def definition(workflow: "Workflow[..., Any]", builder: Builder) -> Definition:
     """Checked as the server will check it. Raises `InvalidDefinition`."""
-    from tickwork.core.document import accept, canonical
+    from tickwork.core.definition.document import accept, canonical
 
     settle_ids(builder.records)
     made = Definition(
@@ -113,8 +113,8 @@ def _plain(value: Any) -> Any:
 
 
 def _check_condition(text: str) -> str | None:
-    from tickwork.core.conditions import Condition as Compiled
-    from tickwork.core.errors import Refused
+    from tickwork.core.base.errors import Refused
+    from tickwork.core.definition.cel import Condition as Compiled
 
     try:
         Compiled.compile(text)

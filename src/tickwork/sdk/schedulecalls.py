@@ -7,9 +7,9 @@ from urllib.parse import quote
 
 import msgspec
 
-from tickwork.core.errors import Refused
-from tickwork.core.names import check_name
-from tickwork.core.timetext import duration_text
+from tickwork.core.base.errors import Refused
+from tickwork.core.base.names import check_name
+from tickwork.core.calendar.durations import duration_text
 from tickwork.ports import wire
 from tickwork.sdk.calls import Ask, StillRunning
 from tickwork.sdk.options import duration

@@ -9,15 +9,15 @@ from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, get_args, get_origin
 
-from tickwork.core.errors import Refused
-from tickwork.core.names import check_name
-from tickwork.core.timetext import duration_text, interval_ms
+from tickwork.core.base.errors import Refused
+from tickwork.core.base.names import check_name
+from tickwork.core.calendar.durations import duration_text, interval_ms
 from tickwork.sdk.options import duration
 from tickwork.sdk.places import Place, at_place, here
 from tickwork.sdk.plain import plain
 
 if TYPE_CHECKING:
-    from tickwork.core.zones import Zones
+    from tickwork.core.calendar.zones import Zones
     from tickwork.ports.exchange import Timetable
     from tickwork.ports.wire import GovernorRequest, ScheduleRequest
     from tickwork.sdk.values import Codec, Parameter
@@ -166,7 +166,7 @@ def _field(name: str, value: Any, zone: str) -> Any:
 def _instant(value: datetime, zone: str, path: str) -> str:
     if value.tzinfo is not None:
         return str(plain(value, what=path))
-    from tickwork.core.timetext import instant_text
+    from tickwork.core.calendar.durations import instant_text
     from tickwork.ports.schedulewords import reading_ms
 
     return instant_text(reading_ms(value.isoformat(), _zones(zone).get(zone, path="timezone"), path=path))
@@ -176,8 +176,8 @@ def _check(wanted: "ScheduleRequest") -> None:
     """As far as it can be known without a server: which queues and lists of holidays there are, the server knows."""
     import msgspec
 
-    from tickwork.core.terms import check_terms
-    from tickwork.core.when import compile_when
+    from tickwork.core.calendar.schedule_spec import compile_when
+    from tickwork.core.state.terms import check_terms
     from tickwork.ports.schedulewords import in_words, terms_of, when_of
 
     with in_words():
@@ -190,7 +190,7 @@ def _check(wanted: "ScheduleRequest") -> None:
 
 def _zones(name: str) -> "Zones":
     if name == "UTC":
-        from tickwork.core.zones import UTC_ONLY
+        from tickwork.core.calendar.zones import UTC_ONLY
 
         return UTC_ONLY
     from tickwork.zonedata import load_zones

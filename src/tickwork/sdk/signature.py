@@ -12,7 +12,7 @@ from uuid import UUID
 
 import msgspec
 
-from tickwork.core.definition import InputField
+from tickwork.core.definition.model import InputField
 from tickwork.sdk.plain import plain
 from tickwork.sdk.values import Codec, Parameter
 

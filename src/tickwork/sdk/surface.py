@@ -1,6 +1,6 @@
 """The names of the SDK in one place, for `tickwork.__getattr__`."""
 
-from tickwork.core.errors import Conflict, InvalidDefinition, OutcomeUnknown, Refused, TickworkError, Unavailable
+from tickwork.core.base.errors import Conflict, InvalidDefinition, OutcomeUnknown, Refused, TickworkError, Unavailable
 from tickwork.sdk.context import Context, StepsChanged, context
 from tickwork.sdk.declared import instance
 from tickwork.sdk.nodes import approval, branch, event, http, repeat, shell, wait

@@ -11,7 +11,7 @@ from datetime import timedelta
 from functools import update_wrapper
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, Literal, ParamSpec, TypeVar, cast, overload
 
-from tickwork.core.errors import Refused
+from tickwork.core.base.errors import Refused
 from tickwork.sdk.context import Context, current, running
 from tickwork.sdk.declared import declare, instance_name
 from tickwork.sdk.options import Options, task_options

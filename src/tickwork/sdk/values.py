@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from tickwork.core.errors import Refused
+from tickwork.core.base.errors import Refused
 from tickwork.sdk.convert import Converter, Mismatch, converter_for
 from tickwork.sdk.plain import EMPTY_MAP, NULL, Unsendable, encode, plain
 

@@ -10,9 +10,9 @@ from datetime import timedelta
 from functools import update_wrapper
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, cast, overload
 
-from tickwork.core.definition import Concurrency, Defaults, Definition, Overlap, Retry, Sla, Timeout
-from tickwork.core.errors import Refused, TickworkError
-from tickwork.core.names import check_name
+from tickwork.core.base.errors import Refused, TickworkError
+from tickwork.core.base.names import check_name
+from tickwork.core.definition.model import Concurrency, Defaults, Definition, Overlap, Retry, Sla, Timeout
 from tickwork.sdk import render
 from tickwork.sdk.build import Builder, active, refuse_async
 from tickwork.sdk.declared import declare, instance_name
@@ -117,7 +117,7 @@ class Workflow(Generic[P, R]):
 
     def document(self) -> bytes:
         """The definition as JSON, in its canonical form."""
-        from tickwork.core.document import canonical
+        from tickwork.core.definition.document import canonical
 
         return canonical(self.build())
 

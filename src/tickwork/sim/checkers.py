@@ -9,16 +9,16 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tickwork.core import events as ev
-from tickwork.core import inputs as inp
-from tickwork.core.errors import Corrupt
-from tickwork.core.explain import why_not
-from tickwork.core.lifecycle import RUN_MOVES, RunState, RunTrigger
+from tickwork.core.base.errors import Corrupt
+from tickwork.core.calendar.durations import instant_text
+from tickwork.core.explain.blockers import Held
+from tickwork.core.explain.why_not import why_not
 from tickwork.core.machine import Machine
-from tickwork.core.model import Run, Settings, State
-from tickwork.core.obstacles import Held
-from tickwork.core.snapshot import digest
-from tickwork.core.timetext import instant_text
+from tickwork.core.snapshot.snapshot import digest
+from tickwork.core.state import events as ev
+from tickwork.core.state import inputs as inp
+from tickwork.core.state.lifecycle import RUN_MOVES, RunState, RunTrigger
+from tickwork.core.state.state import Run, Settings, State
 from tickwork.journal.record import GENESIS, Row, Sealed, unseal
 from tickwork.journal.replay import fold
 from tickwork.sim.executor import EffectLedger, Write

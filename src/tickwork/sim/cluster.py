@@ -18,10 +18,10 @@ from msgspec.structs import replace as replace_settings
 
 from tickwork.cluster.ownership import TTL_MS
 from tickwork.cluster.placement import home_of
-from tickwork.core.errors import TickworkError
-from tickwork.core.lifecycle import Phase
+from tickwork.core.base.errors import TickworkError
 from tickwork.core.machine import Machine
-from tickwork.core.model import Settings, State
+from tickwork.core.state.lifecycle import Phase
+from tickwork.core.state.state import Settings, State
 from tickwork.journal.record import Sealed
 from tickwork.ports.store import Route
 from tickwork.runtime.ground import TENANT

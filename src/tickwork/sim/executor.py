@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from tickwork.core.values import pack
+from tickwork.core.base.values import pack
 from tickwork.ports.exchange import Begun, Broke, Catalog, Done, Report, Saved, Spec, Work
 from tickwork.ports.executor import Sink
 from tickwork.sim.loop import NS

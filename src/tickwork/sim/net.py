@@ -11,7 +11,7 @@ from typing import Protocol
 import msgspec
 
 from tickwork.cluster.direct import Unreached
-from tickwork.core.errors import Corrupt, Refused, TickworkError, Unavailable
+from tickwork.core.base.errors import Corrupt, Refused, TickworkError, Unavailable
 from tickwork.ports.artifacts import Named, digest_of
 from tickwork.ports.exchange import (
     Call,

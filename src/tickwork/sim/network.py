@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Protocol
 
-from tickwork.core.errors import Unavailable
+from tickwork.core.base.errors import Unavailable
 from tickwork.sim.loop import NS
 from tickwork.sim.world import MS, Host, World
 

@@ -14,11 +14,11 @@ from tickwork.api.asked import Closing
 from tickwork.api.routes.logs import NDJSON
 from tickwork.api.ways import Ways
 from tickwork.cluster import node as real
-from tickwork.core.errors import Corrupt, Refused, Unavailable
-from tickwork.core.events import StaleReport
-from tickwork.core.inputs import Failed
-from tickwork.core.model import Clock, Settings
-from tickwork.core.snapshot import digest
+from tickwork.core.base.errors import Corrupt, Refused, Unavailable
+from tickwork.core.snapshot.snapshot import digest
+from tickwork.core.state.events import StaleReport
+from tickwork.core.state.inputs import Failed
+from tickwork.core.state.state import Clock, Settings
 from tickwork.journal.record import GENESIS, unseal
 from tickwork.ports import wire
 from tickwork.ports.exchange import Call, Catalog, LogPiece, Reply, encoder, reply_decoder

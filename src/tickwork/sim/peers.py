@@ -9,7 +9,7 @@ import msgspec
 from tickwork.cluster.carrier import SAFE, Carried, Header, no_answer
 from tickwork.cluster.credentials import CODE as NOT_A_NODE
 from tickwork.cluster.credentials import HEADER
-from tickwork.core.errors import Refused, Unavailable
+from tickwork.core.base.errors import Refused, Unavailable
 from tickwork.ports.exchange import Beats, Call, Reply, encoder, reply_decoder
 from tickwork.ports.leases import Holding, Member
 from tickwork.ports.wire import Publication, Publications

@@ -9,8 +9,8 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from typing import TypeVar
 
-from tickwork.core.errors import Unavailable
-from tickwork.core.schedule import Range
+from tickwork.core.base.errors import Unavailable
+from tickwork.core.state.schedule import Range
 from tickwork.journal.record import Sealed
 from tickwork.ports.store import (
     PORTION,

@@ -13,16 +13,16 @@ from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from tickwork.core import inputs as ask
-from tickwork.core.effects import Answer, Dispatch, FindRuns
-from tickwork.core.ledger import Ledger
-from tickwork.core.lifecycle import RunState
+from tickwork.core.calendar.schedule_spec import When
+from tickwork.core.calendar.zones import Zones
+from tickwork.core.explain.occurrence_ledger import Ledger
 from tickwork.core.machine import Machine
-from tickwork.core.model import Clock, Settings
-from tickwork.core.schedule import CATCH_UPS, CatchUp, Fate, Range, Terms
-from tickwork.core.snapshot import capture, restore
-from tickwork.core.when import When
-from tickwork.core.zones import Zones
+from tickwork.core.snapshot.snapshot import capture, restore
+from tickwork.core.state import inputs as ask
+from tickwork.core.state.effects import Answer, Dispatch, FindRuns
+from tickwork.core.state.lifecycle import RunState
+from tickwork.core.state.schedule import CATCH_UPS, CatchUp, Fate, Range, Terms
+from tickwork.core.state.state import Clock, Settings
 from tickwork.sim.chance import Chance
 from tickwork.sim.schedulecheck import (
     DAY_MS,

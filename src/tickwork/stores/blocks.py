@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from tickwork.core.errors import Corrupt
+from tickwork.core.base.errors import Corrupt
 from tickwork.journal.record import packed
 from tickwork.ports.store import RunRow
 

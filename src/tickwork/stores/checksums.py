@@ -12,7 +12,7 @@ from zlib import crc32
 
 import msgspec
 
-from tickwork.core.errors import Corrupt
+from tickwork.core.base.errors import Corrupt
 from tickwork.ports.store import CacheRow, InboxRow
 from tickwork.ports.upkeep import Archive
 from tickwork.stores.blocks import Outline

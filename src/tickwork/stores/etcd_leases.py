@@ -13,7 +13,7 @@ from typing import Any
 import httpx2
 import msgspec
 
-from tickwork.core.errors import Unavailable
+from tickwork.core.base.errors import Unavailable
 from tickwork.ports.leases import Holding, Member
 
 TIMEOUT_S = 2.0

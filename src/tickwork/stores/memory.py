@@ -12,8 +12,8 @@ from itertools import islice
 
 import msgspec
 
-from tickwork.core.errors import Corrupt, Unavailable
-from tickwork.core.schedule import Range
+from tickwork.core.base.errors import Corrupt, Unavailable
+from tickwork.core.state.schedule import Range
 from tickwork.journal.record import GENESIS, Sealed
 from tickwork.ports.store import (
     PORTION,

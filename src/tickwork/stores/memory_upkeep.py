@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec.structs import astuple
 
-from tickwork.core.model import NUMBER_BITS
-from tickwork.core.schedule import Range
+from tickwork.core.state.schedule import Range
+from tickwork.core.state.state import NUMBER_BITS
 from tickwork.journal.record import Sealed
 from tickwork.ports.store import (
     BackfillRow,

@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import msgspec
 
-from tickwork.core.errors import Unavailable
+from tickwork.core.base.errors import Unavailable
 from tickwork.ports.leases import Holding, Member
 from tickwork.ports.store import StoreUnusable
 

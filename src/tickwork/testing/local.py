@@ -13,8 +13,8 @@ from typing import Any, TypeVar, TypeVarTuple
 
 import msgspec
 
-from tickwork.core.errors import Refused
-from tickwork.core.values import Ref
+from tickwork.core.base.errors import Refused
+from tickwork.core.base.values import Ref
 from tickwork.ports.clock import Clock
 from tickwork.ports.exchange import VALUE_BYTES_MAX, Broke, Catalog, Done, Progressed, Saved, Spec, Work
 from tickwork.ports.executor import Sink

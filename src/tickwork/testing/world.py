@@ -12,13 +12,13 @@ from typing import Any, Self, TypeVar
 
 import msgspec
 
-from tickwork.core.definition import WorkNode
-from tickwork.core.errors import Refused
-from tickwork.core.lifecycle import Phase
-from tickwork.core.model import Run as CoreRun
-from tickwork.core.obstacles import Held
-from tickwork.core.storywords import sentence
-from tickwork.core.timetext import instant_text
+from tickwork.core.base.errors import Refused
+from tickwork.core.calendar.durations import instant_text
+from tickwork.core.definition.model import WorkNode
+from tickwork.core.explain.blockers import Held
+from tickwork.core.explain.run_history_text import sentence
+from tickwork.core.state.lifecycle import Phase
+from tickwork.core.state.state import Run as CoreRun
 from tickwork.ports import wire
 from tickwork.ports.exchange import Profile
 from tickwork.runtime.direct import DirectLink

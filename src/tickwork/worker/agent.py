@@ -9,8 +9,8 @@ from typing import NamedTuple, TypeVar
 
 import msgspec
 
-from tickwork.core.errors import Corrupt, Unavailable
-from tickwork.core.lanes import PIN_LABEL
+from tickwork.core.base.errors import Corrupt, Unavailable
+from tickwork.core.state.ready_queues import PIN_LABEL
 from tickwork.ports.artifacts import digest_of
 from tickwork.ports.clock import Clock
 from tickwork.ports.exchange import (

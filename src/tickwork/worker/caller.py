@@ -12,7 +12,7 @@ import contextlib
 from collections.abc import Callable, Coroutine
 from typing import Any, Generic, TypeVar
 
-from tickwork.core.errors import Refused, Unavailable
+from tickwork.core.base.errors import Refused, Unavailable
 from tickwork.ports.exchange import Call, Done, Profile, Reply, Report, Saved, Spec, Work
 
 BEAT_MS = 10_000  # how long a call may wait for work; the next one follows at once

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from tickwork.core.errors import Unavailable
+from tickwork.core.base.errors import Unavailable
 from tickwork.ports.lanes import Delivery, Lane, Parcel
 from tickwork.worker.agent import Agent
 

@@ -11,7 +11,7 @@ from urllib.parse import quote
 import httpx2
 import msgspec
 
-from tickwork.core.errors import Conflict, Refused, TickworkError, Unavailable
+from tickwork.core.base.errors import Conflict, Refused, TickworkError, Unavailable
 from tickwork.localtoken import NOT_LET_IN, Found
 from tickwork.ports.artifacts import ARTIFACT_BYTES_MAX, digest_of
 from tickwork.ports.exchange import Call, Catalog, LogPiece, Reply, encoder, reply_decoder, shown

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 
 import msgspec
 
-from tickwork.core.errors import Conflict, Refused
+from tickwork.core.base.errors import Conflict, Refused
 from tickwork.ports.exchange import LogPiece
 
 CHUNK_BYTES = 64 * 1024

@@ -5,7 +5,7 @@ import re
 from tickwork.api.asked import Asked
 from tickwork.api.messages import OCTETS, Answer, as_json
 from tickwork.api.table import Body, Gives, Route
-from tickwork.core.errors import Refused
+from tickwork.core.base.errors import Refused
 from tickwork.ports import wire
 from tickwork.ports.artifacts import ARTIFACT_BYTES_MAX, digest_of
 

@@ -13,8 +13,8 @@ from tickwork.api.routes.queues import part_of, whole
 from tickwork.api.routes.runs import DONE
 from tickwork.api.table import Body, Gives, Param, Route
 from tickwork.cluster.placement import partitions_of
-from tickwork.core.errors import Refused, TickworkError, Unavailable
-from tickwork.core.timetext import instant_text
+from tickwork.core.base.errors import Refused, TickworkError, Unavailable
+from tickwork.core.calendar.durations import instant_text
 from tickwork.ports import store as ports
 from tickwork.ports import wire
 from tickwork.ports.exchange import Beats, beats_decoder

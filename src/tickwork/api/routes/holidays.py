@@ -4,7 +4,7 @@ from tickwork.api.asked import Asked
 from tickwork.api.messages import Answer, as_json, nothing
 from tickwork.api.routes.runs import DONE
 from tickwork.api.table import Body, Gives, Route
-from tickwork.core.errors import Refused
+from tickwork.core.base.errors import Refused
 from tickwork.ports import wire
 
 _PATH = "/v1/holidays/{holidays}"

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 from tickwork.api.asked import Asked
 from tickwork.api.messages import JOURNAL, Stream
 from tickwork.api.table import Gives, Param, Route
-from tickwork.core.errors import Refused
+from tickwork.core.base.errors import Refused
 from tickwork.journal import stream
 from tickwork.journal.export import Head, write_head
 from tickwork.journal.record import GENESIS

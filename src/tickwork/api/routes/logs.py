@@ -11,9 +11,9 @@ from tickwork.api.messages import EVENTS, JSON, Answer, Stream, as_json, json_en
 from tickwork.api.routes.runs import DONE
 from tickwork.api.sse import COMMENT, NO_BUFFERING, event, until_closing
 from tickwork.api.table import Body, Gives, Param, Route
-from tickwork.core.errors import Refused
-from tickwork.core.shortened import shortened
-from tickwork.core.timetext import INSTANT_MS_MAX, INSTANT_MS_MIN, instant_text
+from tickwork.core.base.errors import Refused
+from tickwork.core.base.shortened import shortened
+from tickwork.core.calendar.durations import INSTANT_MS_MAX, INSTANT_MS_MIN, instant_text
 from tickwork.ports import wire
 from tickwork.ports.exchange import LogPiece
 from tickwork.runtime.logs import CHUNK_BYTES_MAX, Line

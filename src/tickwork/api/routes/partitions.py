@@ -8,8 +8,8 @@ from tickwork.api.messages import JOURNAL, Answer, Stream, as_json
 from tickwork.api.routes.journal import AFTER, export
 from tickwork.api.routes.pausing import pausing
 from tickwork.api.table import Body, Gives, Route
-from tickwork.core.errors import Refused
-from tickwork.core.shortened import shortened
+from tickwork.core.base.errors import Refused
+from tickwork.core.base.shortened import shortened
 from tickwork.ports import wire
 
 

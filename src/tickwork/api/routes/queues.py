@@ -10,8 +10,8 @@ from tickwork.api.messages import Answer, Stream, as_json, nothing
 from tickwork.api.routes.pausing import pausing
 from tickwork.api.routes.runs import DONE
 from tickwork.api.table import Body, Gives, Route
-from tickwork.core import strictjson
-from tickwork.core.errors import Refused
+from tickwork.core.base import strict_json as strictjson
+from tickwork.core.base.errors import Refused
 from tickwork.ports import wire
 from tickwork.runtime.ground import TENANT
 

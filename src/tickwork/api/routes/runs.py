@@ -11,7 +11,7 @@ from tickwork.api.cursors import CURSOR, bad_cursor, following, number_of, place
 from tickwork.api.messages import JSON, MSGPACK, Answer, Stream, as_json, nothing
 from tickwork.api.problems import HttpRefused
 from tickwork.api.table import Body, Gives, Param, Route
-from tickwork.core.errors import Refused
+from tickwork.core.base.errors import Refused
 from tickwork.ports import wire
 from tickwork.runtime.ground import TENANT
 from tickwork.runtime.words import STATE_NUMBERS

@@ -11,7 +11,7 @@ from tickwork.api.problems import HttpRefused
 from tickwork.api.routes.pausing import pausing
 from tickwork.api.routes.runs import DONE, KEY, REASON, said
 from tickwork.api.table import Body, Gives, Param, Route
-from tickwork.core.names import check_name
+from tickwork.core.base.names import check_name
 from tickwork.ports import wire
 
 PAGE_MAX = 1_000

@@ -10,7 +10,7 @@ from tickwork.api.messages import METRICS, Answer, Stream, as_json, nothing
 from tickwork.api.metrics import exposition
 from tickwork.api.problems import problem, retry_after
 from tickwork.api.table import Gives, Route
-from tickwork.core.errors import TickworkError
+from tickwork.core.base.errors import TickworkError
 from tickwork.ports import wire
 from tickwork.ports.store import HasHorizon
 from tickwork.runtime.ground import TENANT

@@ -21,8 +21,8 @@ from tickwork.api.messages import (
 from tickwork.api.problems import OUTCOME_UNKNOWN, refusal
 from tickwork.api.table import Body, Gives, Route
 from tickwork.cluster.node import Node
-from tickwork.core import strictjson
-from tickwork.core.errors import OutcomeUnknown, Refused, Unavailable
+from tickwork.core.base import strict_json as strictjson
+from tickwork.core.base.errors import OutcomeUnknown, Refused, Unavailable
 from tickwork.ports import wire
 from tickwork.ports.store import StoreFull
 from tickwork.runtime.ground import TENANT

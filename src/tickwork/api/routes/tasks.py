@@ -4,7 +4,7 @@ from tickwork.api.asked import Asked
 from tickwork.api.messages import Answer, nothing
 from tickwork.api.routes.runs import DONE, REASON, said
 from tickwork.api.table import Route
-from tickwork.core.errors import Refused
+from tickwork.core.base.errors import Refused
 from tickwork.ports import wire
 
 

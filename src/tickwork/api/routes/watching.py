@@ -7,12 +7,12 @@ from tickwork.api.asked import Asked
 from tickwork.api.messages import EVENTS, Answer, Stream, as_json, json_encoder, nothing
 from tickwork.api.sse import COMMENT, NO_BUFFERING, event, until_closing
 from tickwork.api.table import Gives, Route
-from tickwork.core.errors import Refused
-from tickwork.core.explain import WhyNot
-from tickwork.core.obstacles import Obstacle
-from tickwork.core.story import Entry
-from tickwork.core.storywords import on_first_line, sentence
-from tickwork.core.timetext import instant_text
+from tickwork.core.base.errors import Refused
+from tickwork.core.calendar.durations import instant_text
+from tickwork.core.explain.blockers import Obstacle
+from tickwork.core.explain.run_history import Entry
+from tickwork.core.explain.run_history_text import on_first_line, sentence
+from tickwork.core.explain.why_not import WhyNot
 from tickwork.ports import wire
 
 STEPS_MAX = 2_000

@@ -10,7 +10,7 @@ from tickwork.api.messages import MSGPACK, Answer, Stream, as_json
 from tickwork.api.problems import HttpRefused
 from tickwork.api.table import Body, Gives, Param, Route
 from tickwork.cluster.credentials import CODE
-from tickwork.core.errors import Refused, Unavailable
+from tickwork.core.base.errors import Refused, Unavailable
 from tickwork.ports import wire
 from tickwork.ports.exchange import Call, Reply, call_decoder, encoder
 from tickwork.runtime.ground import TENANT

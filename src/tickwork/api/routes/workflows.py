@@ -6,8 +6,8 @@ from tickwork.api.asked import Asked
 from tickwork.api.messages import Answer, as_json, nothing
 from tickwork.api.routes.runs import DONE, REASON, said
 from tickwork.api.table import Body, Gives, Route
-from tickwork.core import strictjson
-from tickwork.core.errors import Refused
+from tickwork.core.base import strict_json as strictjson
+from tickwork.core.base.errors import Refused
 from tickwork.ports import wire
 
 

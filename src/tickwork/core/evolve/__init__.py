@@ -9,16 +9,16 @@ is without one.
 from collections.abc import Callable
 from typing import Any
 
-from tickwork.core import events as ev
-from tickwork.core.evolve.arrivals import ARRIVAL_HANDLERS, child_id, record_of_run, run_of_record
 from tickwork.core.evolve.backfills import BACKFILL_HANDLERS
+from tickwork.core.evolve.capacity import SETUP_HANDLERS
+from tickwork.core.evolve.run_creation import ARRIVAL_HANDLERS, child_id, record_of_run, run_of_record
 from tickwork.core.evolve.runs import RUN_HANDLERS, output_of
 from tickwork.core.evolve.schedules import SCHEDULE_HANDLERS
-from tickwork.core.evolve.setup import SETUP_HANDLERS
 from tickwork.core.evolve.tasks import TASK_HANDLERS, has_children_to_give, live_tasks
 from tickwork.core.evolve.versions import VERSION_HANDLERS
-from tickwork.core.inputs import Input
-from tickwork.core.model import State
+from tickwork.core.state import events as ev
+from tickwork.core.state.inputs import Input
+from tickwork.core.state.state import State
 
 __all__ = [
     "HANDLERS",

@@ -5,14 +5,14 @@ from typing import Any
 
 import msgspec
 
-from tickwork.core import events as ev
-from tickwork.core import inputs as ask
-from tickwork.core.definition import PRIORITY_MIN
-from tickwork.core.evolve.upkeep import clear_timer, set_timer
-from tickwork.core.lifecycle import RunState
-from tickwork.core.model import Backfill, BackfillState, Run, State, Timer
-from tickwork.core.schedule import Fate, Range
-from tickwork.core.timetext import instant_text
+from tickwork.core.calendar.durations import instant_text
+from tickwork.core.definition.model import PRIORITY_MIN
+from tickwork.core.evolve.indexes import clear_timer, set_timer
+from tickwork.core.state import events as ev
+from tickwork.core.state import inputs as ask
+from tickwork.core.state.lifecycle import RunState
+from tickwork.core.state.schedule import Fate, Range
+from tickwork.core.state.state import Backfill, BackfillState, Run, State, Timer
 
 COMPLETED = int(RunState.COMPLETED)
 

@@ -3,17 +3,17 @@
 from collections.abc import Callable
 from typing import Any
 
-from tickwork.core import events as ev
-from tickwork.core.context import OF_LAST, ExtractMissing, output_value, reference, stored_value
-from tickwork.core.errors import Refused
+from tickwork.core.base.errors import Refused
+from tickwork.core.base.values import Value, pack
+from tickwork.core.definition.plan import NOTHING
 from tickwork.core.evolve.backfills import backfill_run_ended
+from tickwork.core.evolve.indexes import clear_due, clear_timer, leave_line, merge_fresh, set_timer, want
 from tickwork.core.evolve.schedules import run_ended
 from tickwork.core.evolve.tasks import count_ended, drop_task, live_tasks, offer_children, stand_in_line, take_from_lane
-from tickwork.core.evolve.upkeep import clear_due, clear_timer, leave_line, merge_fresh, set_timer, want
-from tickwork.core.lifecycle import ENDED, RUN_NEXT, Phase, RunState, RunTrigger, move_run
-from tickwork.core.model import BLOCK_BITS, Extract, Gate, Heard, Run, State, Timer
-from tickwork.core.plan import NOTHING
-from tickwork.core.values import Value, pack
+from tickwork.core.state import events as ev
+from tickwork.core.state.evaluation_context import OF_LAST, ExtractMissing, output_value, reference, stored_value
+from tickwork.core.state.lifecycle import ENDED, RUN_NEXT, Phase, RunState, RunTrigger, move_run
+from tickwork.core.state.state import BLOCK_BITS, Extract, Gate, Heard, Run, State, Timer
 
 START, COMPLETED = int(RunTrigger.START), int(RunState.COMPLETED)
 

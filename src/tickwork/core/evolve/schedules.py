@@ -9,17 +9,17 @@ from typing import Any, cast
 
 import msgspec
 
-from tickwork.core import events as ev
-from tickwork.core import inputs as ask
-from tickwork.core.calendar import Rhythm
-from tickwork.core.errors import Refused
+from tickwork.core.base.errors import Refused
+from tickwork.core.calendar.durations import instant_text
+from tickwork.core.calendar.recurrence import Rhythm
+from tickwork.core.calendar.schedule_spec import When, compile_when
 from tickwork.core.evolve.backfills import leave_backfill
-from tickwork.core.evolve.upkeep import clear_timer, move_timer, set_timer
-from tickwork.core.lifecycle import RunState
-from tickwork.core.model import BackfillState, Group, Run, Schedule, State, Tenant, Timer
-from tickwork.core.schedule import Advice, CatchUp, Choice, Fate, Late
-from tickwork.core.timetext import instant_text
-from tickwork.core.when import When, compile_when
+from tickwork.core.evolve.indexes import clear_timer, move_timer, set_timer
+from tickwork.core.state import events as ev
+from tickwork.core.state import inputs as ask
+from tickwork.core.state.lifecycle import RunState
+from tickwork.core.state.schedule import Advice, CatchUp, Choice, Fate, Late
+from tickwork.core.state.state import BackfillState, Group, Run, Schedule, State, Tenant, Timer
 
 PAUSE_BOOKED_MS = 86_400_000  # what falls into a pause is written down at least once a day
 COMPLETED, FAILED, CANCELLED = int(RunState.COMPLETED), int(RunState.FAILED), int(RunState.CANCELLED)

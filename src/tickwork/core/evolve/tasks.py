@@ -4,9 +4,9 @@ from collections.abc import Callable
 from itertools import islice
 from typing import Any
 
-from tickwork.core import events as ev
-from tickwork.core.evolve.stations import handler_of, learn_lack
-from tickwork.core.evolve.upkeep import (
+from tickwork.core.base.values import Ref, Value, pack
+from tickwork.core.definition.plan import IN_DEFINITION, Kind, Step
+from tickwork.core.evolve.indexes import (
     begin_attempt,
     change_worker,
     clear_due,
@@ -21,13 +21,13 @@ from tickwork.core.evolve.upkeep import (
     stand_behind,
     want,
 )
-from tickwork.core.inputs import Decide, Failed, Ingest, Resolve
-from tickwork.core.lanes import Lane
-from tickwork.core.lifecycle import TASK_NEXT, Cause, Phase, RunState, move_task
-from tickwork.core.model import BLOCK_BITS, NOTHING, Budget, Fan, Heard, Run, State, Task, Timer, Worker
-from tickwork.core.plan import IN_DEFINITION, Kind, Step
-from tickwork.core.retry import HANDLER_MISSING
-from tickwork.core.values import Ref, Value, pack
+from tickwork.core.evolve.worker_pools import handler_of, learn_lack
+from tickwork.core.state import events as ev
+from tickwork.core.state.inputs import Decide, Failed, Ingest, Resolve
+from tickwork.core.state.lifecycle import TASK_NEXT, Cause, Phase, RunState, move_task
+from tickwork.core.state.ready_queues import Lane
+from tickwork.core.state.retry import HANDLER_MISSING
+from tickwork.core.state.state import BLOCK_BITS, NOTHING, Budget, Fan, Heard, Run, State, Task, Timer, Worker
 
 PENDING, READY, RUNNING = int(Phase.PENDING), int(Phase.READY), int(Phase.RUNNING)
 WAITING, SUCCEEDED, FAILED = int(Phase.WAITING), int(Phase.SUCCEEDED), int(Phase.FAILED)

@@ -6,9 +6,9 @@ from typing import Any
 
 import msgspec
 
-from tickwork.core import events as ev
-from tickwork.core.inputs import PutSchedule, RegisterVersion
-from tickwork.core.model import AppVersion, State
+from tickwork.core.state import events as ev
+from tickwork.core.state.inputs import PutSchedule, RegisterVersion
+from tickwork.core.state.state import AppVersion, State
 
 VERSIONS_KEPT = 100  # of an application: one that is forgotten and comes back is new, and so the latest
 DECLARED_KEPT = 20  # of these, with what they declare

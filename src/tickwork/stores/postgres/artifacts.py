@@ -5,7 +5,7 @@ Good for values and logs of ordinary size; a cluster with many large ones wants 
 
 from collections.abc import Sequence
 
-from tickwork.core.errors import Corrupt
+from tickwork.core.base.errors import Corrupt
 from tickwork.ports.artifacts import Named, digest_of
 from tickwork.stores.postgres.lines import SCHEMA, Line, Lines, address
 

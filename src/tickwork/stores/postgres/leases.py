@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from tickwork.core.errors import Unavailable
+from tickwork.core.base.errors import Unavailable
 from tickwork.ports.leases import Holding, Member
 from tickwork.stores.postgres.lines import SCHEMA, Line, address
 from tickwork.stores.postgres.opening import bring_up

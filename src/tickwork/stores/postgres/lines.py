@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
-from tickwork.core.errors import TickworkError, Unavailable
+from tickwork.core.base.errors import TickworkError, Unavailable
 from tickwork.ports.store import StoreUnusable
 from tickwork.stores.postgres.statements import FILES
 from tickwork.stores.postgres.troubles import RETRY_MS, explained, is_bad_data, is_ours, sqlstate, unreachable

@@ -7,7 +7,7 @@ schema that is newer than this program, or of somebody else, is left alone.
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tickwork.core.errors import Refused, TickworkError
+from tickwork.core.base.errors import Refused, TickworkError
 from tickwork.ports.store import StoreUnusable
 from tickwork.stores.postgres import signing
 from tickwork.stores.postgres.lines import CONNECT_S, SCHEMA, Address, address, client

@@ -5,8 +5,8 @@ from typing import Any
 
 import msgspec
 
-from tickwork.core.errors import Corrupt
-from tickwork.core.schedule import Range
+from tickwork.core.base.errors import Corrupt
+from tickwork.core.state.schedule import Range
 from tickwork.journal.record import GENESIS, Sealed
 from tickwork.ports.store import Head, Loaded
 from tickwork.stores import checksums

@@ -12,8 +12,8 @@ from typing import Any
 
 from msgspec.structs import astuple, replace
 
-from tickwork.core.errors import Corrupt, Unavailable
-from tickwork.core.schedule import Range
+from tickwork.core.base.errors import Corrupt, Unavailable
+from tickwork.core.state.schedule import Range
 from tickwork.journal.record import GENESIS, Sealed
 from tickwork.ports.artifacts import digest_of
 from tickwork.ports.store import (

@@ -5,7 +5,7 @@ have happened is `OutcomeUnknown`: the head tells. An error of the disk is never
 refusal, because what the server reports once it may not report twice.
 """
 
-from tickwork.core.errors import Corrupt, TickworkError, Unavailable
+from tickwork.core.base.errors import Corrupt, TickworkError, Unavailable
 from tickwork.ports.store import OutcomeUnknown, StoreFull, StoreUnusable
 
 RETRY_MS = 200

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import astuple
 
-from tickwork.core.errors import TickworkError
-from tickwork.core.model import NUMBER_BITS
+from tickwork.core.base.errors import TickworkError
+from tickwork.core.state.state import NUMBER_BITS
 from tickwork.ports.store import ChildRow, Fenced, LogChunk, RunRow
 from tickwork.ports.upkeep import COLUMNS, Archive, ArchivedRun, Batch, LogPlace, NotEmpty, Take
 from tickwork.stores.blocks import Portion

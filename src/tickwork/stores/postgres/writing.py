@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import astuple
 
-from tickwork.core.schedule import Range
+from tickwork.core.state.schedule import Range
 from tickwork.ports.store import BackfillRow, CacheRow, ChildRow, DefinitionRow, Rows
 from tickwork.stores.blocks import Portion
 from tickwork.stores.checksums import of_bytes, of_fields, of_row

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 import apsw
 from msgspec.structs import astuple
 
-from tickwork.core.model import NUMBER_BITS
+from tickwork.core.state.state import NUMBER_BITS
 from tickwork.ports.store import ChildRow, Fenced, LogChunk, RunRow
 from tickwork.ports.upkeep import Archive, ArchivedRun, LogPlace
 from tickwork.stores import checksums

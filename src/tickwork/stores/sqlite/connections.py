@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 import apsw
 
-from tickwork.core.errors import Unavailable
+from tickwork.core.base.errors import Unavailable
 from tickwork.stores.sqlite import opening
 from tickwork.stores.sqlite.hand import Hand
 from tickwork.stores.sqlite.lock import FileLock

@@ -17,7 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, cast
 
-from tickwork.core.errors import TickworkError
+from tickwork.core.base.errors import TickworkError
 from tickwork.ports.store import OutcomeUnknown, StoreUnusable
 from tickwork.stores.sqlite.jobs import (
     SIZE,

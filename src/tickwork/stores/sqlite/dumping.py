@@ -14,7 +14,7 @@ from typing import Any
 import apsw
 from msgspec.structs import astuple
 
-from tickwork.core.errors import Corrupt
+from tickwork.core.base.errors import Corrupt
 from tickwork.journal.record import GENESIS
 from tickwork.ports.places import private_file
 from tickwork.ports.store import RunRow, StoreUnusable

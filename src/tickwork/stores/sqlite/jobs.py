@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from tickwork.core.errors import Corrupt, TickworkError, Unavailable
+from tickwork.core.base.errors import Corrupt, TickworkError, Unavailable
 from tickwork.journal.record import Sealed
 from tickwork.ports.store import (
     Fenced,

@@ -10,8 +10,8 @@ from typing import Any
 import apsw
 import msgspec
 
-from tickwork.core.errors import Corrupt
-from tickwork.core.schedule import Range
+from tickwork.core.base.errors import Corrupt
+from tickwork.core.state.schedule import Range
 from tickwork.journal.record import Sealed
 from tickwork.ports.store import (
     BackfillRow,

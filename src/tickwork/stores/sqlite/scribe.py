@@ -18,7 +18,7 @@ from threading import Thread
 
 from msgspec.structs import astuple
 
-from tickwork.core.errors import TickworkError
+from tickwork.core.base.errors import TickworkError
 from tickwork.ports.store import Head
 from tickwork.stores.sqlite.hand import Hand
 from tickwork.stores.sqlite.jobs import SIZE, WRITES, Answered, BringUp, Job, PutDown, Reopen, framed, job_decoder

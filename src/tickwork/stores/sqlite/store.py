@@ -9,8 +9,8 @@ from collections.abc import Awaitable, Sequence
 from pathlib import Path
 from typing import Literal, cast
 
-from tickwork.core.errors import Unavailable
-from tickwork.core.schedule import Range
+from tickwork.core.base.errors import Unavailable
+from tickwork.core.state.schedule import Range
 from tickwork.journal.record import Sealed
 from tickwork.ports.store import (
     BackfillRow,

@@ -14,8 +14,8 @@ import apsw
 import msgspec
 from msgspec.structs import astuple
 
-from tickwork.core.errors import Corrupt, TickworkError, Unavailable
-from tickwork.core.schedule import Range
+from tickwork.core.base.errors import Corrupt, TickworkError, Unavailable
+from tickwork.core.state.schedule import Range
 from tickwork.journal.record import GENESIS, Sealed
 from tickwork.ports.store import (
     Fenced,

@@ -1,0 +1,1 @@
+"""When something is due: cron, recurrence rules, time zones, local time, durations."""

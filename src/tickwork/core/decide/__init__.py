@@ -1,0 +1,1 @@
+"""Inputs and due timers to events. Nothing here changes the state."""

@@ -1,0 +1,94 @@
+"""Running a run again, from the start or from one node on: which results may be kept.
+
+A node keeps its result when it ended well, is the same in the chosen version, reads no input that
+changed, and neither it nor anything above it is to run again. What a person approved was this version with
+these inputs, so with others they are asked again. What a branch left out stays left out for as long as the branch is
+kept, so a repeated run never has nodes of both sides.
+"""
+
+from typing import Any
+
+from tickwork.core.base.errors import Refused
+from tickwork.core.base.values import Value, unpack
+from tickwork.core.definition import references
+from tickwork.core.definition.input_fields import with_defaults
+from tickwork.core.definition.plan import Kind, Plan, Step, downstream, left_out
+from tickwork.core.state.inputs import RunRecord
+from tickwork.core.state.lifecycle import Phase
+
+_KEEPABLE = (Phase.SUCCEEDED, Phase.SKIPPED, Phase.NOT_TAKEN)
+
+
+def kept_steps(old: Plan, record: RunRecord, new: Plan, from_node: str, inputs: Value) -> dict[int, int]:
+    """Node of the new plan -> node of the old one whose outcome it keeps, parents first.
+
+    With no `from_node`, what did not end well runs again, and what reads an input or a version that changed. Where that
+    is nothing, as with a completed run, everything does: a run that executes nothing helps nobody.
+    """
+    again: dict[int, None] = {}
+    if from_node:
+        start = new.index[from_node]
+        again = {start: None, **downstream(new, start)}
+    changed = _changed_inputs(old, record.inputs, new, inputs)
+    other = bool(changed) or record.inputs != inputs or old.hash != new.hash
+    kept: dict[int, int] = {}
+    out = left_out(old, record.phases)
+    for index in _parents_first(new):
+        step = new.steps[index]
+        place = old.index.get(step.id)
+        if place is not None and any(new.index.get(old.steps[one].id) in kept for one in out.get(place, ())):
+            if step.id == from_node:
+                branch = old.steps[out[place][0]].id
+                message = f"the branch {branch} did not lead to {from_node[:128]}, so nothing runs from there"
+                raise Refused("not_taken", f"{message}; run it again from {branch}", path="from_node")
+            kept[index] = place
+            continue
+        if place is None or index in again or (other and step.kind is Kind.APPROVAL):
+            continue
+        same = old.steps[place].node == step.node and record.phases[place] in _KEEPABLE
+        if same and not _reads_any(new, step, changed) and all(parent in kept for parent in step.parents):
+            kept[index] = place
+    return kept if len(kept) < len(new.steps) else {}
+
+
+def _changed_inputs(old: Plan, before: Value, new: Plan, after: Value) -> dict[str, None]:
+    """The inputs whose values differ, defaults included; all of them where they cannot be compared here."""
+    if before == after and old.definition.inputs == new.definition.inputs:
+        return {}
+    try:
+        was, now = (_plain(plan, value) for plan, value in ((old, before), (new, after)))
+    except Refused:
+        return dict.fromkeys(new.definition.inputs)
+    missing = object()
+    return {name: None for name in new.definition.inputs if was.get(name, missing) != now.get(name, missing)}
+
+
+def _plain(plan: Plan, value: Value) -> dict[str, Any]:
+    return with_defaults(plan.definition, unpack(value, what="the inputs") or {})
+
+
+def _reads_any(plan: Plan, step: Step, changed: dict[str, None]) -> bool:
+    if not changed:
+        return False
+    conditions = (step.when, step.until, *(condition for condition, _ in step.cases))
+    if any(condition is not None and "inputs" in condition.names for condition in conditions):
+        return True
+    for place in references.places_of(step.node, step.id):
+        definition = plan.definition
+        ref = references.resolve(
+            place.text, path=place.path, inputs=definition.inputs, nodes=plan.index, words=place.words
+        )
+        if ref.root == "inputs" and (not ref.name or ref.name in changed):
+            return True
+    return False
+
+
+def _parents_first(plan: Plan) -> list[int]:
+    counts = [len(step.awaited) for step in plan.steps]
+    order = list(plan.roots)
+    for index in order:
+        for child in plan.steps[index].children:
+            counts[child] -= 1
+            if not counts[child]:
+                order.append(child)
+    return order

@@ -1,0 +1,578 @@
+"""What somebody asks of a partition: accepted and turned into events, or refused by name.
+
+A rule here raises `Refused` before it emits anything, so a refused command has changed nothing.
+An accepted one needs no answer of its own: the events are the answer.
+"""
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+from tickwork.core.base.errors import Refused
+from tickwork.core.base.names import check_name
+from tickwork.core.base.shortened import shortened
+from tickwork.core.base.values import INLINE_BYTES_MAX, too_large
+from tickwork.core.calendar.durations import instant_text
+from tickwork.core.decide import schedule_commands as schedules
+from tickwork.core.decide.advance import end_run, pause_run, resume_run, take_gate_again
+from tickwork.core.decide.backfill import BACKFILL_COMMANDS
+from tickwork.core.decide.lookup import answer, check_room, check_same, earlier_run, tenant_of
+from tickwork.core.decide.policy import ACTIONS
+from tickwork.core.decide.rerun import kept_steps
+from tickwork.core.decide.tick_context import Turn
+from tickwork.core.decide.versions import VERSION_COMMANDS, pinned
+from tickwork.core.definition.cel import Condition
+from tickwork.core.definition.input_fields import require_inputs
+from tickwork.core.definition.model import PRIORITY_MAX, PRIORITY_MIN, ApprovalNode, Node, WorkNode
+from tickwork.core.definition.plan import Kind, Plan, downstream, left_out, plan_of
+from tickwork.core.evolve.capacity import scope_gauge
+from tickwork.core.evolve.run_creation import submitted
+from tickwork.core.state import inputs
+from tickwork.core.state.effects import Alert, Answer
+from tickwork.core.state.events import (
+    DefinitionPut,
+    Duplicate,
+    EventKept,
+    GapNoted,
+    LabelLimitPut,
+    PolicyPut,
+    QueuePut,
+    RunDebounced,
+    RunMoved,
+    RunRerun,
+    RunRestored,
+    RunSubmitted,
+    ScopePaused,
+    ScopeResumed,
+    StepAccepted,
+    StepReset,
+    TaskAnswered,
+    TaskFailed,
+    TenantPut,
+    TimersHeld,
+)
+from tickwork.core.state.lifecycle import Phase, RunState, RunTrigger, may_move
+from tickwork.core.state.state import Run, State, Task, Tenant
+
+WEIGHT_MAX = 100
+LIMIT_MAX = 1_000_000_000
+SLIDING_STARTS_MAX = 10_000
+DELAY_MS_MAX = 100 * 366 * 86_400_000
+KEY_CHARACTERS_MAX = 255
+EVENTS_KEPT_MAX = 1_000  # of one run: they stay in memory as long as it does
+_RUN_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:+~@=-]{0,254}")
+_is_plain_id = re.compile(
+    r"[A-Fa-f0-9][A-Fa-f0-9-]{0,63}"
+).fullmatch  # what most ids are: nothing is to be said about them
+
+
+def live_run(state: State, tenant: str, run_id: str, left_as: int | None = None) -> Run:
+    """The run in memory. Without the fact beside it, one that ended and one that never was look the same."""
+    run = tenant_of(state, tenant).runs.get(run_id)
+    if run is None and left_as is not None:
+        message = f"run {run_id[:128]} is {RunState(left_as).name}: it only moves if it failed, by resolve"
+        raise Refused("illegal_move", message, path="run_id")
+    if run is None:
+        raise Refused("unknown_run", f"there is no unfinished run {shortened(run_id, 128)!r}", path="run_id")
+    return run
+
+
+# ---- submissions
+
+
+def _submit(turn: Turn, place: int, asked: inputs.Submit) -> None:
+    state = turn.state
+    tenant = state.tenants.get(asked.tenant) or tenant_of(state, asked.tenant)
+    if asked.terms is not None:
+        _submit_on_terms(turn, place, asked, tenant, asked.terms)
+        return
+    plan = tenant.plans.get(asked.workflow) or _plan(tenant, asked)
+    run_id = asked.run_id
+    if run_id in tenant.runs.of(run_id):
+        _answer_duplicate(turn, place, run_id)
+        return
+    if (
+        asked.inputs is not None
+        or plan.definition.inputs
+        or tenant.active >= tenant.max_live_runs
+        or state.live_runs >= state.settings.max_live_runs
+        or not _is_plain_id(run_id)
+    ):
+        _check_submission(state, tenant, plan, asked)
+    number = state.next_number
+    turn.events.append(RunSubmitted(number, place))
+    submitted(state, number, asked, tenant, plan)
+
+
+def _submit_on_terms(turn: Turn, place: int, asked: inputs.Submit, tenant: Tenant, terms: inputs.Terms) -> None:
+    state = turn.state
+    plan = _plan(tenant, asked)
+    if terms.version and pinned(tenant, asked.workflow, terms.version) != (terms.version, terms.definition):
+        raise Refused("version_changed", "this version was registered anew meanwhile; try again", path="version")
+    for field in ("key", "body", "debounce"):
+        _check_key(getattr(terms, field), field)
+    same = _earlier(state, tenant, asked, terms)
+    if same is not None:
+        _answer_duplicate(turn, place, same)
+        return
+    _check_submission(state, tenant, plan, asked)
+    if terms.priority is not None and not PRIORITY_MIN <= terms.priority <= PRIORITY_MAX:
+        raise Refused("bad_priority", f"priority is {PRIORITY_MIN} to {PRIORITY_MAX}", path="priority")
+    start_at = _start_tick(state, terms)
+    pending = tenant.debounced.get((plan.name, terms.debounce)) if terms.debounce else None
+    if pending is not None and pending.state == RunState.PENDING and pending.start_at:
+        require_inputs(pending.plan.definition, asked.inputs)  # it keeps the version it was accepted with
+        turn.emit(RunDebounced(pending.number, place, start_at))
+        answer(turn, place, pending.id)
+        return
+    turn.emit(RunSubmitted(state.next_number, place, start_at))
+
+
+def _plan(tenant: Tenant, asked: inputs.Submit) -> Plan:
+    wanted = asked.terms.definition if asked.terms is not None else ""
+    plan = tenant.versions.get(wanted) if wanted else tenant.plans.get(asked.workflow)
+    if plan is None or plan.name != asked.workflow:
+        raise Refused(
+            "unknown_workflow", f"there is no workflow {shortened(asked.workflow, 128)!r} {wanted}", path="workflow"
+        )
+    return plan
+
+
+def _earlier(state: State, tenant: Tenant, asked: inputs.Submit, terms: inputs.Terms) -> str | None:
+    """The run that this submission already made: by id for ever, by key within the window."""
+    run = tenant.runs.get(asked.run_id)
+    if run is not None:
+        check_same(run.body, terms.body, f"run {asked.run_id}")
+        return run.id
+    return earlier_run(state, tenant, terms.key, terms.body, terms.known, run_id=asked.run_id)
+
+
+def _check_key(key: str, path: str) -> None:
+    if len(key) > KEY_CHARACTERS_MAX:
+        raise Refused("key_too_long", f"at most {KEY_CHARACTERS_MAX} characters", path=path)
+
+
+def _check_submission(state: State, tenant: Tenant, plan: Plan, asked: inputs.Submit) -> None:
+    _check_run_id(asked.run_id)
+    check_room(state, tenant, 1)
+    if asked.inputs is not None or plan.definition.inputs:
+        require_inputs(plan.definition, asked.inputs)
+
+
+def _check_run_id(run_id: str) -> None:
+    if _RUN_ID.fullmatch(run_id) is None:
+        raise Refused("bad_run_id", "letters, digits and _.:+~@=- only, at most 255", path="run_id")
+    if run_id.startswith("sched-"):
+        raise Refused("reserved_id", "ids that begin with sched- are those of scheduled runs", path="run_id")
+
+
+def _start_tick(state: State, terms: inputs.Terms) -> int:
+    clock = state.settings.clock
+    if terms.start_at_ms is not None and terms.delay_ms is not None:
+        raise Refused("two_start_times", "give a start time or a delay, not both", path="delay_ms")
+    if terms.debounce and not terms.delay_ms:
+        raise Refused("debounce_without_delay", "a debounce key needs the delay to wait for", path="debounce")
+    wait_ms = terms.delay_ms
+    if terms.start_at_ms is not None:
+        wait_ms = max(0, terms.start_at_ms - state.now_ms)
+    if wait_ms is None:
+        return 0
+    if not 0 <= wait_ms <= DELAY_MS_MAX:
+        raise Refused("bad_delay", f"a delay is 0 to {DELAY_MS_MAX} ms", path="delay_ms")
+    return state.tick + clock.ticks(wait_ms) if wait_ms else 0
+
+
+def _answer_duplicate(turn: Turn, place: int, run_id: str) -> None:
+    turn.emit(Duplicate(place, run_id))
+    answer(turn, place, run_id)
+
+
+# ---- runs
+
+
+def _cancel(turn: Turn, place: int, asked: inputs.Cancel) -> None:
+    run = live_run(turn.state, asked.tenant, asked.run_id, asked.left_as)
+    _may(run, RunTrigger.CANCEL)
+    end_run(turn, run, RunTrigger.CANCEL, asked.reason or "cancelled", place=place)
+
+
+def _may(run: Run, trigger: RunTrigger) -> None:
+    if not may_move(run.state, trigger):
+        state, deed = RunState(run.state).name, trigger.name.lower()
+        raise Refused("illegal_move", f"run {run.id} is {state}: it cannot {deed}", path="run_id")
+
+
+def _pause(turn: Turn, place: int, asked: inputs.Pause) -> None:
+    state = turn.state
+    if asked.scope in ("schedule", "group"):
+        schedules.pause(turn, place, asked)
+        return
+    if asked.scope != "run":
+        _check_scope(state, asked)
+        turn.emit(ScopePaused(place))
+        if asked.scope == "partition":
+            turn.effects.append(Alert("dispatch_held", "", f"partition {asked.name}", f"{asked.by}: {asked.reason}"))
+        return
+    run = live_run(state, asked.tenant, asked.name, asked.left_as)
+    _may(run, RunTrigger.PAUSE)
+    until = 0
+    if asked.until_ms is not None:
+        until = state.settings.clock.tick_at(asked.until_ms)
+        if until <= state.tick:
+            raise Refused("bad_time", "a pause must end in the future", path="until_ms")
+    pause_run(turn, run, asked.reason or "paused", place=place, until=until)
+
+
+def _resume(turn: Turn, place: int, asked: inputs.Resume) -> None:
+    state = turn.state
+    if asked.scope in ("schedule", "group"):
+        schedules.resume(turn, place, asked)
+        return
+    if asked.scope != "run":
+        _check_scope(state, asked)
+        turn.emit(ScopeResumed(place))
+        return
+    run = live_run(state, asked.tenant, asked.name, asked.left_as)
+    _may(run, RunTrigger.RESUME)
+    resume_run(turn, run, place=place)
+
+
+def _check_scope(state: State, asked: inputs.Pause | inputs.Resume) -> None:
+    known = {
+        "partition": lambda: asked.name == str(state.settings.partition),
+        "queue": lambda: asked.name in state.queues,
+        "tenant": lambda: tenant_of(state, asked.tenant) is not None,
+        "workflow": lambda: asked.name in tenant_of(state, asked.tenant).plans,
+    }.get(asked.scope)
+    if known is None:
+        message = "a scope is run, queue, workflow, tenant, schedule, group or partition"
+        raise Refused("bad_scope", message, path="scope")
+    if not known():
+        raise Refused(
+            f"unknown_{asked.scope}", f"there is no {asked.scope} {shortened(asked.name, 128)!r}", path="name"
+        )
+    paused = _is_paused(state, asked)
+    if paused is (isinstance(asked, inputs.Pause)):
+        raise Refused("illegal_move", f"{asked.scope} {asked.name} is {'' if paused else 'not '}paused", path="name")
+
+
+def _is_paused(state: State, asked: inputs.Pause | inputs.Resume) -> bool:
+    gauge = scope_gauge(state, asked.scope, asked.tenant, asked.name)
+    return gauge is not None and gauge.paused
+
+
+def _resolve(turn: Turn, place: int, asked: inputs.Resolve) -> None:
+    state = turn.state
+    tenant = tenant_of(state, asked.tenant)
+    record = asked.record
+    if record is None or record.run_id != asked.run_id:
+        raise Refused("unknown_run", f"there is no failed run {shortened(asked.run_id, 128)!r}", path="run_id")
+    decisions = _decisions(state, tenant, record, asked)
+    check_room(state, tenant, 1)
+    turn.emit(RunRestored(record.number, place))
+    _apply_decisions(turn, place, state.runs[record.number], decisions)
+
+
+def _decisions(state: State, tenant: Tenant, record: inputs.RunRecord, asked: inputs.Resolve) -> dict[int, str]:
+    plan = _plan_of_record(state, tenant, record)
+    for node, value in sorted(asked.values.items(), key=lambda pair: pair[0]):
+        if too_large(value):
+            raise Refused("value_too_large", "the value is too large to be inline", path=f"values.{node}")
+        if asked.decisions.get(node) != "accept":
+            raise Refused("not_accepted", "a value is given to a node that is accepted", path=f"values.{node}")
+    failed = [index for index, phase in enumerate(record.phases) if phase == Phase.FAILED]
+    if not asked.decisions:
+        return dict.fromkeys(failed, "retry")
+    chosen: dict[int, str] = {}
+    for node, deed in sorted(asked.decisions.items()):  # as the journal keeps them, so a refusal names the same one
+        index = plan.index.get(node)
+        if index is None or index not in failed:
+            raise Refused("not_failed", f"node {shortened(node, 128)!r} has not failed", path=f"decisions.{node}")
+        if deed not in ("retry", "accept", "skip"):
+            raise Refused("bad_decision", "a decision is retry, accept or skip", path=f"decisions.{node}")
+        if deed == "accept" and plan.steps[index].kind is Kind.BRANCH:
+            message = f"the branch {node} took no side, so it cannot be accepted: retry it, or skip it with its sides"
+            raise Refused("bad_decision", message, path=f"decisions.{node}")
+        if deed != "retry":  # a way around an approval is an approval
+            _check_entitled(plan.steps[index].node, by=asked.by, requester=record.by)
+        chosen[index] = deed
+    if len(chosen) < len(failed):
+        raise Refused("undecided", "every failed node needs a decision", path="decisions")
+    return chosen
+
+
+def _plan_of_record(state: State, tenant: Tenant, record: inputs.RunRecord) -> Plan:
+    if record.state != RunState.FAILED:
+        raise Refused("illegal_move", f"run {record.run_id} is not FAILED: it cannot be resolved", path="run_id")
+    if record.number in state.runs or tenant.runs.get(record.run_id) is not None:
+        raise Refused("illegal_move", f"run {record.run_id} is already on its way again", path="run_id")
+    plan = tenant.versions.get(record.definition)
+    if plan is None or len(plan.steps) != len(record.phases):
+        raise Refused("unknown_definition", "the version this run is pinned to is not here", path="definition")
+    return plan
+
+
+def _apply_decisions(turn: Turn, place: int, run: Run, decisions: dict[int, str]) -> None:
+    again = _decided_again(run, decisions)
+    for index, deed in sorted(decisions.items()):
+        if deed != "retry":
+            accepted = Phase.SUCCEEDED if deed == "accept" else Phase.SKIPPED
+            turn.emit(StepAccepted(run.number, index, accepted, place))
+    for index in sorted(again):
+        turn.emit(StepReset(run.number, index))
+    if run.plan.definition.concurrency is not None:
+        take_gate_again(turn, run)
+    asked: Any = turn.state.inputs[place] if place >= 0 else None
+    turn.emit(RunMoved(run.number, RunTrigger.RESOLVE, asked.reason if asked else "redriven", place))
+
+
+def _decided_again(run: Run, decisions: dict[int, str]) -> dict[int, None]:
+    """The nodes whose outcomes do not hold any more.
+
+    What is tried again, what was cut short or blocked, and everything that comes after one of these: clean-up and
+    alerts that already ran belong to the try that failed, and the next one has its own. What a branch left out stays
+    out, unless the branch itself is asked again.
+    """
+    plan, phases = run.plan, run.phases
+    after = {later: None for index in decisions for later in downstream(plan, index)}
+    again = {index: None for index, deed in decisions.items() if deed == "retry"}
+    for index, phase in enumerate(phases):
+        if phase == Phase.CANCELLED or (phase == Phase.BLOCKED and index in after):
+            again[index] = None
+    later = {found: None for index in list(again) for found in downstream(plan, index)}
+    out = left_out(plan, phases)
+    for index in later:
+        left = any(branch not in again and branch not in later for branch in out.get(index, ()))
+        if index not in decisions and not left:
+            again[index] = None
+    return again
+
+
+def resolve_redriven(turn: Turn, run: Run) -> None:
+    """The moment that a bulk redrive chose for this run has come."""
+    failed = [index for index, phase in enumerate(run.phases) if phase == Phase.FAILED]
+    _apply_decisions(turn, -1, run, dict.fromkeys(failed, "retry"))
+
+
+def _redrive(turn: Turn, place: int, asked: inputs.Redrive) -> None:
+    """Runs come back one by one, spaced so that no more than `per_second` start in any second."""
+    state = turn.state
+    tenant = tenant_of(state, asked.tenant)
+    if not 1 <= asked.per_second <= 1_000:
+        raise Refused("bad_rate", "a redrive starts 1 to 1,000 runs a second", path="per_second")
+    if len(asked.records) > state.settings.max_changes_per_tick:
+        raise Refused("too_many", f"at most {state.settings.max_changes_per_tick} at once", path="records")
+    seen: dict[str, None] = {}
+    for record in asked.records:
+        _plan_of_record(state, tenant, record)
+        if record.run_id in seen:
+            raise Refused("twice", f"run {record.run_id} is in the list twice", path="records")
+        seen[record.run_id] = None
+    check_room(state, tenant, len(asked.records))
+    clock, gap_ms = state.settings.clock, -(-1_000 // asked.per_second)
+    for number, record in enumerate(asked.records):
+        start_at = max(state.tick + 1, clock.tick_at(max(tenant.redrive_ms + gap_ms, state.now_ms)))
+        turn.emit(RunRestored(record.number, place, number, start_at))
+
+
+def _rerun(turn: Turn, place: int, asked: inputs.Rerun) -> None:
+    state = turn.state
+    tenant = tenant_of(state, asked.tenant)
+    record = asked.record
+    old, new = (tenant.versions.get(version) for version in (record.definition, asked.definition or record.definition))
+    if old is None or new is None or len(old.steps) != len(record.phases):
+        raise Refused("unknown_definition", "that version is not here", path="definition")
+    if old.name != new.name:
+        raise Refused("unknown_definition", "a run is repeated with a version of its own workflow", path="definition")
+    if asked.from_node and asked.from_node not in new.index:
+        raise Refused("unknown_node", f"there is no node {shortened(asked.from_node, 128)!r}", path="from_node")
+    if asked.from_node and asked.from_start:
+        raise Refused("two_starts", "give the node to begin from or the start of the run, not both", path="from_start")
+    if record.run_id == asked.run_id or tenant.runs.get(asked.run_id) is not None:
+        raise Refused("already_submitted", "a repeated run needs an id of its own", path="run_id")
+    values = asked.inputs if asked.change_inputs else record.inputs
+    _check_submission(state, tenant, new, inputs.Submit(asked.by, asked.tenant, asked.run_id, new.name, values))
+    kept = {} if asked.from_start else kept_steps(old, record, new, asked.from_node, values)
+    turn.emit(RunRerun(state.next_number, place, list(kept.items())))
+
+
+def _decide(turn: Turn, place: int, asked: inputs.Decide) -> None:
+    state = turn.state
+    if asked.left_as is not None and tenant_of(state, asked.tenant).runs.get(asked.run_id) is None:
+        message = f"run {asked.run_id[:128]} is {RunState(asked.left_as).name}: nothing in it waits for a decision"
+        raise Refused("run_ended", message, path="run_id")
+    run = live_run(state, asked.tenant, asked.run_id)
+    task = _waiting_task(state, run, asked.node, Kind.APPROVAL)
+    _check_entitled(task.step.node, by=asked.by, requester=run.by)
+    if asked.approve:
+        turn.emit(TaskAnswered(task.number, place))
+    else:
+        turn.emit(TaskFailed(task.number, "rejected", f"by {asked.by}: {asked.comment}"[:512], place))
+
+
+def _check_entitled(node: Node, *, by: str, requester: str) -> None:
+    if not isinstance(node, ApprovalNode):
+        return
+    if node.approvers and by not in node.approvers:
+        raise Refused("not_entitled", f"{shortened(by, 128)!r} is not among the approvers of {node.id}", path="by")
+    if node.four_eyes and by == requester:
+        raise Refused("four_eyes", "whoever asked for the run cannot approve it", path="by")
+
+
+def _waiting_task(state: State, run: Run, node: str, kind: Kind) -> Task:
+    index = run.plan.index.get(node)
+    task = state.tasks.get(run.number + index) if index is not None else None
+    phase = Phase(run.phases[index]) if index is not None and run.plan.steps[index].kind is kind else None
+    if phase in (Phase.SUCCEEDED, Phase.FAILED):
+        raise Refused(
+            "already_decided", f"{shortened(node, 128)!r} is {phase.name}: it was decided before", path="node"
+        )
+    if task is None or task.step.kind is not kind or task.phase != Phase.WAITING:
+        raise Refused("not_waiting", f"{shortened(node, 128)!r} does not wait for an answer", path="node")
+    return task
+
+
+def _ingest(turn: Turn, place: int, asked: inputs.Ingest) -> None:
+    state = turn.state
+    tenant = tenant_of(state, asked.tenant)
+    if too_large(asked.payload):
+        raise Refused("value_too_large", f"inline values have at most {INLINE_BYTES_MAX} bytes", path="payload")
+    check_name(asked.event, path="event", kind="event")
+    _check_key(asked.key, "key")
+    waiting = list(tenant.waits.get((asked.event, asked.key), {}).values())
+    if not asked.run_id:
+        for task in waiting:
+            turn.emit(TaskAnswered(task.number, place))
+        turn.effects.append(Answer(place, "", "", f"{len(waiting)} waiting"))
+        return
+    run = live_run(state, asked.tenant, asked.run_id)
+    own = [task for task in waiting if task.run is run]
+    if own:
+        turn.emit(TaskAnswered(own[0].number, place))
+    elif run.plan.events is not None and asked.event not in run.plan.events:
+        known = ", ".join(run.plan.events[:10])
+        waits = f"its events are {known}" if known else "it waits for no event"
+        message = f"run {run.id} of {run.plan.name} can never take the event {asked.event}: {waits}"
+        raise Refused("unknown_event", message, path="event")
+    elif run.signals is not None and len(run.signals) >= EVENTS_KEPT_MAX:
+        raise Refused("too_many_events", f"a run keeps at most {EVENTS_KEPT_MAX} events", path="run_id")
+    else:
+        turn.emit(EventKept(run.number, place))
+
+
+# ---- set-up
+
+
+def _put_definition(turn: Turn, place: int, asked: inputs.PutDefinition) -> None:
+    state = turn.state
+    tenant_of(state, asked.tenant)
+    plan = plan_of(asked.document)
+    for step in plan.steps:
+        if step.requirement[0] not in state.queues and _runs_on_workers(step.node, step.body):
+            raise Refused(
+                "unknown_queue", f"queue {step.requirement[0]!r} is not declared", path=f"nodes.{step.id}.queue"
+            )
+    turn.emit(DefinitionPut(place, plan.hash))
+
+
+def _runs_on_workers(node: object, body: object) -> bool:
+    return isinstance(node, WorkNode) or (body is not None and isinstance(getattr(body, "node", None), WorkNode))
+
+
+def _put_tenant(turn: Turn, place: int, asked: inputs.PutTenant) -> None:
+    check_name(asked.tenant, path="tenant", kind="tenant")
+    if not 1 <= asked.weight <= WEIGHT_MAX:
+        raise Refused("bad_weight", f"a weight is 1 to {WEIGHT_MAX}", path="weight")
+    _check_limits(asked)
+    turn.emit(TenantPut(place))
+
+
+def _put_queue(turn: Turn, place: int, asked: inputs.PutQueue) -> None:
+    check_name(asked.queue, path="queue", kind="queue")
+    _check_limits(asked)
+    turn.emit(QueuePut(place))
+
+
+def _check_limits(asked: inputs.PutTenant | inputs.PutQueue) -> None:
+    for field in ("limit", "burst"):
+        value = getattr(asked, field)
+        if value is not None and not 0 <= value <= LIMIT_MAX:
+            raise Refused("bad_limit", f"a limit is 0 to {LIMIT_MAX}", path=field)
+    if asked.rate_starts is not None and not 1 <= asked.rate_starts <= 1_000_000:
+        raise Refused("bad_rate", "a rate is 1 to 1,000,000 starts", path="rate_starts")
+    if not 1 <= asked.rate_ms <= 86_400_000:
+        raise Refused("bad_rate", "a rate is counted over 1 ms to one day", path="rate_ms")
+    if asked.rate_starts is not None and asked.burst == 0:
+        raise Refused("bad_rate", "a burst of 0 would let nothing start", path="burst")
+    if asked.window not in ("bucket", "sliding"):
+        raise Refused("bad_rate", "a window is bucket or sliding", path="window")
+    if asked.window == "sliding":
+        _check_sliding(asked)
+
+
+def _check_sliding(asked: inputs.PutTenant | inputs.PutQueue) -> None:
+    if asked.rate_starts is None:
+        raise Refused("bad_rate", "a sliding window needs a rate: give the number of starts", path="rate_starts")
+    if asked.rate_starts > SLIDING_STARTS_MAX:
+        message = (
+            f"a sliding window remembers each start, {SLIDING_STARTS_MAX:,} at most; use a bucket, or a shorter time"
+        )
+        raise Refused("bad_rate", message, path="rate_starts")
+    if asked.burst is not None:
+        raise Refused("bad_rate", "a sliding window has no burst; leave it out, or use a bucket", path="burst")
+
+
+def _put_label_limit(turn: Turn, place: int, asked: inputs.PutLabelLimit) -> None:
+    check_name(asked.label, path="label", kind="label")
+    if asked.limit is not None and not 0 <= asked.limit <= LIMIT_MAX:
+        raise Refused("bad_limit", f"a limit is 0 to {LIMIT_MAX}", path="limit")
+    turn.emit(LabelLimitPut(place))
+
+
+def _put_policy(turn: Turn, place: int, asked: inputs.PutPolicy) -> None:
+    check_name(asked.policy, path="policy", kind="policy")
+    Condition.compile(asked.allow, path="allow")
+    if asked.action not in ACTIONS:
+        raise Refused("bad_action", f"an action is one of {', '.join(ACTIONS)}", path="action")
+    if not 0 <= asked.pause_ms <= DELAY_MS_MAX:
+        raise Refused("bad_delay", "a pause is 0 ms or more", path="pause_ms")
+    turn.emit(PolicyPut(place))
+
+
+def _clock_gap(turn: Turn, place: int, asked: inputs.ClockGap) -> None:
+    """Who takes up a partition cannot tell an owner that had nothing to decide from one that was away. Where nothing
+    was due meanwhile that is the same to everybody."""
+    turn.emit(GapNoted(place))
+    due = turn.state.wheel.next_due()
+    harmless = asked.cause == inputs.OUTAGE and (due is None or turn.state.settings.clock.ms_of(due) > asked.to_ms)
+    if not harmless:
+        span = f"{instant_text(asked.from_ms)} to {instant_text(asked.to_ms)}"
+        turn.effects.append(Alert("clock_gap", "", asked.cause, span))
+
+
+def _hold_timers(turn: Turn, place: int, asked: inputs.HoldTimers) -> None:
+    if asked.held != turn.state.timers_held:
+        turn.emit(TimersHeld(place, asked.held))
+
+
+COMMANDS: dict[type[Any], Callable[[Turn, int, Any], None]] = {
+    **schedules.SCHEDULE_COMMANDS,
+    **VERSION_COMMANDS,
+    **BACKFILL_COMMANDS,
+    inputs.Submit: _submit,
+    inputs.Cancel: _cancel,
+    inputs.Pause: _pause,
+    inputs.Resume: _resume,
+    inputs.Resolve: _resolve,
+    inputs.Redrive: _redrive,
+    inputs.Rerun: _rerun,
+    inputs.Decide: _decide,
+    inputs.Ingest: _ingest,
+    inputs.PutDefinition: _put_definition,
+    inputs.PutTenant: _put_tenant,
+    inputs.PutQueue: _put_queue,
+    inputs.PutLabelLimit: _put_label_limit,
+    inputs.PutPolicy: _put_policy,
+    inputs.ClockGap: _clock_gap,
+    inputs.HoldTimers: _hold_timers,
+}

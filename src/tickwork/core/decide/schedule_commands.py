@@ -1,0 +1,436 @@
+"""What may be asked of schedules: put them, pause them, advise their Governor, fire one by hand.
+
+As in `commands`, a rule raises `Refused` before it emits anything. A schedule is only changed when everything
+that was due under its old terms has its fate: so no edit can lose an occurrence.
+"""
+
+from collections.abc import Callable, Mapping
+from operator import attrgetter
+from typing import Any
+
+import msgspec
+
+from tickwork.core.base.errors import Refused
+from tickwork.core.base.names import check_name
+from tickwork.core.base.shortened import shortened
+from tickwork.core.calendar.dates import parse_date
+from tickwork.core.calendar.durations import instant_text
+from tickwork.core.calendar.recurrence import Rhythm
+from tickwork.core.decide.advance import end_run
+from tickwork.core.decide.governor_input import course_of, cron_of, first_course
+from tickwork.core.decide.lookup import answer, check_room, earlier_run, tenant_of
+from tickwork.core.decide.schedule_firing import book_pause, govern, start_delay_ms, take_one
+from tickwork.core.decide.tick_context import Turn
+from tickwork.core.definition.input_fields import require_inputs
+from tickwork.core.definition.plan import Plan
+from tickwork.core.evolve.run_creation import trigger_body
+from tickwork.core.evolve.schedules import anchored, in_its_run, is_held, rhythm_of
+from tickwork.core.state import inputs as ask
+from tickwork.core.state.effects import Alert
+from tickwork.core.state.events import (
+    Advised,
+    CatchUpChosen,
+    Duplicate,
+    HolidaysPut,
+    OccurrencesCancelled,
+    OccurrencesPassed,
+    RunScheduled,
+    ScheduleDecided,
+    ScheduleMoved,
+    SchedulePaused,
+    SchedulePut,
+    ScheduleRemoved,
+    ScheduleResumed,
+    ScheduleSteered,
+    ScopePaused,
+    ScopeResumed,
+    ZonesNoted,
+)
+from tickwork.core.state.governor import HINTED, Course, arrives, check_course, cleared, decide, sooner
+from tickwork.core.state.lifecycle import RunTrigger
+from tickwork.core.state.schedule import CATCH_UPS, SPAN_MS_MAX, Fate
+from tickwork.core.state.state import Schedule, State
+from tickwork.core.state.terms import check_terms
+
+TEXT_CHARACTERS_MAX = 1_000
+HOLIDAYS_MAX = 10_000
+HINT_TTL_MS_MAX = 366 * 86_400_000
+
+
+def schedule_of(state: State, tenant: str, name: str) -> Schedule:
+    schedule = tenant_of(state, tenant).schedules.get(name)
+    if schedule is None:
+        raise Refused("unknown_schedule", f"there is no schedule {shortened(name, 128)!r}", path="schedule")
+    return schedule
+
+
+# ---- put and remove
+
+
+def _put(turn: Turn, place: int, asked: ask.PutSchedule) -> None:
+    rhythm = check_put(turn.state, asked)
+    _emit_put(turn, place, asked, rhythm)
+
+
+def _apply(turn: Turn, place: int, asked: ask.ApplySchedules) -> None:
+    state = turn.state
+    tenant = tenant_of(state, asked.tenant)
+    rhythms = check_set(state, asked.tenant, asked.owner, asked.puts, tenant.plans)
+    apply_set(turn, place, asked.tenant, asked.owner, asked.puts, rhythms)
+    answer(turn, place, "")
+
+
+def check_set(
+    state: State, tenant: str, owner: str, puts: list[ask.PutSchedule], plans: Mapping[str, Plan]
+) -> list[Rhythm]:
+    """Raises `Refused` for a set that cannot be applied as a whole."""
+    if len({put.schedule for put in puts}) < len(puts):
+        raise Refused("bad_schedule", "a set names each schedule once", path="schedules")
+    if any(put.tenant != tenant or put.owner != owner for put in puts):
+        raise Refused("bad_schedule", "a set has one tenant and one owner", path="schedules")
+    return [check_put(state, put, plans=plans) for put in puts]
+
+
+def apply_set(
+    turn: Turn, place: int, tenant_id: str, owner: str, puts: list[ask.PutSchedule], rhythms: list[Rhythm]
+) -> None:
+    """What the owner had and the set lacks goes, what is there just so stays as it is."""
+    tenant = turn.state.tenants[tenant_id]
+    kept = frozenset(put.schedule for put in puts)
+    every = tenant.owned.get(owner, {}) if owner else dict(tenant.schedules.items())
+    gone = [schedule for name, schedule in every.items() if schedule.owner == owner and name not in kept]
+    for schedule in sorted(gone, key=attrgetter("name")):
+        _emit_removed(turn, place, schedule)
+    for item, (put, rhythm) in enumerate(zip(puts, rhythms, strict=True)):
+        if not is_same(tenant.schedules.get(put.schedule), put):
+            _emit_put(turn, place, put, rhythm, item)
+
+
+def is_same(schedule: Schedule | None, put: ask.PutSchedule) -> bool:
+    """Applying an unchanged set again must not move its schedules."""
+    return schedule is not None and (
+        schedule.workflow == put.workflow
+        and schedule.when == anchored(put.when, schedule, 0)
+        and schedule.terms == put.terms
+        and schedule.inputs == put.inputs
+        and schedule.context == put.context
+        and schedule.governing == put.governing
+        and schedule.owner == put.owner
+        and schedule.description == put.description
+    )
+
+
+def check_put(
+    state: State,
+    asked: ask.PutSchedule,
+    *,
+    plans: Mapping[str, Plan] | None = None,
+    queues: frozenset[str] = frozenset(),
+) -> Rhythm:
+    """Raises `Refused` for what cannot be put. Whoever publishes more at once says what else there will be."""
+    tenant = tenant_of(state, asked.tenant)
+    check_name(asked.schedule, path="schedule", kind="schedule")
+    plan = (tenant.plans if plans is None else plans).get(asked.workflow)
+    if plan is None:
+        raise Refused("unknown_workflow", f"there is no workflow {shortened(asked.workflow, 128)!r}", path="workflow")
+    if len(asked.description) > TEXT_CHARACTERS_MAX:
+        raise Refused("too_long", f"a description has at most {TEXT_CHARACTERS_MAX} characters", path="description")
+    queue = asked.terms.queue
+    if queue and queue not in state.queues and queue not in queues:
+        message = (
+            f"there is no queue {shortened(queue, 128)!r}; declare it first: `tickwork queues put`, or PUT /v1/queues"
+        )
+        raise Refused("unknown_queue", message, path="queue")
+    check_terms(asked.terms)
+    old = tenant.schedules.get(asked.schedule)
+    if old is not None and asked.new:
+        raise Refused("exists", f"there is a schedule {asked.schedule} already", path="schedule")
+    rhythm = rhythm_of(state, tenant, asked.schedule, anchored(asked.when, old, state.now_ms))
+    if asked.governing is not None:
+        if asked.when.cron is None and asked.when.every_ms is None:
+            raise Refused("bad_schedule", "a governed schedule has a cron expression or an interval", path="when")
+        check_course(first_course(asked.when, asked.governing), path="governing")
+    require_inputs(plan.definition, asked.inputs, scheduled=(asked.terms, asked.context))
+    if old is not None and not is_same(old, asked):
+        _check_settled(state, old)
+    return rhythm
+
+
+def _check_settled(state: State, schedule: Schedule) -> None:
+    """Its old terms still have work to do: a change would have to guess what becomes of it."""
+    now_ms, next_ms = state.now_ms, schedule.next_ms
+    if schedule.governing is not None or not next_ms or next_ms > now_ms:
+        return
+    if is_held(schedule):
+        if schedule.terms.automatic_backfill:
+            message = "it is paused and has occurrences to make up for; resume it first"
+            raise Refused("resume_first", message, path="schedule")
+        return
+    after_ms = schedule.rhythm.next_ms(next_ms) if schedule.rhythm is not None else None
+    if schedule.late is not None or (after_ms is not None and after_ms <= now_ms):
+        raise Refused("catching_up", "it is catching up with what is late; try again in a moment", path="schedule")
+
+
+def _settle(turn: Turn, schedule: Schedule) -> None:
+    if schedule.governing is not None:
+        return
+    if is_held(schedule):
+        book_pause(turn, schedule, with_now=True)
+        return
+    while take_one(turn, schedule, hurried=True):
+        pass  # one occurrence, and at most its catch-up
+
+
+def _emit_put(turn: Turn, place: int, asked: ask.PutSchedule, rhythm: Rhythm, item: int = -1) -> None:
+    state = turn.state
+    old = state.tenants[asked.tenant].schedules.get(asked.schedule)
+    if old is not None:
+        _settle(turn, old)
+        if old.buffer and asked.terms.overlap not in ("buffer_one", "buffer_all"):
+            turn.emit(OccurrencesCancelled(old.number, old.buffer, "edited"))
+    number = state.next_number if old is None else old.number
+    if asked.governing is not None:
+        next_ms = wait = 0
+    else:
+        after_ms = max(state.now_ms, old.last_fired_ms) if old is not None else state.now_ms
+        next_ms = rhythm.next_ms(after_ms) or 0
+        wait = start_delay_ms(rhythm, f"{asked.tenant}/{asked.schedule}", next_ms) if asked.terms.jitter else 0
+        if old is not None and asked.terms.runs_max and old.fired + len(old.buffer) >= asked.terms.runs_max:
+            next_ms = wait = 0
+    turn.emit(SchedulePut(place, number, next_ms, item, wait))
+    schedule = state.schedules[number]
+    if schedule.governing is not None and not in_its_run(state, schedule) and not is_held(schedule):
+        govern(turn, schedule)
+
+
+def _remove(turn: Turn, place: int, asked: ask.RemoveSchedule) -> None:
+    _emit_removed(turn, place, schedule_of(turn.state, asked.tenant, asked.schedule))
+
+
+def _emit_removed(turn: Turn, place: int, schedule: Schedule) -> None:
+    now_ms, number = turn.state.now_ms, schedule.number
+    if is_held(schedule):
+        if schedule.governing is None:  # a decision of the Governor that is held binds nobody
+            book_pause(turn, schedule, with_now=True)
+    elif 0 < schedule.next_ms <= now_ms:
+        due_ms = last_ms = schedule.next_ms
+        count, rhythm = 1, schedule.rhythm if schedule.governing is None else None
+        for time_ms in rhythm.between(due_ms + 1, now_ms + 1) if rhythm is not None else ():
+            last_ms, count = time_ms, count + 1
+        turn.emit(OccurrencesPassed(number, due_ms, last_ms, count, Fate.CANCELLED, "removed", 0))
+    if schedule.buffer:
+        turn.emit(OccurrencesCancelled(number, schedule.buffer, "removed"))
+    turn.emit(ScheduleRemoved(place, number))
+
+
+# ---- pause and resume
+
+
+def pause(turn: Turn, place: int, asked: ask.Pause) -> None:
+    state = turn.state
+    until_ms = asked.until_ms or 0
+    if asked.until_ms is not None and asked.until_ms <= state.now_ms:
+        raise Refused("bad_time", "a pause must end in the future", path="until_ms")
+    if asked.scope == "group":
+        if asked.until_ms is not None:
+            raise Refused("bad_time", "the pause of a group ends when it is resumed", path="until_ms")
+        _check_group(state, asked, paused=False)
+        turn.emit(ScopePaused(place))
+        return
+    schedule = schedule_of(state, asked.tenant, asked.name)
+    if schedule.paused and until_ms == schedule.paused_until_ms:
+        raise Refused("illegal_move", f"schedule {schedule.name} is paused", path="name")
+    turn.emit(SchedulePaused(schedule.number, place, asked.reason or "paused", until_ms))
+    if schedule.governing is not None and not is_held(schedule) and not in_its_run(state, schedule):
+        govern(turn, schedule)
+
+
+def resume(turn: Turn, place: int, asked: ask.Resume) -> None:
+    state = turn.state
+    if asked.scope == "group":
+        _check_group(state, asked, paused=True)
+        turn.emit(ScopeResumed(place))
+        return
+    schedule = schedule_of(state, asked.tenant, asked.name)
+    if not schedule.paused:
+        raise Refused("illegal_move", f"schedule {schedule.name} is not paused", path="name")
+    turn.emit(ScheduleResumed(schedule.number, place))
+
+
+def _check_group(state: State, asked: ask.Pause | ask.Resume, *, paused: bool) -> None:
+    group = tenant_of(state, asked.tenant).groups.get(asked.name)
+    if group is None:
+        raise Refused("unknown_group", f"there is no group {shortened(asked.name, 128)!r}", path="name")
+    if group.paused is not paused:
+        raise Refused("illegal_move", f"group {asked.name} is {'' if group.paused else 'not '}paused", path="name")
+
+
+def _steer(turn: Turn, place: int, asked: ask.SteerSchedule) -> None:
+    schedule = schedule_of(turn.state, asked.tenant, asked.schedule)
+    match asked.deed:
+        case "archive" | "restore":
+            if schedule.archived is (asked.deed == "archive"):
+                message = f"schedule {schedule.name} is {'' if schedule.archived else 'not '}archived"
+                raise Refused("illegal_move", message, path="schedule")
+        case "reset_failures":
+            pass
+        case _:
+            raise Refused("bad_deed", "a deed is archive, restore or reset_failures", path="deed")
+    standing, failures = schedule.decision, schedule.failures
+    turn.emit(ScheduleSteered(place, schedule.number))
+    if asked.deed == "reset_failures" and standing is not None and failures:
+        after = course_of(schedule)
+        told = sooner(standing, decide(turn.state.now_ms, after, cron_of(schedule)))
+        turn.emit(ScheduleDecided(schedule.number, after, told))
+
+
+# ---- advice and triggers
+
+
+def _advise(turn: Turn, place: int, asked: ask.Advise) -> None:
+    state = turn.state
+    schedule = check_advice(state, asked, now_ms=state.now_ms)
+    turn.emit(Advised(place, schedule.number))
+    if schedule.ended and not is_held(schedule):
+        govern(turn, schedule)  # it has to hear of the run that ended before anything else
+    before, standing, rhythm = course_of(schedule), schedule.decision, cron_of(schedule)
+    after = _advised(before, asked, state.now_ms)
+    if standing is None or (asked.clear and standing.chosen in HINTED):
+        told = decide(state.now_ms, after, rhythm)  # what was cleared is the reason for the time that stands
+    else:
+        told = arrives(state.now_ms, before, standing, after, rhythm)
+    turn.emit(ScheduleDecided(schedule.number, after, told))
+
+
+def check_advice(state: State, asked: ask.Advise, *, now_ms: int) -> Schedule:
+    """Whom it is for. Raises `Refused` for advice that could never count."""
+    schedule = schedule_of(state, asked.tenant, asked.schedule)
+    if schedule.governing is None:
+        raise Refused("not_governed", "only an endpoint takes hints; a schedule keeps its times", path="schedule")
+    hinted = asked.interval_ms is not None or asked.at_ms is not None
+    if not hinted and not asked.clear:
+        raise Refused("empty_hint", "a hint has an interval or a time, or clears those before it", path="interval_ms")
+    if hinted and not 1_000 <= asked.ttl_ms <= HINT_TTL_MS_MAX:
+        raise Refused("bad_ttl", "a hint counts for a second at least and a year at most", path="ttl_ms")
+    if asked.at_ms is not None and asked.at_ms > now_ms + asked.ttl_ms:
+        message = f"it would expire before its time, {instant_text(asked.at_ms)}; let it count for longer"
+        raise Refused("hint_expires_first", message, path="ttl_ms")
+    if len(asked.reason) > TEXT_CHARACTERS_MAX:
+        raise Refused("too_long", f"a reason has at most {TEXT_CHARACTERS_MAX} characters", path="reason")
+    if asked.cost < 0:
+        raise Refused("bad_cost", "what advice did cost is not negative", path="cost")
+    check_course(_advised(course_of(schedule), asked, now_ms))
+    return schedule
+
+
+def _advised(course: Course, asked: ask.Advise, now_ms: int) -> Course:
+    """Given hints replace those of their kind. What has expired stays over: the new end is not for it."""
+    if asked.clear or course.hint_expires_ms <= now_ms:
+        course = cleared(course)
+    interval_ms = course.hint_interval_ms if asked.interval_ms is None else asked.interval_ms
+    at_ms = course.hint_at_ms if asked.at_ms is None else asked.at_ms
+    expires_ms = course.hint_expires_ms if asked.interval_ms is None and asked.at_ms is None else now_ms + asked.ttl_ms
+    return msgspec.structs.replace(course, hint_interval_ms=interval_ms, hint_at_ms=at_ms, hint_expires_ms=expires_ms)
+
+
+def _trigger(turn: Turn, place: int, asked: ask.Trigger) -> None:
+    state = turn.state
+    schedule = schedule_of(state, asked.tenant, asked.schedule)
+    tenant, way = schedule.tenant, "test" if asked.test else "trigger"
+    if asked.key and (begun := earlier_run(state, tenant, asked.key, trigger_body(schedule.name, way), asked.known)):
+        turn.emit(Duplicate(place, begun))
+        answer(turn, place, begun)
+        return
+    if schedule.workflow not in tenant.plans:
+        raise Refused(
+            "unknown_workflow", f"there is no workflow {shortened(schedule.workflow, 128)!r}", path="schedule"
+        )
+    check_room(state, tenant, 1)
+    if schedule.active and not asked.test:
+        if schedule.terms.overlap == "replace":
+            for number in schedule.active:
+                end_run(turn, state.runs[number], RunTrigger.CANCEL, "replaced by a trigger")
+        elif schedule.terms.overlap != "allow" or schedule.governing is not None:
+            message = "a run of this schedule still goes on, and its terms allow one at a time"
+            raise Refused("still_running", message, path="schedule")
+    number = state.next_number
+    turn.emit(RunScheduled(number, schedule.number, state.now_ms, way=way, input=place))
+    answer(turn, place, state.runs[number].id)
+
+
+# ---- calendars and zones
+
+
+def _put_holidays(turn: Turn, place: int, asked: ask.PutHolidays) -> None:
+    state = turn.state
+    tenant = tenant_of(state, asked.tenant)
+    check_name(asked.name, path="name", kind="list of holidays")
+    users = [schedule for _, schedule in tenant.schedules.items() if asked.name in schedule.when.holidays]
+    if asked.dates is None:
+        if asked.name not in tenant.holidays:
+            raise Refused("unknown_holidays", f"there is no list {shortened(asked.name, 128)!r}", path="name")
+        if users:
+            raise Refused("in_use", f"schedule {users[0].name} names this list", path="name")
+    else:
+        if len(asked.dates) > HOLIDAYS_MAX:
+            raise Refused("too_many", f"a list has at most {HOLIDAYS_MAX} dates", path="dates")
+        for index, date in enumerate(asked.dates):
+            parse_date(date, path=f"dates[{index}]")
+    for schedule in users:
+        _check_settled(state, schedule)
+    for schedule in users:
+        _settle(turn, schedule)
+    turn.emit(HolidaysPut(place))
+    for schedule in users:
+        _tell_anew(turn, schedule)
+
+
+def _new_zones(turn: Turn, place: int, _asked: ask.NewZones) -> None:
+    turn.emit(ZonesNoted(place))
+    for schedule in turn.state.schedules.values():
+        if schedule.when.zone != "UTC" and schedule.governing is None and schedule.late is None:
+            _tell_anew(turn, schedule)
+
+
+def _choose_catch_up(turn: Turn, place: int, asked: ask.ChooseCatchUp) -> None:
+    if asked.policy not in CATCH_UPS:
+        raise Refused("bad_catch_up", f"policy is one of {', '.join(CATCH_UPS)}", path="policy")
+    if (asked.policy in ("window", "spread")) != (0 < asked.length_ms <= SPAN_MS_MAX):
+        message = "window and spread need a length of at most a year, and no other policy has one"
+        raise Refused("bad_catch_up", message, path="length_ms")
+    turn.emit(CatchUpChosen(place))
+
+
+def _tell_anew(turn: Turn, schedule: Schedule) -> None:
+    """Its times are others now; what is due already stays as it was told."""
+    state, terms = turn.state, schedule.terms
+    if 0 < schedule.next_ms <= state.now_ms:
+        return
+    try:
+        rhythm = rhythm_of(state, schedule.tenant, schedule.name, schedule.when)
+    except Refused as refused:
+        if schedule.next_ms:
+            turn.emit(ScheduleMoved(schedule.number, 0))
+            turn.effects.append(Alert("schedule_broken", schedule.tenant.id, schedule.name, str(refused)))
+        return
+    next_ms = rhythm.next_ms(max(state.now_ms, schedule.last_fired_ms)) or 0
+    if terms.runs_max and schedule.fired + len(schedule.buffer) >= terms.runs_max:
+        next_ms = 0
+    if next_ms != schedule.next_ms:
+        wait = (
+            start_delay_ms(rhythm, f"{schedule.tenant.id}/{schedule.name}", next_ms) if terms.jitter and next_ms else 0
+        )
+        turn.emit(ScheduleMoved(schedule.number, next_ms, wait))
+
+
+SCHEDULE_COMMANDS: dict[type[Any], Callable[[Turn, int, Any], None]] = {
+    ask.PutSchedule: _put,
+    ask.ApplySchedules: _apply,
+    ask.RemoveSchedule: _remove,
+    ask.SteerSchedule: _steer,
+    ask.Advise: _advise,
+    ask.Trigger: _trigger,
+    ask.PutHolidays: _put_holidays,
+    ask.NewZones: _new_zones,
+    ask.ChooseCatchUp: _choose_catch_up,
+}

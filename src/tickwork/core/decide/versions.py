@@ -1,0 +1,129 @@
+"""Versions of applications: which one is the latest, and what that moves.
+
+A version is registered whenever a worker of it starts. One that nobody knew is the latest from then on; one that is
+known stays where it is, so an older worker that restarts moves nothing. Somebody may set another one latest, which
+brings back what that one declares: its definitions, and its schedules in place of the application's others.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from tickwork.core.base.errors import Refused
+from tickwork.core.base.names import check_name
+from tickwork.core.base.shortened import shortened
+from tickwork.core.decide.lookup import answer, tenant_of
+from tickwork.core.decide.schedule_commands import apply_set, check_set
+from tickwork.core.decide.tick_context import Turn
+from tickwork.core.evolve.versions import declared_bytes, latest_of
+from tickwork.core.state import inputs as ask
+from tickwork.core.state.events import VersionPut
+from tickwork.core.state.ready_queues import PIN_LABEL
+from tickwork.core.state.state import AppVersion, State, Tenant
+
+
+def pin_of(application: str, version: str) -> str:
+    return f"{application}@{version}"
+
+
+def version_of(tenant: Tenant, application: str, version: str) -> AppVersion:
+    versions = tenant.applications.get(application)
+    if versions is None:
+        raise Refused(
+            "unknown_application", f"there is no application {shortened(application, 128)!r}", path="application"
+        )
+    found = versions.get(version)
+    if found is None:
+        message = (
+            f"application {application} has no version {shortened(version, 128)!r}; `tickwork versions` lists them"
+        )
+        raise Refused("unknown_version", message, path="version")
+    return found
+
+
+def pinned(tenant: Tenant, workflow: str, version: str) -> tuple[str, str]:
+    """What a run asks for that is pinned to a version, as `version` or `application@version`: the label's value
+    and the hash of its definition."""
+    wanted, _, name = version.rpartition("@")
+    found = [
+        (application, versions[name].workflows[workflow])
+        for application, versions in sorted(tenant.applications.items())
+        if wanted in ("", application) and name in versions and workflow in versions[name].workflows
+    ]
+    if not found:
+        message = f"no version {shortened(version, 128)!r} with a workflow {shortened(workflow, 128)!r} is registered"
+        raise Refused("unknown_version", message, path="version")
+    if len(found) > 1:
+        known = " or ".join(pin_of(application, name) for application, _ in found)
+        raise Refused("which_version", f"several applications have this version; say {known}", path="version")
+    application, definition = found[0]
+    return pin_of(application, name), definition
+
+
+def _register(turn: Turn, place: int, asked: ask.RegisterVersion) -> None:
+    state = turn.state
+    tenant = tenant_of(state, asked.tenant)
+    check_name(asked.application, path="application", kind="application")
+    check_name(asked.version, path="version", kind="version")
+    missing = sorted(set(asked.workflows.values()) - set(tenant.versions))
+    if missing:
+        raise Refused("unknown_definition", f"definition {missing[0][:64]!r} was never put", path="workflows")
+    versions = tenant.applications.get(asked.application, {})
+    known, latest = versions.get(asked.version), latest_of(versions)
+    plans = tenant.plans | {name: tenant.versions[plan] for name, plan in asked.workflows.items()}
+    rhythms = check_set(state, asked.tenant, asked.application, asked.puts, plans)
+    if known is None:
+        number = state.next_number
+        timestamp_ms = state.now_ms if latest is None else max(state.now_ms, latest.timestamp_ms + 1)
+    elif asked.latest and known is not latest:
+        assert latest is not None, "there is at least the one that is known"
+        number, timestamp_ms = known.number, max(state.now_ms, latest.timestamp_ms + 1)
+    else:
+        number, timestamp_ms = known.number, known.timestamp_ms
+    moves = known is None or asked.latest or known is latest
+    if (
+        known is None
+        or timestamp_ms != known.timestamp_ms
+        or (known.workflows, known.declared) != (asked.workflows, declared_bytes(asked.puts))
+    ):
+        turn.emit(VersionPut(place, number, timestamp_ms))
+    if moves:
+        apply_set(turn, place, asked.tenant, asked.application, asked.puts, rhythms)
+        latest = latest_of(tenant.applications[asked.application])
+    answer(turn, place, "" if latest is None else latest.name)
+
+
+def _set_latest(turn: Turn, place: int, asked: ask.SetLatestVersion) -> None:
+    state = turn.state
+    tenant = tenant_of(state, asked.tenant)
+    wanted = version_of(tenant, asked.application, asked.version)
+    latest = latest_of(tenant.applications[asked.application])
+    assert latest is not None, "an application has at least the version that was found"
+    if wanted.declared is None:
+        message = f"what version {asked.version} declares is no longer kept; start a worker of it, then set it latest"
+        raise Refused("version_too_old", message, path="version")
+    if wanted.declared != declared_bytes(asked.puts):
+        raise Refused("version_changed", "it was registered anew meanwhile; try again", path="version")
+    plans = tenant.plans | {name: tenant.versions[plan] for name, plan in wanted.workflows.items()}
+    rhythms = check_set(state, asked.tenant, asked.application, asked.puts, plans)
+    timestamp_ms = state.now_ms if wanted is latest else max(state.now_ms, latest.timestamp_ms + 1)
+    turn.emit(VersionPut(place, wanted.number, max(timestamp_ms, wanted.timestamp_ms)))
+    apply_set(turn, place, asked.tenant, asked.application, asked.puts, rhythms)
+    answer(turn, place, wanted.name)
+
+
+def stranded(state: State) -> list[tuple[str, str, int]]:
+    """What waits for a version that no worker has: tenant, `application@version`, ready tasks."""
+    found: dict[tuple[str, str], int] = {}
+    for lane in state.lanes.values():
+        if lane.live and not lane.station.workers:
+            for name, value in lane.station.labels:
+                if name == PIN_LABEL:
+                    key = (lane.tenant.id, value)
+                    found[key] = found.get(key, 0) + lane.live
+    return [(tenant, pin, count) for (tenant, pin), count in sorted(found.items())]
+
+
+VERSION_COMMANDS: dict[type[Any], Callable[[Turn, int, Any], None]] = {
+    ask.RegisterVersion: _register,
+    ask.SetLatestVersion: _set_latest,
+}

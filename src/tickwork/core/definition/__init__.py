@@ -1,0 +1,1 @@
+"""The workflow document: its model, validation, references, graph, plan and conditions."""

@@ -1,0 +1,383 @@
+"""A definition made ready to run: nodes by index, edges as tuples, conditions compiled.
+
+Made once per definition and shared by all of its runs, so that the hot path follows
+integers and never looks at the document again.
+"""
+
+from collections import deque
+from collections.abc import Iterator
+from enum import IntEnum
+from functools import lru_cache
+
+import msgspec
+
+from tickwork.core.base.errors import Refused
+from tickwork.core.definition.cel import Condition
+from tickwork.core.definition.cel_extracts import Need
+from tickwork.core.definition.document import accept, content_hash
+from tickwork.core.definition.graph import order_of, unrelated
+from tickwork.core.definition.model import (
+    NO_OUTPUT,
+    ApprovalNode,
+    BranchNode,
+    Definition,
+    EventNode,
+    MapNode,
+    Node,
+    RepeatNode,
+    Resources,
+    Retry,
+    TaskNode,
+    Timeout,
+    Trigger,
+    WaitNode,
+    WorkflowNode,
+    WorkNode,
+)
+from tickwork.core.definition.references import places_of, resolve
+from tickwork.core.definition.requests import check_requests
+from tickwork.core.state.lifecycle import Phase
+
+IN_DEFINITION, NOTHING = -1, -2  # outputs that are not the whole result of a node
+INPUTS, EVENTS, RESULTS = -1, -2, -3  # sources of values beside nodes; RESULTS: of every node
+_AFTER_FAILURES = (Trigger.ALL_DONE, Trigger.ANY_FAILED)
+
+
+class Kind(IntEnum):
+    WORK = 0  # task, http, shell, send: a worker runs it
+    WAIT = 1
+    BRANCH = 2
+    EVENT = 3
+    APPROVAL = 4
+    WORKFLOW = 5
+    MAP = 6
+    REPEAT = 7
+
+
+Requirement = tuple[str, int, tuple[tuple[str, str], ...], tuple[int, int, int, int], str]
+"""What admission asks of a task: queue, priority, labels, resources, dependency."""
+
+
+class Step(msgspec.Struct, eq=False):
+    """One node, compiled. `body` is the compiled body of a map or repeat."""
+
+    index: int
+    id: str
+    kind: Kind
+    node: Node
+    parents: tuple[int, ...]
+    children: tuple[int, ...]  # the nodes that await it
+    branches: tuple[int, ...]  # those of its parents that are branches: it is part of one side of each
+    requirement: Requirement
+    retry: Retry
+    timeout: Timeout
+    when: Condition | None
+    until: Condition | None
+    cases: tuple[tuple[Condition, tuple[int, ...]], ...]
+    default: tuple[int, ...]
+    policies: tuple[str, ...]
+    body: "Step | None"
+    timed: bool  # an attempt has a time limit of some kind
+    plain: bool  # a worker's step with neither condition, policy nor cache in front of it
+    cache_version: str | None  # the handler's version where its results may be reused
+    ends_with_worker: bool  # where its worker is lost, nothing of it begins again by itself
+    cleans_up: bool = False  # it may also start when the time of its run is over
+    awaited: tuple[int, ...] = ()  # its parents, and nodes above them that it reads and that may end after them
+
+
+class Plan(msgspec.Struct, eq=False):
+    definition: Definition
+    hash: str
+    name: str
+    steps: tuple[Step, ...]
+    index: dict[str, int]
+    roots: tuple[int, ...]
+    parent_counts: bytes | tuple[int, ...]
+    exits: tuple[Condition, ...]
+    gate_key: Condition | None
+    sla_points: tuple[tuple[int, int, int], ...]  # (after ms, 0 warning or 1 breach, node or -1 for the run)
+    events: tuple[str, ...] | None  # the names that a run may wait for; None: a condition reads whatever came
+    needs: dict[int, Need]  # by source: what its conditions read of it, where it is not inline
+    output: int  # the node whose whole result is the run's output; or IN_DEFINITION, or NOTHING
+
+    def fresh_counts(self) -> "bytearray | list[int]":
+        """Unfinished parents of each node, to count down in one run."""
+        return bytearray(self.parent_counts) if isinstance(self.parent_counts, bytes) else list(self.parent_counts)
+
+
+def check_condition(text: str) -> str | None:
+    try:
+        Condition.compile(text)
+    except Refused as error:
+        return error.message
+    return None
+
+
+@lru_cache(maxsize=256)
+def plan_of(document: bytes) -> Plan:
+    """The plan of a document, or `InvalidDefinition` with every problem found."""
+    return compile_plan(accept(document, check_condition=check_condition))
+
+
+def new_plan(document: bytes) -> Plan:
+    """The same for a document that comes in from outside."""
+    plan = plan_of(document)
+    check_requests(plan.definition)
+    return plan
+
+
+def compile_plan(definition: Definition) -> Plan:
+    index = {node.id: position for position, node in enumerate(definition.nodes)}
+    children: list[list[int]] = [[] for _ in definition.nodes]
+    for position, node in enumerate(definition.nodes):
+        for parent in dict.fromkeys(node.needs):
+            children[index[parent]].append(position)
+    steps = tuple(
+        _compile_step(definition, node, position, index, tuple(children[position]))
+        for position, node in enumerate(definition.nodes)
+    )
+    _await_reads(definition, steps, index)
+    _mark_clean_up(steps)
+    counts = [len(step.awaited) for step in steps]
+    exits = tuple(Condition.compile(way.when) for way in definition.exits)
+    concurrency = definition.concurrency
+    return Plan(
+        definition=definition,
+        hash=content_hash(definition),
+        name=definition.name,
+        steps=steps,
+        index=index,
+        roots=tuple(position for position, count in enumerate(counts) if count == 0),
+        parent_counts=bytes(counts) if max(counts) < 256 else tuple(counts),
+        exits=exits,
+        gate_key=Condition.compile(concurrency.key) if concurrency and concurrency.key else None,
+        sla_points=_sla_points(definition),
+        events=_events(definition, steps, exits),
+        needs=_needs(definition, steps, index),
+        output=_output(definition, index),
+    )
+
+
+def _await_reads(definition: Definition, steps: tuple[Step, ...], index: dict[str, int]) -> None:
+    """A node that a branch leaves out ends with the branch, maybe before its other parents. So the parents of a node
+    can end while an ancestor still goes on; a node that reads such an ancestor waits for it too."""
+    for step in steps:
+        step.awaited = step.parents
+    if not any(step.kind is Kind.BRANCH for step in steps):
+        return
+    pairs = [(step.index, other) for step in steps for other in _reads(definition, step, index)]
+    far = [(reader, other) for reader, other in dict.fromkeys(pairs) if other not in steps[reader].parents]
+    if not far:
+        return
+    parents = [step.parents for step in steps]
+    beside = dict.fromkeys(unrelated(parents, order_of(parents, [step.children for step in steps]), far))
+    for reader, other in far:
+        if (reader, other) not in beside:  # a condition may read any node, also one that comes later
+            steps[reader].awaited += (other,)
+            steps[other].children += (reader,)
+
+
+def _reads(definition: Definition, step: Step, index: dict[str, int]) -> Iterator[int]:
+    for condition in (step.when, step.until, *(case for case, _ in step.cases)):
+        names = (condition.nodes if condition is not None else None) or ()
+        yield from (index[name] for name in names if name in index)
+    for place in places_of(step.node, step.id):
+        found = resolve(place.text, path=place.path, inputs=definition.inputs, nodes=index, words=place.words)
+        if found.root == "nodes":
+            yield index[found.name]
+
+
+def _mark_clean_up(steps: tuple[Step, ...]) -> None:
+    """Clean-up is what starts after failures by its own trigger rule, and what needs nothing but such nodes."""
+    if not any(step.node.trigger in _AFTER_FAILURES for step in steps):
+        return
+    for index in order_of([step.awaited for step in steps], [step.children for step in steps]):
+        step = steps[index]
+        asks = step.node.trigger in _AFTER_FAILURES
+        step.cleans_up = bool(step.parents) and (asks or all(steps[parent].cleans_up for parent in step.parents))
+
+
+def _events(definition: Definition, steps: tuple[Step, ...], exits: tuple[Condition, ...]) -> tuple[str, ...] | None:
+    conditions = [one for step in steps for one in (step.when, step.until, *(case for case, _ in step.cases))]
+    if any(one is not None and "events" in one.names for one in (*conditions, *exits)):
+        return None
+    if definition.policy or any(node.policy for node in definition.nodes):
+        return None  # a policy may read them, and can be changed while a run goes on
+    return tuple(dict.fromkeys(node.event for node in definition.nodes if isinstance(node, EventNode)))
+
+
+def _needs(definition: Definition, steps: tuple[Step, ...], index: dict[str, int]) -> dict[int, Need]:
+    """Of all conditions together, so that a value is looked into once."""
+    concurrency = definition.concurrency
+    conditions = [Condition.compile(way.when) for way in definition.exits]
+    conditions += [Condition.compile(concurrency.key)] if concurrency and concurrency.key else []
+    for step in steps:
+        conditions += [one for one in (step.when, step.until, *(case for case, _ in step.cases)) if one is not None]
+    found: dict[int, Need] = {}
+    for condition in conditions:
+        note_needs(found, condition, index)
+    return found
+
+
+def note_needs(found: dict[int, Need], condition: Condition, index: dict[str, int]) -> None:
+    """Add what this condition reads of the values of a run."""
+    for name, need in condition.needs.items():
+        match name:
+            case "inputs":
+                found.setdefault(INPUTS, Need()).join(need)
+            case "events":
+                found.setdefault(EVENTS, Need()).join(_of_payload(need))
+            case "results":
+                every = need.every
+                for node, inner in need.keys.items():
+                    if (place := index.get(str(node))) is not None:
+                        found.setdefault(place, Need()).join(inner)
+                if need.whole or every is not None:
+                    of_all = found.setdefault(RESULTS, Need())
+                    of_all.whole = of_all.whole or need.whole
+                    if every is not None:
+                        of_all.join(every)
+
+
+def _of_payload(need: Need) -> Need:
+    whole = Need()
+    whole.whole = True
+    if need.whole:
+        return whole
+    events = [one for one in (need.every, *need.keys.values()) if one is not None]
+    found = Need()
+    for one in events:
+        found.join(whole if one.whole or one.every is not None else one.keys.get("payload", Need()))
+    return found
+
+
+def _output(definition: Definition, index: dict[str, int]) -> int:
+    source = definition.output
+    if source is None:
+        return len(definition.nodes) - 1
+    if source == NO_OUTPUT:
+        return NOTHING
+    return index.get(source.removeprefix("nodes."), -1) if source.startswith("nodes.") else -1
+
+
+def downstream(plan: Plan, start: int) -> dict[int, None]:
+    """Every node that depends on `start`, in breadth-first order."""
+    seen: dict[int, None] = {}
+    todo = deque(plan.steps[start].children)
+    while todo:
+        position = todo.popleft()
+        if position not in seen:
+            seen[position] = None
+            todo.extend(plan.steps[position].children)
+    return seen
+
+
+def left_out(plan: Plan, phases: bytes | bytearray) -> dict[int, list[int]]:
+    """The nodes that branches which succeeded did not lead to, each with those branches.
+
+    The record of a run does not say which side a branch took, but nothing of another side was taken. Where the nodes of
+    the chosen side were not taken either, the sides look the same, and none of these nodes counts as led to.
+    """
+    found: dict[int, list[int]] = {}
+    for step in plan.steps:
+        if step.kind is not Kind.BRANCH or phases[step.index] != Phase.SUCCEEDED:
+            continue
+        sides = [*(to for _, to in step.cases), step.default]
+        targets = dict.fromkeys(target for side in sides for target in side)
+        taken = [target for target in targets if phases[target] != Phase.NOT_TAKEN]
+        chosen = [side for side in sides if all(target in side for target in taken)]
+        for target in targets:
+            if not all(target in side for side in chosen):
+                found.setdefault(target, []).append(step.index)
+    return found
+
+
+_KINDS: tuple[tuple[type[Node], Kind], ...] = (
+    (WorkNode, Kind.WORK),
+    (WaitNode, Kind.WAIT),
+    (BranchNode, Kind.BRANCH),
+    (EventNode, Kind.EVENT),
+    (ApprovalNode, Kind.APPROVAL),
+    (WorkflowNode, Kind.WORKFLOW),
+    (MapNode, Kind.MAP),
+    (RepeatNode, Kind.REPEAT),
+)
+
+
+def _compile_step(
+    definition: Definition, node: Node, position: int, index: dict[str, int], children: tuple[int, ...]
+) -> Step:
+    kind = next(kind for cls, kind in _KINDS if isinstance(node, cls))
+    nodes = definition.nodes
+    policies = definition.policy + node.policy
+    cached = isinstance(node, WorkNode) and node.cache is not None
+    body = _compile_step(definition, node.body, position, index, ()) if isinstance(node, MapNode | RepeatNode) else None
+    cases: tuple[tuple[Condition, tuple[int, ...]], ...] = ()
+    default: tuple[int, ...] = ()
+    if isinstance(node, BranchNode):
+        cases = tuple((Condition.compile(case.when), tuple(index[to] for to in case.to)) for case in node.cases)
+        default = tuple(index[to] for to in node.default)
+    return Step(
+        index=position,
+        id=node.id,
+        kind=kind,
+        node=node,
+        parents=tuple(index[parent] for parent in dict.fromkeys(node.needs)),
+        children=children,
+        branches=tuple(
+            index[parent] for parent in dict.fromkeys(node.needs) if isinstance(nodes[index[parent]], BranchNode)
+        ),
+        requirement=_requirement(definition, body.node if body else node),
+        retry=_retry(definition, node),
+        timeout=(timeout := _timeout(definition, node)),
+        timed=timeout.running_ms is not None or timeout.silent_ms is not None,
+        when=Condition.compile(node.when) if node.when is not None else None,
+        until=Condition.compile(node.until) if isinstance(node, RepeatNode) else None,
+        cases=cases,
+        default=default,
+        policies=policies,
+        body=body,
+        plain=kind is Kind.WORK and node.when is None and not policies and not cached,
+        cache_version=_cache_version(node) if cached else None,
+        ends_with_worker=isinstance(node, WorkNode) and node.on_worker_loss == "fail",
+    )
+
+
+def _requirement(definition: Definition, node: Node) -> Requirement:
+    defaults = definition.defaults
+    if not isinstance(node, WorkNode):
+        return (defaults.queue, defaults.priority, (), (1, 0, 0, 0), "")
+    resources = node.resources or Resources()
+    labels = defaults.labels | node.labels
+    return (
+        node.queue or defaults.queue,
+        defaults.priority if node.priority is None else node.priority,
+        tuple(sorted(labels.items())),
+        (resources.slots, resources.cpu_milli, resources.memory_mb, resources.gpu),
+        node.dependency or "",
+    )
+
+
+def _sla_points(definition: Definition) -> tuple[tuple[int, int, int], ...]:
+    watched = [(definition.sla, -1), *((node.sla, position) for position, node in enumerate(definition.nodes))]
+    points: list[tuple[int, int, int]] = []
+    for sla, position in watched:
+        if sla is not None:
+            points.append((sla.breach_ms, 1, position))
+            if sla.warn_ms is not None:
+                points.append((sla.warn_ms, 0, position))
+    return tuple(sorted(points))
+
+
+def _retry(definition: Definition, node: Node) -> Retry:
+    own = node.retry if isinstance(node, WorkNode | WorkflowNode) else None
+    return own or definition.defaults.retry
+
+
+def _timeout(definition: Definition, node: Node) -> Timeout:
+    own = node.timeout if isinstance(node, WorkNode) else None
+    return own or definition.defaults.timeout
+
+
+def _cache_version(node: Node) -> str:
+    return node.handler_version if isinstance(node, TaskNode) else ""

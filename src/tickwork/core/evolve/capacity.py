@@ -1,0 +1,205 @@
+"""The part of `evolve` that changes limits, workers and lanes."""
+
+from collections.abc import Callable
+from typing import Any
+
+from tickwork.core.definition.plan import plan_of
+from tickwork.core.evolve.indexes import await_token, forget_token, held_at, label_gauge, new_rated_gauge, release_lane
+from tickwork.core.evolve.schedules import pause_group, resume_group
+from tickwork.core.evolve.worker_pools import forget_code, join_stations, leave_stations, note_code, stir
+from tickwork.core.state import events as ev
+from tickwork.core.state.inputs import Offer, Pause, PutLabelLimit, PutPolicy, PutQueue, PutTenant, Resume
+from tickwork.core.state.ready_queues import OWED_MS_MAX, SHARE_SCALE, UNLIMITED, Gauge
+from tickwork.core.state.state import Policy, Queue, State, Tenant, Worker
+
+
+def _on_definition(state: State, event: ev.DefinitionPut) -> None:
+    asked: Any = state.inputs[event.input]
+    plan = plan_of(asked.document)
+    state.plans[event.hash] = plan
+    state.documents[event.hash] = asked.document
+    tenant = state.tenants[asked.tenant]
+    tenant.versions[event.hash] = plan
+    if asked.latest or plan.name not in tenant.plans:
+        tenant.plans[plan.name] = plan
+
+
+def _on_tenant(state: State, event: ev.TenantPut) -> None:
+    asked = state.inputs[event.input]
+    assert isinstance(asked, PutTenant)
+    tenant = state.tenants.get(asked.tenant)
+    if tenant is None:
+        tenant = state.tenants[asked.tenant] = Tenant(asked.tenant, new_rated_gauge(state, "tenant", asked.tenant))
+        tenant.charged_ms = state.now_ms
+    tenant.settle(state.now_ms)
+    tenant.weight = asked.weight
+    tenant.share_unit = SHARE_SCALE // asked.weight
+    tenant.max_live_runs = UNLIMITED if asked.max_live_runs is None else asked.max_live_runs
+    _set_limits(state, tenant.gauge, asked)
+
+
+def _on_queue(state: State, event: ev.QueuePut) -> None:
+    asked = state.inputs[event.input]
+    assert isinstance(asked, PutQueue)
+    queue = state.queues.get(asked.queue)
+    if queue is None:
+        queue = state.queues[asked.queue] = Queue(asked.queue, new_rated_gauge(state, "queue", asked.queue))
+    _set_limits(state, queue.gauge, asked)
+
+
+def _on_label_limit(state: State, event: ev.LabelLimitPut) -> None:
+    asked = state.inputs[event.input]
+    assert isinstance(asked, PutLabelLimit)
+    gauge = label_gauge(state, asked.label, asked.value)
+    gauge.limit = UNLIMITED if asked.limit is None else asked.limit
+    stir(state, gauge)
+
+
+def _set_limits(state: State, gauge: Gauge, asked: PutTenant | PutQueue) -> None:
+    gauge.limit = UNLIMITED if asked.limit is None else asked.limit
+    if asked.rate_starts is None:
+        gauge.clear_rate()
+    elif asked.window == "sliding":
+        gauge.set_window(asked.rate_starts, asked.rate_ms, now_ms=state.now_ms)
+    else:
+        burst = asked.rate_starts if asked.burst is None else asked.burst
+        gauge.set_rate(asked.rate_starts, asked.rate_ms, burst, now_ms=state.now_ms)
+    forget_token(state, gauge)
+    await_token(state, gauge)
+    stir(state, gauge)
+
+
+def _on_policy(state: State, event: ev.PolicyPut) -> None:
+    asked = state.inputs[event.input]
+    assert isinstance(asked, PutPolicy)
+    state.policies[asked.policy] = Policy(asked.policy, asked.allow, asked.reason, asked.action, asked.pause_ms)
+
+
+def scope_gauge(state: State, scope: str, tenant: str, name: str) -> Gauge | None:
+    """What a pause of a partition, queue, workflow or tenant acts on; None where there is no such thing."""
+    if scope == "partition":
+        return state.gauge
+    if scope == "queue":
+        queue = state.queues.get(name)
+        return queue.gauge if queue else None
+    owner = state.tenants.get(tenant)
+    if owner is None:
+        return None
+    return owner.gauge if scope == "tenant" else owner.workflow_gauges.get(name)
+
+
+def _on_paused(state: State, event: ev.ScopePaused) -> None:
+    asked = state.inputs[event.input]
+    assert isinstance(asked, Pause)
+    if asked.scope == "group":
+        pause_group(state, state.tenants[asked.tenant], asked.name, asked.reason)
+        return
+    gauge = _scope_gauge_made(state, asked)
+    gauge.paused, gauge.pause_reason = True, asked.reason
+
+
+def _on_resumed(state: State, event: ev.ScopeResumed) -> None:
+    asked = state.inputs[event.input]
+    assert isinstance(asked, Resume)
+    if asked.scope == "group":
+        resume_group(state, state.tenants[asked.tenant], asked.name)
+        return
+    gauge = _scope_gauge_made(state, asked)
+    gauge.paused, gauge.pause_reason = False, ""
+    stir(state, gauge)
+
+
+def _scope_gauge_made(state: State, asked: Pause | Resume) -> Gauge:
+    gauge = scope_gauge(state, asked.scope, asked.tenant, asked.name)
+    if gauge is None:
+        gauges = state.tenants[asked.tenant].workflow_gauges
+        gauge = gauges[asked.name] = Gauge(scope="workflow", name=asked.name)
+    return gauge
+
+
+# ---- workers and lanes
+
+
+def _on_offered(state: State, event: ev.WorkerOffered) -> None:
+    asked = state.inputs[event.input]
+    assert isinstance(asked, Offer)
+    slots = asked.slots or asked.credit
+    capacity = (slots, asked.cpu_milli, asked.memory_mb, asked.gpu)
+    worker = state.workers.get(event.worker)
+    if worker is None:
+        worker = Worker(event.worker, asked.worker, asked.queues, dict(asked.labels), capacity)
+        state.workers[event.worker] = worker
+        state.worker_numbers[asked.worker] = event.worker
+        state.worker_bits |= 1 << event.worker
+        note_code(state, worker)
+    else:
+        _add_capacity(state, worker.capacity, -1)
+        leave_stations(worker)
+        if (worker.queues, worker.labels) != (asked.queues, asked.labels):
+            forget_code(state, worker)
+            worker.queues, worker.labels = asked.queues, dict(asked.labels)
+            note_code(state, worker)
+    worker.capacity, worker.credit = capacity, asked.credit
+    worker.start, worker.process = asked.start, asked.process
+    _add_capacity(state, capacity, 1)
+    join_stations(state, worker)
+
+
+def _add_capacity(state: State, capacity: tuple[int, int, int, int], sign: int) -> None:
+    total = state.capacity
+    state.capacity = (
+        total[0] + sign * capacity[0],
+        total[1] + sign * capacity[1],
+        total[2] + sign * capacity[2],
+        total[3] + sign * capacity[3],
+    )
+    state.owed_max = OWED_MS_MAX * SHARE_SCALE * max(state.capacity[0], 1)
+
+
+def _on_worker_gone(state: State, event: ev.WorkerGone) -> None:
+    worker = state.workers.pop(event.worker)
+    assert not worker.tasks, "its attempts were taken from it before"
+    leave_stations(worker)
+    forget_code(state, worker)
+    _add_capacity(state, worker.capacity, -1)
+    del state.worker_numbers[worker.id]
+    state.worker_bits &= ~(1 << event.worker)
+
+
+def _on_lane_held(state: State, event: ev.LaneHeld) -> None:
+    lane = state.lane_numbers[event.lane]
+    if lane.held:
+        release_lane(state, lane)
+    lane.held, lane.held_by, lane.held_since = event.reason, event.by, state.tick
+    blocker = held_at(state, lane)
+    blocker.park(lane, state.now_ms)
+    if isinstance(blocker, Gauge):
+        blocker.waiting += 1
+        await_token(state, blocker)
+
+
+def _on_rate_due(state: State, event: ev.RateDue) -> None:
+    gauge = state.rated[event.gauge]
+    forget_token(state, gauge)
+    stir(state, gauge)
+
+
+def _on_load_shed(state: State, event: ev.LoadShed) -> None:
+    state.shed.on, state.shed.lag_ms = event.on, event.lag_ms
+    stir(state, state.shed)
+
+
+SETUP_HANDLERS: dict[type[Any], Callable[[State, Any], None]] = {
+    ev.DefinitionPut: _on_definition,
+    ev.TenantPut: _on_tenant,
+    ev.QueuePut: _on_queue,
+    ev.LabelLimitPut: _on_label_limit,
+    ev.PolicyPut: _on_policy,
+    ev.ScopePaused: _on_paused,
+    ev.ScopeResumed: _on_resumed,
+    ev.WorkerOffered: _on_offered,
+    ev.WorkerGone: _on_worker_gone,
+    ev.LaneHeld: _on_lane_held,
+    ev.RateDue: _on_rate_due,
+    ev.LoadShed: _on_load_shed,
+}

@@ -1,0 +1,404 @@
+"""Keeping lanes, timers and counters in step with runs and tasks.
+
+Helpers of `evolve` and of nobody else: each one changes several values that must change
+together. They decide nothing; whoever calls them has an event in hand that says what happened.
+"""
+
+from operator import attrgetter
+
+from tickwork.core.definition.plan import Step
+from tickwork.core.evolve.worker_pools import free_worker, handler_label, handler_of, has_credit, station_of, stir
+from tickwork.core.state.lifecycle import Phase
+from tickwork.core.state.ready_queues import (
+    PIN_LABEL,
+    PLAIN_RESOURCES,
+    START_CHARGE_MS,
+    Blocker,
+    Gauge,
+    Lane,
+    LaneKey,
+    announced,
+    is_carrier,
+)
+from tickwork.core.state.state import NOTHING, Run, State, Task, Tenant, Timer, Worker, dominant_units
+
+RUNNING = int(Phase.RUNNING)
+DEFAULT_QUEUE = "default"
+DUE_KIND = {
+    Phase.READY: Timer.QUEUED,
+    Phase.RUNNING: Timer.RUNNING,
+    Phase.BACKOFF: Timer.RETRY,
+    Phase.WAITING: Timer.WAIT,
+}
+
+
+# ---- visits
+
+
+def want(state: State, run: Run) -> None:
+    """The run is to be looked at: in this tick if its visits are still to come, else in the next."""
+    if not run.wanted:
+        run.wanted = state.stamp
+        state.fresh.append(run)
+
+
+def merge_fresh(state: State) -> None:
+    """Line up the runs that want a visit by now, by (tick, run id); those of earlier ticks stand before them."""
+    fresh = state.fresh
+    if not fresh:
+        return
+    now = [run for run in fresh if 0 < run.wanted <= state.tick]
+    state.fresh = [run for run in fresh if run.wanted > state.tick] if len(now) < len(fresh) else []
+    if len(now) > 1:
+        now.sort(key=visit_order)
+    state.line.extend(now)
+
+
+visit_order = attrgetter("wanted", "id", "tenant.id")
+
+
+def leave_line(state: State, runs: list[int]) -> None:
+    """These are visited now. Entries of runs that ended meanwhile are dropped on the way."""
+    line = state.line
+    for number in runs:
+        run = line.popleft()
+        while run.number != number or not run.wanted:
+            run = line.popleft()
+        run.visited, run.wanted = run.wanted, 0
+
+
+# ---- timers
+
+
+def set_timer(state: State, kind: Timer, number: int, tick: int) -> int:
+    state.wheel.insert(tick, number << 5 | kind)
+    return tick
+
+
+def clear_timer(state: State, kind: Timer, number: int, tick: int) -> None:
+    state.wheel.cancel(tick, number << 5 | kind)
+
+
+def move_timer(state: State, kind: Timer, number: int, tick: int, later: int) -> int:
+    state.wheel.move(tick, later, number << 5 | kind)
+    return later
+
+
+def set_due(state: State, task: Task, tick: int) -> None:
+    """The timer of a task's phase; call it after the phase is set."""
+    task.due = set_timer(state, DUE_KIND[Phase(task.phase)], task.number, tick)
+
+
+def clear_due(state: State, task: Task) -> None:
+    """Call it before the phase changes."""
+    if task.due:
+        clear_timer(state, DUE_KIND[Phase(task.phase)], task.number, task.due)
+        task.due = 0
+    if task.silent_at:
+        clear_timer(state, Timer.SILENT, task.number, task.silent_at)
+        task.silent_at = 0
+
+
+# ---- lanes
+
+
+def find_lane(state: State, run: Run, step: Step) -> Lane:
+    queue, priority, labels, resources, dependency = step.requirement
+    plain = run.priority < 0 and not run.queue and not run.pin
+    if run.queue and queue == DEFAULT_QUEUE:
+        queue = run.queue
+    if run.priority >= 0:
+        priority = run.priority
+    if run.pin:
+        labels = tuple(sorted((*labels, (PIN_LABEL, run.pin))))
+    labels = handler_label(state, queue, labels, handler_of(step)) + labels
+    key = (run.tenant.id, run.plan.name, queue, priority, labels, resources, dependency)
+    lane = state.lanes.get(key)
+    if lane is None:
+        number = state.next_number
+        state.next_number = number + 1
+        lane = make_lane(state, key, number)
+    if plain:
+        run.tenant.lanes[step] = lane
+    return lane
+
+
+def make_lane(state: State, key: LaneKey, number: int) -> Lane:
+    tenant_id, workflow, queue, priority, labels, resources, _ = key
+    tenant = state.tenants[tenant_id]
+    counted = (tenant.gauge, state.queues[queue].gauge, *(label_gauge(state, *label) for label in announced(labels)))
+    lane = Lane(
+        key=key,
+        tenant=tenant,
+        station=station_of(state, queue, labels),
+        gauges=(state.gauge, tenant.gauge, workflow_gauge(tenant, workflow), *counted[1:]),
+        counted=counted,
+        priority=priority,
+        lead_ms=priority * state.settings.ageing_ms,
+        protected=priority >= state.settings.shed_below,
+        resources=resources,
+        plain=resources == PLAIN_RESOURCES,
+        number=number,
+    )
+    state.lanes[key] = lane
+    state.lane_numbers[number] = lane
+    return lane
+
+
+def workflow_gauge(tenant: Tenant, workflow: str) -> Gauge:
+    gauge = tenant.workflow_gauges.get(workflow)
+    if gauge is None:
+        gauge = tenant.workflow_gauges[workflow] = Gauge(scope="workflow", name=workflow)
+    return gauge
+
+
+def label_gauge(state: State, label: str, value: str) -> Gauge:
+    gauge = state.label_gauges.get((label, value))
+    if gauge is None:
+        gauge = state.label_gauges[label, value] = Gauge(scope="label", name=f"{label}={value}")
+    return gauge
+
+
+def enqueue(state: State, task: Task) -> None:
+    """Put a task at the end of its lane, or a map that has children to give."""
+    run = task.run
+    tenant = run.tenant
+    lane = task.lane
+    if lane is None:
+        lane = tenant.lanes.get(task.step) if run.priority < 0 and not run.queue and not run.pin else None
+        if lane is None:
+            lane = find_lane(state, run, task.step)
+        task.lane = lane
+    task.order = order = state.next_order
+    state.next_order = order + 1
+    task.ready_ms = state.now_ms
+    task.queued = True
+    lane.tasks.append(task)
+    lane.orders.append(order)
+    lane.live += 1
+    if not tenant.queued:
+        # A newcomer begins where the others are: idle time earns no claim.
+        tenant.settle(state.now_ms)
+        tenant.fair_time = max(tenant.fair_time, state.fair_floor)
+    tenant.queued += 1
+    if lane.protected:
+        state.protected += 1
+    if not lane.held and not lane.opened:
+        lane.opened = True
+        state.open.append(lane)
+
+
+def stand_behind(state: State, task: Task) -> None:
+    """The first in a line goes to its end, as if it had come now: whatever came before goes first, in any lane."""
+    lane = task.lane
+    assert lane is not None and lane.head() is task, "a lane is served in order"
+    lane.tasks.popleft()
+    lane.orders.popleft()
+    task.order = order = state.next_order
+    state.next_order = order + 1
+    task.ready_ms = state.now_ms
+    lane.tasks.append(task)
+    lane.orders.append(order)
+
+
+def dequeue(state: State, task: Task) -> None:
+    """Take a task out of line wherever it stands; its entry is dropped when it comes to the front."""
+    lane = task.lane
+    assert lane is not None and task.queued
+    task.queued = False
+    left_line(state, lane)
+
+
+def left_line(state: State, lane: Lane, count: int = 1) -> None:
+    """So many tasks fewer stand in this line."""
+    lane.live -= count
+    lane.tenant.queued -= count
+    if lane.protected:
+        state.protected -= count
+    if not lane.live:
+        lane.tasks.clear()
+        lane.orders.clear()
+        if lane.held:
+            release_lane(state, lane)
+
+
+def release_lane(state: State, lane: Lane) -> None:
+    blocker = held_at(state, lane)
+    if isinstance(blocker, Gauge):
+        blocker.waiting -= 1
+    lane.held = lane.held_by = ""
+    lane.stamp += 1  # whatever blocker it was parked at forgets it
+
+
+def await_token(state: State, gauge: Gauge) -> None:
+    """While lanes wait at an empty bucket, its one timer is set."""
+    now_ms = state.now_ms
+    if gauge.rate_ms and gauge.waiting and not gauge.due and gauge.tokens_at(now_ms) < gauge.rate_ms:
+        tick = state.settings.clock.tick_at(gauge.next_token_ms(now_ms))
+        gauge.due = set_timer(state, Timer.RATE, gauge.number, max(tick, state.tick + 1))
+
+
+def forget_token(state: State, gauge: Gauge) -> None:
+    if gauge.due:
+        clear_timer(state, Timer.RATE, gauge.number, gauge.due)
+        gauge.due = 0
+
+
+def new_rated_gauge(state: State, scope: str, name: str) -> Gauge:
+    gauge = state.rated[state.next_number] = Gauge(scope=scope, name=name, number=state.next_number)
+    state.next_number += 1
+    return gauge
+
+
+def end_admission(state: State, *, full: bool) -> None:
+    """Everything that was opened or stirred has been looked at. After a full tick it is all looked at again."""
+    if full:
+        return
+    for lane in state.open:
+        lane.opened = False
+    for blocker in state.stirred:
+        blocker.stirred = False
+    state.open, state.stirred = [], []
+
+
+def held_at(state: State, lane: Lane) -> Blocker:
+    """Where a held lane is parked; found again from the words of its hold."""
+    if lane.held in ("credit", "resources"):
+        return lane.station
+    if lane.held == "load":
+        return state.shed
+    return next(gauge for gauge in lane.gauges if gauge.label == lane.held_by)
+
+
+# ---- attempts
+
+
+def begin_attempt(state: State, task: Task, worker: Worker, lane: Lane) -> None:
+    """Count the attempt against every limit, its tenant's share and its worker's credit."""
+    now_ms = state.now_ms
+    for gauge in lane.counted:
+        gauge.running += 1
+        if gauge.rate_ms:
+            gauge.spend(now_ms)
+            if gauge.waiting and not gauge.due:
+                await_token(state, gauge)
+    tenant = lane.tenant
+    if tenant.charged_ms != now_ms:
+        tenant.settle(now_ms)
+    if tenant.fair_time > state.fair_floor:
+        state.fair_floor = tenant.fair_time
+    else:
+        least = state.fair_floor - state.owed_max
+        if tenant.fair_time < least:
+            tenant.fair_time = least
+    if lane.plain and tenant.more == NOTHING:
+        tenant.slots += 1
+        tenant.usage = tenant.slots
+        tenant.fair_time += START_CHARGE_MS * tenant.share_unit
+        worker.slots += 1
+    else:
+        use(state, tenant, worker, lane.resources, 1)
+        units = dominant_units(lane.resources[0], lane.resources[1:], state.capacity)
+        tenant.fair_time += units * START_CHARGE_MS * tenant.share_unit
+    task.phase = RUNNING
+    task.attempt += 1
+    task.worker = worker
+    task.started = False
+    task.dispatched = task.heard = state.tick
+    tasks = worker.tasks
+    tasks[task.number] = task
+    lane.station.cursor = worker.number + 1
+    if len(tasks) >= worker.credit or worker.slots >= worker.capacity[0]:
+        for station in worker.stations:
+            station.free &= ~(1 << worker.number)
+    if task.step.timed and not is_carrier(worker.id):  # on a lane it does not run yet
+        _set_attempt_timers(state, task)
+
+
+def count_begun(state: State, lane: Lane, worker: Worker, count: int) -> None:
+    """What `begin_attempt` counts of so many attempts of one lane, one after the other: plain ones, without rates."""
+    tenant, slot = lane.tenant, START_CHARGE_MS * lane.tenant.share_unit
+    for gauge in lane.counted:
+        gauge.running += count
+    if tenant.charged_ms != state.now_ms:
+        tenant.settle(state.now_ms)
+    first = max(tenant.fair_time, state.fair_floor - state.owed_max)
+    last = first + (count - 1) * slot  # how it stood when the last of them started
+    state.fair_floor = max(state.fair_floor, last)
+    tenant.fair_time = last + slot
+    tenant.slots += count
+    tenant.usage = tenant.slots
+    worker.slots += count
+    lane.station.cursor = worker.number + 1
+    if not has_credit(worker):
+        for station in worker.stations:
+            station.free &= ~(1 << worker.number)
+
+
+def change_worker(state: State, task: Task, worker: Worker) -> None:
+    """The attempt goes on, with another worker. That one may hold more than its credit by it."""
+    before, lane = task.worker, task.lane
+    assert before is not None and lane is not None and before is not worker
+    slots, cpu, memory, gpu = lane.resources
+    for holder, sign in ((before, -1), (worker, 1)):
+        holder.slots += sign * slots
+        more = holder.more
+        holder.more = (more[0] + sign * cpu, more[1] + sign * memory, more[2] + sign * gpu)
+    del before.tasks[task.number]
+    worker.tasks[task.number] = task
+    task.worker = worker
+    task.dispatched = task.heard = state.tick
+    if not has_credit(worker):
+        for station in worker.stations:
+            station.free &= ~(1 << worker.number)
+    if has_credit(before):
+        free_worker(state, before)
+    if task.step.timed:
+        _set_attempt_timers(state, task)
+
+
+def _set_attempt_timers(state: State, task: Task) -> None:
+    timeout, clock = task.step.timeout, state.settings.clock
+    if timeout.running_ms is not None:
+        set_due(state, task, state.tick + clock.ticks(timeout.running_ms))
+    if timeout.silent_ms is not None:
+        task.silent_at = state.tick + clock.ticks(timeout.silent_ms)
+        set_timer(state, Timer.SILENT, task.number, task.silent_at)
+
+
+def end_attempt(state: State, task: Task) -> None:
+    """The opposite of `begin_attempt`; call it while the task is still RUNNING."""
+    worker, lane = task.worker, task.lane
+    assert worker is not None and lane is not None
+    if task.due or task.silent_at:
+        clear_due(state, task)
+    for gauge in lane.counted:
+        gauge.running -= 1
+        if not gauge.stirred:
+            stir(state, gauge)
+    tenant = lane.tenant
+    if tenant.charged_ms != state.now_ms:
+        tenant.settle(state.now_ms)
+    if lane.plain and tenant.more == NOTHING:
+        tenant.slots -= 1
+        tenant.usage = tenant.slots
+        worker.slots -= 1
+    else:
+        use(state, tenant, worker, lane.resources, -1)
+    task.worker = None
+    tasks = worker.tasks
+    del tasks[task.number]
+    if len(tasks) < worker.credit and worker.slots < worker.capacity[0]:
+        number = worker.number
+        for station in worker.stations:
+            if not station.stirred or not station.free >> number & 1:
+                free_worker(state, worker)
+                break
+
+
+def use(state: State, tenant: Tenant, worker: Worker, resources: tuple[int, int, int, int], sign: int) -> None:
+    slots, cpu, memory, gpu = (sign * amount for amount in resources)
+    for holder in (tenant, worker):
+        holder.slots += slots
+        holder.more = (holder.more[0] + cpu, holder.more[1] + memory, holder.more[2] + gpu)
+    tenant.usage = dominant_units(tenant.slots, tenant.more, state.capacity)

@@ -1,0 +1,333 @@
+"""The part of `evolve` by which runs come into memory: submitted, scheduled, spawned, brought back."""
+
+from collections.abc import Callable
+from typing import Any
+
+from tickwork.core.base.errors import Refused
+from tickwork.core.base.values import Value, decode, pack
+from tickwork.core.calendar.zones import in_zone
+from tickwork.core.definition.input_fields import filled
+from tickwork.core.definition.model import Definition
+from tickwork.core.definition.plan import Plan
+from tickwork.core.evolve.backfills import backfill_run_begun, backfill_run_id
+from tickwork.core.evolve.indexes import clear_timer, set_timer, want
+from tickwork.core.evolve.runs import arm_sla
+from tickwork.core.evolve.schedules import fired_on_time, occurrence_id, run_begun, run_returned
+from tickwork.core.evolve.tasks import count_ended, keep_result
+from tickwork.core.state import events as ev
+from tickwork.core.state.inputs import Redrive, Rerun, Resolve, RunRecord, Submit
+from tickwork.core.state.lifecycle import ENDED, Phase
+from tickwork.core.state.state import BLOCK_BITS, Gate, Run, Schedule, State, Task, Tenant, Timer
+
+
+def add_run(state: State, run: Run) -> None:
+    tenant = run.tenant
+    state.runs.blocks[run.number >> BLOCK_BITS][run.number] = run
+    run.shelf = shelf = tenant.runs.of(run.id)
+    shelf[run.id] = run
+    if run.key and tenant.keys.get(run.key) is None:  # one brought back leaves a later holder its key
+        tenant.keys.add(run.key, run)
+    state.live_runs += 1
+
+
+def _arrive(state: State, run: Run) -> None:
+    """A new run that nothing delays: its promises begin, and it wants to be looked at."""
+    add_run(state, run)
+    if run.plan.sla_points:
+        arm_sla(state, run)
+    run.wanted = state.stamp
+    state.fresh.append(run)
+
+
+def _new_run(
+    state: State, number: int, run_id: str, tenant: Tenant, plan: Plan, inputs: Value, by: str, source: str
+) -> Run:
+    size = len(plan.steps)
+    state.next_number = number + size
+    tenant.accepted += 1
+    tenant.active += 1
+    counts = None if size == 1 else plan.fresh_counts()
+    phases = bytearray(size)
+    return Run(number, run_id, tenant, plan, inputs, by, source, state.tick, phases, counts, size, 0, 0, plan.roots)
+
+
+def _start_later(state: State, run: Run, tick: int) -> None:
+    if run.start_at:
+        clear_timer(state, Timer.RUN_START, run.number, run.start_at)
+    run.start_at = set_timer(state, Timer.RUN_START, run.number, tick)
+
+
+def _on_submitted(state: State, event: ev.RunSubmitted) -> None:
+    asked: Any = state.inputs[event.input]
+    tenant = state.tenants[asked.tenant]
+    terms = asked.terms
+    if terms is None:
+        submitted(state, event.run, asked, tenant, tenant.plans[asked.workflow])
+        return
+    plan = state.plans[terms.definition] if terms.definition else tenant.plans[asked.workflow]
+    run = _new_run(state, event.run, asked.run_id, tenant, plan, asked.inputs, asked.by, "submit")
+    run.key, run.body, run.debounce, run.pin = terms.key, terms.body, terms.debounce, terms.version
+    if terms.priority is not None:
+        run.priority = terms.priority
+    if terms.debounce:
+        tenant.debounced[plan.name, terms.debounce] = run
+    if event.start_at:
+        add_run(state, run)
+        if plan.sla_points:
+            arm_sla(state, run)
+        _start_later(state, run, event.start_at)
+    else:
+        _arrive(state, run)
+
+
+def submitted(state: State, number: int, asked: Submit, tenant: Tenant, plan: Plan) -> None:
+    """A run on no terms: it starts now."""
+    run = _new_run(state, number, asked.run_id, tenant, plan, asked.inputs, asked.by, "submit")
+    add_run(state, run)
+    if plan.sla_points:
+        arm_sla(state, run)
+    run.wanted = state.stamp
+    state.fresh.append(run)
+
+
+def _on_run_due(state: State, event: ev.RunDue) -> None:
+    run = state.runs[event.run]
+    clear_timer(state, Timer.RUN_START, run.number, run.start_at)
+    run.start_at = 0
+    if run.debounce:
+        del run.tenant.debounced[run.plan.name, run.debounce]
+    want(state, run)
+
+
+def _on_debounced(state: State, event: ev.RunDebounced) -> None:
+    run = state.runs[event.run]
+    asked = state.inputs[event.input]
+    assert isinstance(asked, Submit)
+    run.inputs, run.by = asked.inputs, asked.by
+    _start_later(state, run, event.start_at)
+
+
+def on_scheduled(state: State, event: ev.RunScheduled) -> None:
+    schedule = state.schedules.blocks[event.schedule >> BLOCK_BITS][event.schedule]
+    tenant, terms, due_ms = schedule.tenant, schedule.terms, event.due_ms
+    plan = tenant.plans[schedule.workflow]
+    if event.way == "due" and not event.start_at and not event.wait_ms and schedule.is_plain:
+        begun_on_time(state, schedule, plan, occurrence_id(schedule.name, due_ms), event)
+        return
+    backfill = state.backfills[event.backfill] if event.backfill else None
+    inputs, by, source, key = schedule.inputs, schedule.by, "schedule", ""
+    if plan.definition.inputs or schedule.context is not None:
+        inputs = scheduled_inputs(state, schedule, plan.definition, due_ms)
+    if backfill is not None:
+        by, source, run_id = backfill.by, "backfill", backfill_run_id(backfill, due_ms)
+    elif event.input >= 0:
+        asked: Any = state.inputs[event.input]
+        key = asked.key
+        by, source, run_id = asked.by, event.way, _free_id(tenant, f"{schedule.name}-{event.way}", due_ms)
+    else:
+        run_id = occurrence_id(schedule.name, due_ms)
+    run = _new_run(state, event.run, run_id, tenant, plan, inputs, by, source)
+    run.schedule, run.scheduled_ms, run.queue, run.priority = schedule.name, due_ms, terms.queue, terms.priority
+    if key:
+        run.key, run.body = key, trigger_body(schedule.name, event.way)
+    if backfill is not None:
+        run.backfill, run.priority = backfill.number, backfill.priority
+        backfill_run_begun(state, backfill, run, due_ms)
+    else:
+        if schedule.decision is not None and event.way == "due":
+            run.decided = schedule.decision.source.value
+        run_begun(state, schedule, run, event)
+    if event.start_at:
+        add_run(state, run)
+        _start_later(state, run, event.start_at)
+    else:
+        _arrive(state, run)
+
+
+def begun_on_time(state: State, schedule: Schedule, plan: Plan, run_id: str, event: ev.RunScheduled) -> None:
+    """What `on_scheduled` does where nothing but its rhythm moves a schedule on, and its run begins now."""
+    terms, due_ms, inputs = schedule.terms, event.due_ms, schedule.inputs
+    if plan.definition.inputs or schedule.context is not None:
+        inputs = scheduled_inputs(state, schedule, plan.definition, due_ms)
+    run = _new_run(state, event.run, run_id, schedule.tenant, plan, inputs, schedule.by, "schedule")
+    run.schedule, run.scheduled_ms, run.queue, run.priority = schedule.name, due_ms, terms.queue, terms.priority
+    fired_on_time(state, schedule, event)
+    _arrive(state, run)
+
+
+def trigger_body(schedule: str, way: str) -> str:
+    """What the key of a trigger stands for."""
+    return f"{way} {schedule}"
+
+
+def scheduled_inputs(state: State, schedule: Schedule, definition: Definition, at_ms: int) -> Value:
+    """The inputs of a scheduled run: those of its schedule, its nominal time in the schedule's zone, its context."""
+    value = schedule.inputs
+    if not (value is None or isinstance(value, bytes)):
+        return value
+    try:
+        zone = state.zones.get(schedule.when.zone)
+        more = filled(definition, schedule.terms, schedule.context, in_zone(zone, at_ms))
+    except Refused:  # the workflow has changed since, or the zone has gone: the run's own check will say so
+        more = {}
+    if not more:
+        return value
+    plain = {} if value is None else decode(value, what="inputs")
+    return pack(plain | more)
+
+
+def _free_id(tenant: Tenant, stem: str, now_ms: int) -> str:
+    """Several triggers of one tick are as many runs. All of them are here: nothing ends among inputs. And where a
+    schedule is named like `nightly-trigger`, this id would be that of its occurrence."""
+    run_id = first = occurrence_id(stem, now_ms)
+    count = 1
+    while tenant.runs.get(run_id) is not None or (count == 1 and tenant.schedules.get(stem) is not None):
+        count += 1
+        run_id = f"{first}-{count}"
+    return run_id
+
+
+def child_id(task: Task, child: int, number: int) -> str:
+    """Its number makes it new, also when a resolved parent has the same child again."""
+    return f"{task.run.id}.{task.step.id}.{child}.{number}"
+
+
+def _on_spawned(state: State, event: ev.RunSpawned) -> None:
+    task = state.tasks[event.task]
+    parent, fan = task.run, task.fan
+    assert fan is not None
+    run_id = child_id(task, event.child, event.run)
+    plan = state.plans[event.definition]
+    run = _new_run(state, event.run, run_id, parent.tenant, plan, event.inputs, parent.by, "child")
+    run.parent, run.child, run.priority = task.number, event.child, parent.priority
+    run.parent_run, run.pin = parent.number, parent.pin
+    fan.begun += 1
+    fan.running += 1
+    fan.live[event.child] = run.number
+    _arrive(state, run)
+
+
+def _on_restored(state: State, event: ev.RunRestored) -> None:
+    asked = state.inputs[event.input]
+    assert isinstance(asked, Resolve | Redrive)
+    record = asked.record if isinstance(asked, Resolve) else asked.records[event.record]
+    assert record is not None
+    tenant = state.tenants[asked.tenant]
+    run = run_of_record(tenant, state.plans[record.definition], record)
+    add_run(state, run)
+    tenant.failed -= 1
+    tenant.active += 1
+    if run.schedule:
+        run_returned(run)
+    if event.start_at:
+        tenant.redrive_ms = state.settings.clock.ms_of(event.start_at)
+        _start_later(state, run, event.start_at)
+
+
+def run_of_record(tenant: Tenant, plan: Plan, record: RunRecord) -> Run:
+    """A run as its rows hold it. Counts follow from the phases of its nodes."""
+    phases = bytearray(record.phases)
+    counts = [sum(phases[parent] not in ENDED for parent in step.awaited) for step in plan.steps]
+    run = Run(
+        record.number,
+        record.run_id,
+        tenant,
+        plan,
+        record.inputs,
+        record.by,
+        record.source,
+        record.submitted,
+        phases,
+        None if len(counts) == 1 else (bytearray(counts) if isinstance(plan.parent_counts, bytes) else counts),
+        sum(phase not in ENDED for phase in phases),
+    )
+    run.state, run.started, run.priority = record.state, record.started, record.priority
+    run.failures = sum(phase == Phase.FAILED for phase in phases)
+    run.results = dict(record.results) or None
+    run.key, run.body = record.key, record.body
+    run.scheduled_ms, run.schedule = record.scheduled_ms, record.schedule
+    run.queue, run.backfill, run.decided, run.pin = record.queue, record.backfill, record.decided, record.pin
+    run.sla_next = len(plan.sla_points)  # what was promised is over
+    run.tried = run.before = record.tried
+    return run
+
+
+def record_of_run(run: Run) -> RunRecord:
+    return RunRecord(
+        run.number,
+        run.id,
+        run.plan.hash,
+        run.state,
+        run.inputs,
+        run.by,
+        run.source,
+        run.submitted,
+        run.started,
+        run.priority,
+        bytes(run.phases),
+        tuple(sorted(run.results.items(), key=lambda pair: pair[0])) if run.results else (),
+        run.key,
+        run.body,
+        run.scheduled_ms,
+        run.schedule,
+        run.queue,
+        run.backfill,
+        run.decided,
+        run.pin,
+        run.tried,
+    )
+
+
+def _on_rerun(state: State, event: ev.RunRerun) -> None:
+    asked = state.inputs[event.input]
+    assert isinstance(asked, Rerun)
+    record = asked.record
+    plan = state.plans[asked.definition or record.definition]
+    inputs = asked.inputs if asked.change_inputs else record.inputs
+    run = _new_run(
+        state, event.run, asked.run_id, state.tenants[asked.tenant], plan, inputs, asked.by, f"rerun of {record.run_id}"
+    )
+    run.pin = "" if asked.definition else record.pin
+    results = dict(record.results)
+    for index, place in event.kept:
+        run.phases[index] = record.phases[place]
+        count_ended(run, plan.steps[index])
+        if results.get(place) is not None:
+            keep_result(run, index, results[place])
+    _arrive(state, run)
+
+
+def _on_gated(state: State, event: ev.RunGated) -> None:
+    run = state.runs[event.run]
+    run.gate = _gate(run, event.key)
+    run.gated = True
+    run.gate.line.append(run)
+
+
+def _on_gate_taken(state: State, event: ev.GateTaken) -> None:
+    run = state.runs[event.run]
+    run.gate = _gate(run, event.key)
+    run.gate.holding += 1
+
+
+def _gate(run: Run, key: str) -> Gate:
+    concurrency = run.plan.definition.concurrency
+    assert concurrency is not None
+    gate = run.tenant.gates.get((run.plan.name, key))
+    if gate is None:
+        gate = run.tenant.gates[run.plan.name, key] = Gate(key=key, limit=concurrency.limit)
+    gate.limit = concurrency.limit
+    return gate
+
+
+ARRIVAL_HANDLERS: dict[type[Any], Callable[[State, Any], None]] = {
+    ev.RunSubmitted: _on_submitted,
+    ev.RunDebounced: _on_debounced,
+    ev.RunDue: _on_run_due,
+    ev.RunScheduled: on_scheduled,
+    ev.RunSpawned: _on_spawned,
+    ev.RunRestored: _on_restored,
+    ev.RunRerun: _on_rerun,
+    ev.RunGated: _on_gated,
+    ev.GateTaken: _on_gate_taken,
+}

@@ -1,0 +1,1 @@
+"""Answers for people: why, why not, histories, previews and the ledger of occurrences."""

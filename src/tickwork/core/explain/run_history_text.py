@@ -1,0 +1,348 @@
+"""The words in which a story tells each event, and what set the event off.
+
+One table from events to a short code and a sentence. Asked before the event has acted, so that
+the task it ends is still there; arrivals are asked after, when there is a run to speak of.
+"""
+
+from typing import Any
+
+from tickwork.core.calendar.durations import duration_text, instant_text
+from tickwork.core.evolve import child_id
+from tickwork.core.state import events as ev
+from tickwork.core.state import inputs as inp
+from tickwork.core.state.evaluation_context import source_words
+from tickwork.core.state.governor import HINTED, Source
+from tickwork.core.state.lifecycle import TOOK_TOO_LONG, Phase, RunTrigger
+from tickwork.core.state.ready_queues import CARRIER, is_carrier
+from tickwork.core.state.retry import SCHEDULE_JITTER_MS_MAX
+from tickwork.core.state.schedule import Terms
+from tickwork.core.state.state import Run, Schedule, State, Task
+
+HELD_WORDS = {
+    "limit": "the limit of {by} is reached",
+    "rate": "the rate of {by} is used up",
+    "paused": "{by} is paused",
+    "load": "load is shed: important work lags",
+    "credit": "no worker of {by} has credit left",
+    "resources": "no free worker of {by} has the resources",
+}
+MOVED = {
+    RunTrigger.START: "started",
+    RunTrigger.WAIT: "waiting",
+    RunTrigger.WAKE: "woken",
+    RunTrigger.PAUSE: "paused",
+    RunTrigger.RESUME: "resumed",
+    RunTrigger.COMPLETE: "completed",
+    RunTrigger.FAIL: "failed",
+    RunTrigger.TIME_OUT: "timed_out",
+    RunTrigger.CANCEL: "cancelled",
+    RunTrigger.RESOLVE: "resolved",
+}
+_MOVED_WORDS = {
+    RunTrigger.WAIT: "all that is left of it waits",
+    RunTrigger.WAKE: "something it waited for came",
+    RunTrigger.COMPLETE: "all of its nodes have ended well",
+}
+_WORDS = {"failed_step": "failed", "attempt_started": "started"}  # a run has the same words for itself
+_ENDED = {
+    Phase.SUCCEEDED: "succeeded",
+    Phase.FAILED: "failed_step",
+    Phase.SKIPPED: "skipped",
+    Phase.NOT_TAKEN: "not_taken",
+    Phase.BLOCKED: "blocked",
+}
+
+
+def words_of(state: State, run: Run, task: Task | None, event: ev.Event) -> tuple[str, str]:
+    """A short code and a sentence."""
+    match event:
+        case ev.RunSubmitted() | ev.RunScheduled() | ev.RunRestored() | ev.RunRerun() | ev.RunDebounced() | ev.RunDue():
+            return _arrival(state, run, event)
+        case ev.RunSpawned():
+            if task is None:
+                return "spawned", "begun by its parent"
+            return "child_run", f"run {child_id(task, event.child, event.run)} begins"
+        case ev.RunGated() | ev.GateTaken():
+            taken = isinstance(event, ev.GateTaken)
+            return ("key_taken", f"it has the concurrency key {event.key!r}") if taken else (
+                "in_line", f"the concurrency key {event.key!r} is taken: it stands in line"
+            )  # fmt: skip
+        case ev.RunMoved():
+            trigger = RunTrigger(event.trigger)
+            until = f", until {state.at(event.until)}" if event.until else ""
+            return MOVED[trigger], (event.reason or _MOVED_WORDS.get(trigger, "")) + until
+        case ev.InputRefused() | ev.StaleReport() | ev.Duplicate():
+            return _without_effect(state, event)
+        case ev.PolicyDecided():
+            answer = "allowed" if event.allowed else f"denied ({event.action}): {event.reason}"
+            return "policy", f"policy {event.policy} {answer}"
+        case ev.StepEnded() | ev.StepReset() | ev.StepAccepted():
+            return _step(state, event)
+        case ev.EventKept():
+            return "event_kept", f"event {_asked(state, event).event} came before a node waited for it"
+        case ev.ExtractSought(key="check"):
+            return "checks", "the inputs are not inline, so the types are checked where they are kept"
+        case ev.ExtractSought():
+            return "reads", f"conditions read into a value that is not inline: {source_words(run, event.source)}"
+        case ev.ExtractKept():
+            report = _asked(state, event)
+            return "read", f"{report.code}: {report.message}" if report.code else source_words(run, report.source)
+        case ev.SlaReached():
+            return "sla", f"point {event.point} of its service level, {'late' if event.late else 'in time'}"
+        case ev.RunOverdue():
+            return "overdue", f"{TOOK_TOO_LONG}: only its clean-up goes on, until {state.at(event.until)} at most"
+        case ev.TaskReady() | ev.TaskChecking() | ev.TaskWaiting() | ev.CacheMissed():
+            return _reached(state, event)
+        case _:
+            assert task is not None
+            return _task(state, task, event)
+
+
+def _asked(state: State, event: Any) -> Any:
+    return state.inputs[event.input]
+
+
+def _later(state: State, run: Run, event: ev.RunScheduled) -> str:
+    """Why it does not begin at its nominal time, where it does not."""
+    lag_ms = state.now_ms - event.due_ms
+    schedule = run.tenant.schedules.get(run.schedule)
+    terms = schedule.terms if schedule is not None else Terms()
+    if event.start_at:
+        return f"; it is late, and starts at {state.at(event.start_at)}: late ones are spread"
+    if event.way == "buffered":
+        return f"; it begins {duration_text(lag_ms)} later: another run of it had to end first"
+    if terms.jitter and 0 < lag_ms <= SCHEDULE_JITTER_MS_MAX:
+        return f"; it begins {duration_text(lag_ms)} later, by its jitter"
+    return f"; it begins {duration_text(lag_ms)} later, to catch up" if lag_ms > terms.grace_ms else ""
+
+
+def _arrival(state: State, run: Run, event: Any) -> tuple[str, str]:
+    match event:
+        case ev.RunSubmitted():
+            later = f", to start at {state.at(event.start_at)}" if event.start_at else ""
+            return "submitted", f"submitted by {run.by}{later}"
+        case ev.RunScheduled() if event.way in ("trigger", "test"):
+            return "triggered", f"schedule {run.schedule}, asked for by {run.by}" + (
+                ": a test, which leaves the schedule alone" if event.way == "test" else ""
+            )
+        case ev.RunScheduled() if event.way == "backfill":
+            when = instant_text(event.due_ms)
+            return "scheduled", f"backfill {event.backfill} of schedule {run.schedule}, for {when}, by {run.by}"
+        case ev.RunScheduled():
+            return (
+                "scheduled",
+                f"schedule {run.schedule} was due at {instant_text(event.due_ms)}{_later(state, run, event)}",
+            )
+        case ev.RunRerun():
+            return "rerun", f"{run.source}, asked for by {run.by}"
+        case ev.RunDebounced():
+            return "debounced", f"submitted again: it starts at {state.at(event.start_at)}, with the new inputs"
+        case ev.RunDue():
+            return "due", "the time has come at which it starts"
+        case _:
+            asked = _asked(state, event)
+            if event.start_at:
+                return "redriven", f"redriven by {asked.by} ({asked.reason}), to go on at {state.at(event.start_at)}"
+            return "brought_back", f"resolved by {asked.by}: {asked.reason}"
+
+
+def governed_words(schedule: Schedule, event: ev.RunScheduled) -> str:
+    """Why an endpoint was due just then: who won, who would have otherwise, and what moved it."""
+    decision, advice = schedule.decision, schedule.advice
+    if decision is None or event.way != "due":
+        return ""
+    at_ms = {one.source: one.at_ms for one in decision.candidates}
+    said = f"{decision.chosen} was chosen at {instant_text(decision.decided_ms)}"
+    if decision.chosen in HINTED:
+        if advice is not None:
+            said += f", a hint by {advice.by}" + (f": {advice.reason}" if advice.reason else "")
+        baseline_ms = at_ms.get(Source.BASELINE_INTERVAL) or at_ms.get(Source.BASELINE_CRON)
+        if baseline_ms is not None:
+            said += f"; the baseline would have been {instant_text(baseline_ms)}"
+    elif schedule.failures and decision.chosen == Source.BASELINE_INTERVAL:
+        said += f", its interval longer after {schedule.failures} failed runs"
+    if decision.source != decision.chosen and decision.chosen in at_ms:
+        said += f"; {decision.source} moved it from {instant_text(at_ms[decision.chosen])}"
+    return said
+
+
+def _without_effect(state: State, event: ev.InputRefused | ev.StaleReport | ev.Duplicate) -> tuple[str, str]:
+    name = type(_asked(state, event)).__name__
+    match event:
+        case ev.InputRefused():
+            return "refused", f"{name} was refused, {event.code}: {event.message}"
+        case ev.StaleReport():
+            asked = _asked(state, event)
+            sender = getattr(asked, "sender", "") or getattr(asked, "worker", "")
+            of = f" of {sender}" if sender else ""
+            return "stale", f"{name}{of} about an attempt that is not its sender's, or no longer: ignored"
+        case _:
+            return "duplicate", f"{name} was accepted before"
+
+
+def _step(state: State, event: ev.StepEnded | ev.StepReset | ev.StepAccepted) -> tuple[str, str]:
+    match event:
+        case ev.StepEnded():
+            return _ENDED[Phase(event.phase)], event.reason
+        case ev.StepReset():
+            return "reset", "it is decided again"
+        case _:
+            deed = "skipped" if event.phase == Phase.SKIPPED else "accepted"
+            return deed, f"{deed} by {_asked(state, event).by}"
+
+
+def _reached(state: State, event: ev.TaskReady | ev.TaskChecking | ev.TaskWaiting | ev.CacheMissed) -> tuple[str, str]:
+    match event:
+        case ev.TaskReady():
+            return "ready", "its parents, conditions and policies let it start"
+        case ev.CacheMissed():
+            return "ready", "no earlier result was found"
+        case ev.TaskChecking():
+            return "checking", f"an earlier result is looked up under {event.key}"
+        case _:
+            parts = [
+                f"until {state.at(event.until)}" if event.until else "",
+                f"key {event.key!r}" if event.key else "",
+                f"{event.total} children" if event.total else "",
+            ]
+            return "waits", ", ".join(part for part in parts if part)
+
+
+def _task(state: State, task: Task, event: ev.Event) -> tuple[str, str]:
+    match event:
+        case ev.TaskDispatched() | ev.ChildDispatched():
+            return "dispatched", _given_to(state.workers[event.worker].id)
+        case ev.TaskTaken():
+            carrier = task.worker.id.removeprefix(CARRIER) if task.worker is not None else ""
+            return "taken", f"from lane {carrier} by worker {state.workers[event.worker].id}"
+        case ev.AttemptStarted():
+            return "attempt_started", "its worker said so"
+        case ev.TaskSucceeded():
+            return "succeeded", "an earlier result is used" if task.phase == Phase.CHECKING else "result accepted"
+        case ev.TaskRetrying():
+            ms = (event.due - state.tick) * state.settings.clock.resolution_ms
+            held = ", later than its backoff: the retries of its dependency are spent" if event.held else ""
+            again = f"; again in {ms} ms at {state.at(event.due)}{held}"
+            return "retrying", on_first_line(f"{event.cause}{_message(state, event.input)}", again)
+        case ev.TaskDue():
+            return "ready", "its backoff is over"
+        case ev.TaskRequeued():
+            lost = event.cause == "lost"
+            return ("lost", "its worker was lost") if lost else ("handed_back", "its worker handed it back")
+        case ev.TaskFailed():
+            dead = ", no attempt is left" if event.dead else ""
+            message = f": {event.message}" if event.message else _message(state, event.input)
+            return "failed_step", on_first_line(f"{event.code}{message}", dead)
+        case ev.WaitElapsed():
+            return "elapsed", "its time has come"
+        case ev.TaskAnswered():
+            return "answered", _answer(state, task, event)
+        case ev.ChildBegun():
+            return "ready", "its next turn begins"
+        case ev.TurnDelayed():
+            return "rests", f"until {state.at(event.due)}"
+        case ev.FanEnded():
+            assert task.fan is not None
+            return "succeeded", f"{task.fan.succeeded} children succeeded, {task.fan.failed} failed"
+        case ev.Checkpoint():
+            return "checkpoint", "it kept how far it got"
+        case _:
+            raise AssertionError(f"no words for {type(event).__name__}")
+
+
+def sentence(what: str, detail: str) -> str:
+    """The code as a word, and what it says, once."""
+    word = _WORDS.get(what, what.replace("_", " "))
+    if not detail:
+        return word
+    return detail if detail.startswith(word) else f"{word}: {detail}"
+
+
+def on_first_line(text: str, more: str) -> str:
+    """Errors bring lines of code along: what else is to be said comes before those."""
+    head, newline, rest = text.partition("\n")
+    return f"{head}{more}{newline}{rest}"
+
+
+def _given_to(worker: str) -> str:
+    return f"on lane {worker.removeprefix(CARRIER)}" if is_carrier(worker) else f"to worker {worker}"
+
+
+def _message(state: State, place: int) -> str:
+    message = getattr(state.inputs[place], "message", "") if place >= 0 else ""
+    return f": {message}" if message else ""
+
+
+def _answer(state: State, task: Task, event: ev.TaskAnswered) -> str:
+    if event.kept >= 0:
+        assert task.wait_key is not None
+        return f"event {task.wait_key[0]} had come before"
+    asked = _asked(state, event)
+    return f"event {asked.event} came" if isinstance(asked, inp.Ingest) else f"approved by {asked.by}"
+
+
+# ---- what set it off
+
+_BY_TIMER = (ev.RunScheduled, ev.RunDue, ev.TaskDue, ev.WaitElapsed, ev.SlaReached, ev.RunOverdue)
+_TIMED_MOVES = (RunTrigger.RESUME, RunTrigger.TIME_OUT, RunTrigger.RESOLVE)
+_TIMED_ENDS = ("timeout", "queued_timeout", "Timeout", "Silent")
+
+
+def cause_of(asked: list[inp.Input], event: ev.Event, task: Task | None) -> tuple[str, int, str]:
+    """Input, timer, visit or admission; the place of the input in its tick; who sent it."""
+    place = getattr(event, "input", -1)
+    if place < 0:
+        place = _report_of(asked, event, task)
+    if place >= 0:
+        return "input", place, _sender(asked[place], task)
+    if isinstance(event, ev.TaskDispatched | ev.ChildDispatched):
+        return "admission", -1, ""
+    if isinstance(event, _BY_TIMER) or _ended_by_time(event):
+        return "timer", -1, ""
+    return "visit", -1, ""
+
+
+def _ended_by_time(event: ev.Event) -> bool:
+    match event:
+        case ev.RunMoved():
+            return event.trigger in _TIMED_MOVES
+        case ev.TaskFailed():
+            return event.code in _TIMED_ENDS
+        case ev.TaskRetrying():
+            return event.cause in _TIMED_ENDS
+        case _:
+            return False
+
+
+def _report_of(asked: list[inp.Input], event: ev.Event, task: Task | None) -> int:
+    """The report behind an event that does not point to it; -1 where no report is."""
+    lost = isinstance(event, ev.TaskFailed) and event.code == "worker_lost"
+    if task is None or not (lost or isinstance(event, ev.TaskRequeued | ev.AttemptStarted | ev.CacheMissed)):
+        return -1
+    words = isinstance(event, ev.AttemptStarted | ev.CacheMissed)
+    worker = task.worker.id if task.worker is not None else None
+    for place, one in enumerate(asked):
+        match one:
+            case inp.Started() | inp.CacheAnswered() if words and one.task == task.number:
+                return place
+            case inp.HandedBack() if not words and (one.task, one.attempt) == (task.number, task.attempt):
+                return place
+            case inp.WorkerLost() if not words and one.worker == worker:
+                return place
+            case inp.Offer() if not words and one.worker == worker and _is_another_start(one, task):
+                return place
+    return -1
+
+
+def _is_another_start(offer: inp.Offer, task: Task) -> bool:
+    """Whether this offer says that the process which held the attempt is gone."""
+    return task.worker is not None and offer.start != task.worker.start
+
+
+def _sender(asked: inp.Input, task: Task | None) -> str:
+    by: str = getattr(asked, "by", "")
+    if by:
+        return by
+    if isinstance(asked, inp.WorkerLost | inp.Offer | inp.Taken):
+        return f"worker:{asked.worker}"
+    return f"worker:{task.worker.id}" if task is not None and task.worker is not None else ""

@@ -1,0 +1,363 @@
+"""Why a run does not go on: what holds each of its nodes now, and what would let it go.
+
+Answered from the state alone, by the same rules that admission uses, and never by guessing: what the
+state does not hold (who paused a run, since when an event without time-out is awaited) is left
+out; the journal has it (`story`). All obstacles of a node are named, in the order in which the
+machine asks for them, so that removing all of them lets it start.
+
+Nothing here changes the state, and no tick ever asks: the price of an answer is that of looking
+at one run, its lanes and its workers, and, for a concurrency key, at the runs that may have it.
+"""
+
+from itertools import chain
+
+import msgspec
+
+from tickwork.core.definition.approval_text import message_of
+from tickwork.core.definition.model import ApprovalNode, EventNode, MapNode, RepeatNode, WaitNode
+from tickwork.core.definition.plan import Kind, Step
+from tickwork.core.evolve import has_children_to_give
+from tickwork.core.explain.blockers import Held, Need, Obstacle, in_line, obstacle
+from tickwork.core.state.lifecycle import Phase, RunState
+from tickwork.core.state.ready_queues import CARRIER, is_carrier
+from tickwork.core.state.state import Gate, Run, State, Task, tries_of
+
+CHILDREN_SHOWN = 20  # of one map; all of them are counted
+RUNS_SHOWN = 20  # that hold a concurrency key
+
+
+class NodeHeld(msgspec.Struct, frozen=True, kw_only=True):
+    node: str
+    phase: str
+    obstacles: tuple[Obstacle, ...]
+    child: int = -1  # of a map or repeat
+    attempt: int = 0
+    ahead: int = 0  # tasks before it in its lane
+    queued_since: int = 0  # tick since when it stands there; 0: it does not
+
+
+class WhyNot(msgspec.Struct, frozen=True, kw_only=True):
+    tenant: str
+    run_id: str
+    workflow: str
+    state: str
+    tick: int
+    now_ms: int
+    obstacles: tuple[Obstacle, ...]  # of the run as a whole
+    nodes: tuple[NodeHeld, ...]  # reached and not ended, or next
+    times_out: int = 0  # tick at which the whole run fails; 0: never
+
+
+def why_not(state: State, tenant: str, run_id: str) -> WhyNot | None:
+    """What holds an unfinished run. None where there is no such run in memory: it ended, or never was."""
+    owner = state.tenants.get(tenant)
+    run = owner.runs.get(run_id) if owner is not None else None
+    if run is None:
+        return None
+    own = tuple(_of_run(state, run))
+    return WhyNot(
+        tenant=tenant,
+        run_id=run_id,
+        workflow=run.plan.name,
+        state=RunState(run.state).name,
+        tick=state.tick,
+        now_ms=state.now_ms,
+        obstacles=own,
+        nodes=tuple(_nodes(state, run, own)),
+        times_out=run.deadline,
+    )
+
+
+# ---- the run as a whole
+
+
+def _of_run(state: State, run: Run) -> list[Obstacle]:
+    if run.state == RunState.PAUSED:
+        return [_paused_run(state, run)]
+    if run.start_at:
+        return [_delayed(state, run)]
+    if run.gated:
+        assert run.gate is not None
+        return [_behind_key(state, run, run.gate)]
+    if run.wanted:
+        return [_visit(state, run)]
+    return []
+
+
+def _paused_run(state: State, run: Run) -> Obstacle:
+    end = f", until {state.at(run.resume_at)}" if run.resume_at else ", until somebody resumes it"
+    return obstacle(
+        state, Held.PAUSED, f"run:{run.id}", f"the run is paused ({run.pause_reason}){end}",
+        f"Resume run {run.id}.", Need("resume", f"run:{run.id}", run.resume_at), until=run.resume_at,
+        reason=run.pause_reason,
+    )  # fmt: skip
+
+
+def _delayed(state: State, run: Run) -> Obstacle:
+    held = Held.DEBOUNCE if run.debounce and run.state == RunState.PENDING else Held.DELAY
+    what = "it is brought back" if run.state == RunState.FAILED else "it starts"
+    text = f"{what} at {state.at(run.start_at)}"
+    if held is Held.DEBOUNCE:
+        text += f", or later if {run.debounce!r} is submitted again before"
+    return obstacle(
+        state, held, f"run:{run.id}", text, f"Wait until {state.at(run.start_at)}.",
+        Need("time", f"run:{run.id}", run.start_at), since=run.submitted, until=run.start_at,
+    )  # fmt: skip
+
+
+def _behind_key(state: State, run: Run, gate: Gate) -> Obstacle:
+    holders = _holders(state, gate)
+    before = 0
+    for other in gate.line:
+        if other is run:
+            break
+        before += other.gated
+    shown = ", ".join(holders[:RUNS_SHOWN])
+    return obstacle(
+        state, Held.KEY, f"key:{gate.key}",
+        f"{gate.holding} of {gate.limit} runs have its concurrency key {gate.key!r}, {before} are before it in line",
+        f"Wait for one of these runs to end, or cancel it: {shown}.", Need("runs", ",".join(holders[:RUNS_SHOWN])),
+        key=gate.key, holding=gate.holding, limit=gate.limit, ahead=before, runs=holders[:RUNS_SHOWN],
+    )  # fmt: skip
+
+
+def _holders(state: State, gate: Gate) -> list[str]:
+    found: list[str] = []
+    for run in chain.from_iterable(block.values() for block in state.runs.blocks.values()):
+        if run.gate is gate and not run.gated:
+            found.append(run.id)
+            if len(found) == gate.holding:
+                break
+    return sorted(found)
+
+
+def _visit(state: State, run: Run) -> Obstacle:
+    before = 0
+    for other in chain(state.line, state.fresh):
+        if other is run:
+            break
+        before += other.wanted > 0
+    ticks = 1 + before // state.settings.max_runs_per_tick
+    return obstacle(
+        state, Held.VISIT, "tick", f"nothing holds it: it is looked at in the next tick, after {before} other runs",
+        f"Wait for {ticks} tick{'s' if ticks > 1 else ''}.", Need("tick", f"run:{run.id}", state.tick + ticks),
+        since=run.wanted, ahead=before,
+    )  # fmt: skip
+
+
+# ---- its nodes
+
+
+def _nodes(state: State, run: Run, own: tuple[Obstacle, ...]) -> list[NodeHeld]:
+    found: list[NodeHeld] = []
+    for step in run.plan.steps:
+        phase = run.phases[step.index]
+        if phase == Phase.PENDING:
+            found += _unreached(state, run, step, own)
+        elif phase < Phase.SUCCEEDED:
+            found += _reached(state, state.tasks[run.number + step.index], own)
+        elif phase == Phase.FAILED and run.state == RunState.FAILED:
+            found.append(NodeHeld(node=step.id, phase="FAILED", obstacles=own))
+    return found
+
+
+def _unreached(state: State, run: Run, step: Step, own: tuple[Obstacle, ...]) -> list[NodeHeld]:
+    """A node that is next: nothing but its run is before it, or a parent of it is under way."""
+    steps, phases = run.plan.steps, run.phases
+    left = [parent for parent in step.awaited if phases[parent] < Phase.SUCCEEDED]
+    if not left:
+        return [NodeHeld(node=step.id, phase="PENDING", obstacles=own or _reading(state, run))]
+    if not any(phases[parent] for parent in left):
+        return []
+    names = [steps[parent].id for parent in left]
+    behind = obstacle(
+        state, Held.PARENTS, f"node:{names[0]}", f"it comes after {', '.join(names)}",
+        f"See what holds {', '.join(names)}.", Need("nodes", ",".join(names)), nodes=names,
+    )  # fmt: skip
+    return [NodeHeld(node=step.id, phase="PENDING", obstacles=(behind,))]
+
+
+def _reading(state: State, run: Run) -> tuple[Obstacle, ...]:
+    if all(extract is not None for extract in (run.extracts or {}).values()):
+        return ()
+    what = "a part of a value that its conditions read is being fetched"
+    remedy, need = "Wait for the answer of the payload store.", Need("answer", f"run:{run.id}")
+    return (obstacle(state, Held.LOOKUP, f"run:{run.id}", what, remedy, need),)
+
+
+def _reached(state: State, task: Task, own: tuple[Obstacle, ...]) -> list[NodeHeld]:
+    paused = tuple(one for one in own if one.held is Held.PAUSED)
+    match task.phase:
+        case Phase.READY:
+            obstacles = in_line(state, task) if task.queued else paused
+        case Phase.RUNNING:
+            obstacles = (_running(state, task),)
+        case Phase.BACKOFF:
+            obstacles = (_backoff(state, task), *paused)
+        case Phase.CHECKING:
+            obstacles = (_lookup(state, task),)
+        case _:
+            obstacles = _waiting(state, task, own)
+    held = NodeHeld(
+        node=_name(task),
+        phase=Phase(task.phase).name,
+        obstacles=obstacles,
+        child=task.child,
+        attempt=task.attempt,
+        ahead=_ahead(task) if task.queued else 0,
+        queued_since=state.settings.clock.tick_at(task.ready_ms) if task.queued else 0,
+    )
+    return [held, *_children(state, task, own)]
+
+
+def _name(task: Task) -> str:
+    """Of its node; the body of a map or repeat has none of its own."""
+    return task.run.plan.steps[task.step.index].id
+
+
+def _children(state: State, task: Task, own: tuple[Obstacle, ...]) -> list[NodeHeld]:
+    if task.fan is None or task.step.body is None or task.step.body.kind is not Kind.WORK:
+        return []
+    numbers = [number for _, number in sorted(task.fan.live.items())][:CHILDREN_SHOWN]
+    return [held for number in numbers for held in _reached(state, state.tasks[number], own)]
+
+
+def _ahead(task: Task) -> int:
+    lane, before = task.lane, 0
+    assert lane is not None
+    for other, order in zip(lane.tasks, lane.orders, strict=True):
+        if order == task.order:
+            break
+        before += other.queued and other.order == order
+    return before
+
+
+def _running(state: State, task: Task) -> Obstacle:
+    worker = task.worker
+    assert worker is not None
+    if is_carrier(worker.id):
+        lane = worker.id.removeprefix(CARRIER)
+        return obstacle(
+            state, Held.RUNNING, worker.id, f"attempt {task.attempt} is on lane {lane}, and no worker has taken it",
+            f"Start a worker that receives from lane {lane}; what nobody takes is sent again.",
+            Need("worker", worker.id), since=task.dispatched, heard=task.heard,
+        )  # fmt: skip
+    ends = [tick for tick in (task.due, task.silent_at) if tick]
+    word = "runs" if task.started else "was given, and has not said that it started,"
+    return obstacle(
+        state, Held.RUNNING, f"worker:{worker.id}", f"attempt {task.attempt} {word} on {worker.id}",
+        f"Wait for the result from {worker.id}.", Need("result", f"worker:{worker.id}"),
+        since=task.dispatched, until=min(ends, default=0), heard=task.heard,
+    )  # fmt: skip
+
+
+def _backoff(state: State, task: Task) -> Obstacle:
+    tries, most = tries_of(task), task.step.retry.attempts
+    text = f"attempt {tries} of {most} failed, the next one is due at {state.at(task.due)}"
+    dependency = task.step.requirement[4]
+    budget = task.run.tenant.budgets.get(dependency) if dependency else None
+    wait_ms = budget.next_ms(state.settings, state.now_ms) - state.now_ms if budget is not None else 0
+    if wait_ms:
+        text += f"; retries of {dependency} are spaced, and one more would have to wait {wait_ms} ms"
+    return obstacle(
+        state, Held.BACKOFF, f"node:{_name(task)}", text, f"Wait until {state.at(task.due)}.",
+        Need("time", f"task:{task.number}", task.due), until=task.due,
+        attempt=tries, attempts=most, dependency=dependency, budget_wait_ms=wait_ms,
+    )  # fmt: skip
+
+
+def _lookup(state: State, task: Task) -> Obstacle:
+    return obstacle(
+        state, Held.LOOKUP, f"cache:{task.cache_key}", "a result that may be used again is being looked up",
+        "Wait for the answer of the look-up.", Need("answer", f"task:{task.number}"),
+    )  # fmt: skip
+
+
+# ---- waiting for time, events, people and children
+
+
+def _waiting(state: State, task: Task, own: tuple[Obstacle, ...]) -> tuple[Obstacle, ...]:
+    node = task.step.node
+    match node:
+        case WaitNode():
+            return (_wait(state, task, "its time has not come", _since(state, task, node.duration_ms)),)
+        case EventNode():
+            return (_event(state, task, node),)
+        case ApprovalNode():
+            return (_approval(state, task, node),)
+        case RepeatNode() if task.due:
+            return (_wait(state, task, "it rests before its next turn", _since(state, task, node.delay_ms)),)
+        case _:
+            return _fan(state, task, own)
+
+
+def _since(state: State, task: Task, duration_ms: int | None) -> int:
+    return task.due - state.settings.clock.ticks(duration_ms) if task.due and duration_ms is not None else 0
+
+
+def _wait(state: State, task: Task, text: str, since: int) -> Obstacle:
+    return obstacle(
+        state, Held.WAIT, f"node:{task.step.id}", f"{text}: it goes on at {state.at(task.due)}",
+        f"Wait until {state.at(task.due)}.", Need("time", f"task:{task.number}", task.due), since=since, until=task.due,
+    )  # fmt: skip
+
+
+def _event(state: State, task: Task, node: EventNode) -> Obstacle:
+    assert task.wait_key is not None
+    name, key = task.wait_key
+    what = f"event {name}" + (f" with key {key!r}" if key else "")
+    return obstacle(
+        state, Held.EVENT, f"event:{name}", f"it waits for {what}{_patience(state, task, node.on_timeout)}",
+        f"Send {what}.", Need("event", name), since=_since(state, task, node.timeout_ms), until=task.due,
+        event=name, key=key, on_timeout=node.on_timeout,
+    )  # fmt: skip
+
+
+def _approval(state: State, task: Task, node: ApprovalNode) -> Obstacle:
+    who = " or ".join(node.approvers) or "anybody who may approve"
+    but = f", but not {task.run.by}, who asked for the run" if node.four_eyes else ""
+    run = task.run
+    message = message_of(node.message, run.plan, run.inputs, run.results or {})
+    asks = f": {message}" if message else ""
+    return obstacle(
+        state, Held.APPROVAL, f"node:{node.id}",
+        f"it waits for the approval of {who}{but}{_patience(state, task, node.on_timeout)}{asks}",
+        f"Ask {who} to approve {node.id}.", Need("approval", node.id),
+        since=_since(state, task, node.timeout_ms), until=task.due,
+        approvers=list(node.approvers), not_by=task.run.by if node.four_eyes else "", on_timeout=node.on_timeout,
+        message=message,
+    )  # fmt: skip
+
+
+def _patience(state: State, task: Task, on_timeout: str) -> str:
+    if not task.due:
+        return ""
+    return f", and {'goes on without' if on_timeout == 'continue' else 'fails'} at {state.at(task.due)}"
+
+
+def _fan(state: State, task: Task, own: tuple[Obstacle, ...]) -> tuple[Obstacle, ...]:
+    """The children that run, and whatever keeps the next one from starting."""
+    found = [_running_children(state, task)] if task.fan is not None and task.fan.running else []
+    if task.queued:
+        found += in_line(state, task)
+    elif own and own[0].held in (Held.PAUSED, Held.VISIT) and (not found or has_children_to_give(task)):
+        found += own
+    return tuple(found)
+
+
+def _running_children(state: State, task: Task) -> Obstacle:
+    fan, node = task.fan, task.step.node
+    assert fan is not None
+    most = node.max_parallel if isinstance(node, MapNode) and node.max_parallel else 0
+    body = task.step if task.step.kind is Kind.WORKFLOW else task.step.body
+    as_runs = body is not None and body.kind is Kind.WORKFLOW
+    runs = [state.runs[number].id for _, number in sorted(fan.live.items())[:CHILDREN_SHOWN]] if as_runs else []
+    text = f"{fan.running} of {fan.total} children are under way, {fan.begun} have begun, {fan.failed} have failed"
+    if most and fan.running >= most and fan.begun < fan.total:
+        text += f"; no more than {most} run at once"
+    return obstacle(
+        state, Held.CHILDREN, f"node:{task.step.id}", text,
+        f"See what holds {', '.join(runs) or 'its children'}.", Need("children", ",".join(runs) or task.step.id),
+        total=fan.total, begun=fan.begun, running=fan.running, succeeded=fan.succeeded, failed=fan.failed,
+        max_parallel=most, runs=runs,
+    )  # fmt: skip

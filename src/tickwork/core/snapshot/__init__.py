@@ -1,0 +1,1 @@
+"""State to rows and back, the rows that changed, and the invariants of the state."""

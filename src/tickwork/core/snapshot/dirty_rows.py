@@ -1,0 +1,265 @@
+"""Which rows changed: what a store must rewrite so that it holds exactly the snapshot.
+
+After every tick, live or folded, `note` reads its events, and `take` gives the rows as they stand now. A row
+too many costs a write, a row too few is a wrong restart, so each rule here names whatever its event
+may change: also the parent of a child, the run of a task, the tasks of a run that is paused. Three things no
+event names; `evolve` keeps them for the tick: runs that closed, tasks that ended, runs that a gate let in.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
+
+import msgspec
+
+from tickwork.core.evolve import live_tasks
+from tickwork.core.snapshot.run_rows import encode_run, encode_task
+from tickwork.core.snapshot.schedule_rows import encode_schedule
+from tickwork.core.state import events as ev
+from tickwork.core.state.lifecycle import RunTrigger
+from tickwork.core.state.schedule import Range
+from tickwork.core.state.state import BLOCK_BITS, State, Table
+
+T = TypeVar("T")
+PAUSE, RESUME = int(RunTrigger.PAUSE), int(RunTrigger.RESUME)
+
+
+class Changes(msgspec.Struct):
+    """Rows to put in place of what is stored under their number, and numbers of which nothing is left."""
+
+    live_runs: list[tuple[int, bytes]]
+    gone_runs: list[int]
+    live_tasks: list[tuple[int, bytes]]
+    gone_tasks: list[int]
+    schedules: list[tuple[int, bytes]]
+    gone_schedules: list[int]
+    spans: list[Range]  # ranges of fates, each in place of one that began at the same time
+
+
+class Touched:
+    """Numbers of the rows that may differ from those taken last. Begin it with the state that is stored.
+
+    What is newer than the last taking has no row yet and is taken whole, so only older numbers are noted.
+    """
+
+    __slots__ = ("first_new", "runs", "schedules", "spans", "tasks")
+
+    def __init__(self, state: State) -> None:
+        self.runs: set[int] = set()
+        self.tasks: set[int] = set()
+        self.schedules: set[int] = set()
+        self.spans: list[Range] = []
+        self.first_new = state.next_number  # from here on nothing was ever taken
+
+    def note(self, state: State, events: Iterable[ev.Event]) -> None:
+        """Once after each tick, before the next one begins."""
+        rules = RULES
+        for event in events:
+            rule = rules.get(type(event))
+            if rule is not None:
+                rule(self, state, event)
+        new = self.first_new
+        for task in state.ended:
+            if task.run.number < new:  # a task is never older than its run, nor its parent
+                self.tasks.add(task.number)
+                self.runs.add(task.run.number)
+                if task.parent:
+                    self.tasks.add(task.parent)
+        for run in state.closed:
+            if run.number < new:
+                self.runs.add(run.number)
+            if run.parent:
+                self.add_task(state, run.parent)
+            if run.schedule:
+                schedule = run.tenant.schedules.get(run.schedule)
+                if schedule is not None:
+                    self.schedules.add(schedule.number)
+        for run in state.let_in:
+            self.runs.add(run.number)
+        self.spans += state.spans
+
+    def add_task(self, state: State, number: int) -> None:
+        """A task and its run. Where it ended meanwhile, its run is found with it."""
+        self.tasks.add(number)  # its run may be older: a child of a map is newer than its run
+        block = state.tasks.blocks.get(number >> BLOCK_BITS)
+        task = None if block is None else block.get(number)
+        if task is not None:
+            self.runs.add(task.run.number)
+
+    def take(self, state: State) -> Changes:
+        """All of them as they stand now. What came and went since the last time is not mentioned."""
+        new = self.first_new
+        runs = sorted(number for number in self.runs if number < new)
+        tasks = sorted(number for number in self.tasks if number < new)
+        numbers, spans = sorted(self.schedules), self.spans
+        self.runs, self.tasks, self.first_new = set(), set(), state.next_number
+        self.schedules, self.spans = set(), []
+        schedules = [one for number in numbers if (one := state.schedules.get(number)) is not None]
+        spans += [one.span for one in schedules if one.span is not None]
+        spans += [one.span for one in state.backfills.values() if one.span is not None]
+        live_runs = [run for number in runs if (run := state.runs.get(number)) is not None]
+        live_tasks = [task for number in tasks if (task := state.tasks.get(number)) is not None]
+        live_runs += _since(state.runs, new)
+        live_tasks += _since(state.tasks, new)
+        return Changes(
+            [(run.number, encode_run(run)) for run in live_runs],
+            [number for number in runs if number not in state.runs],
+            [(task.number, encode_task(task)) for task in live_tasks],
+            [number for number in tasks if number not in state.tasks],
+            [(one.number, encode_schedule(one)) for one in schedules],
+            [number for number in numbers if number not in state.schedules],
+            spans,
+        )
+
+
+def _since(table: Table[T], number: int) -> list[T]:
+    """What has this number or a higher one, in order."""
+    first = number >> BLOCK_BITS
+    blocks = sorted(place for place in table.blocks if place >= first)
+    return [thing for place in blocks for key, thing in sorted(table.blocks[place].items(), key=_key) if key >= number]
+
+
+def _key(pair: tuple[int, Any]) -> int:
+    return pair[0]
+
+
+def _run(touched: Touched, _state: State, event: Any) -> None:
+    if event.run < touched.first_new:
+        touched.runs.add(event.run)
+
+
+def _runs(touched: Touched, _state: State, event: ev.Visited | ev.Deferred) -> None:
+    new = touched.first_new
+    touched.runs.update(number for number in event.runs if number < new)
+
+
+def _moved(touched: Touched, state: State, event: ev.RunMoved) -> None:
+    """A pause takes its tasks out of line, the end of it puts them back."""
+    if event.run >= touched.first_new:
+        return
+    touched.runs.add(event.run)
+    if event.trigger == PAUSE or event.trigger == RESUME:
+        run = state.runs.get(event.run)
+        if run is not None:
+            touched.tasks.update(task.number for task in live_tasks(state, run))
+
+
+def _scheduled(touched: Touched, _state: State, event: ev.RunScheduled) -> None:
+    touched.runs.add(event.run)
+    touched.schedules.add(event.schedule)
+
+
+def _schedule(touched: Touched, _state: State, event: Any) -> None:
+    touched.schedules.add(event.schedule)
+
+
+def _scope(touched: Touched, state: State, event: ev.ScopePaused | ev.ScopeResumed) -> None:
+    """A group takes its members with it; every other scope is in the header."""
+    asked: Any = state.inputs[event.input]
+    if asked.scope == "group":
+        group = state.tenants[asked.tenant].groups.get(asked.name)
+        touched.schedules.update(group.members if group is not None else ())
+
+
+def _holidays(touched: Touched, state: State, event: ev.HolidaysPut) -> None:
+    asked: Any = state.inputs[event.input]
+    users = [one for one in state.tenants[asked.tenant].schedules.values() if asked.name in one.when.holidays]
+    touched.schedules.update(one.number for one in users)
+
+
+def _restored(touched: Touched, state: State, event: ev.RunRestored) -> None:
+    _run(touched, state, event)
+    run = state.runs.get(event.run)
+    schedule = run.tenant.schedules.get(run.schedule) if run is not None and run.schedule else None
+    if schedule is not None:
+        touched.schedules.add(schedule.number)
+
+
+def _spawned(touched: Touched, _state: State, event: ev.RunSpawned) -> None:
+    touched.runs.add(event.run)
+    touched.tasks.add(event.task)
+
+
+def _step(touched: Touched, _state: State, event: ev.TaskReady | ev.TaskChecking | ev.TaskWaiting) -> None:
+    if event.run < touched.first_new:
+        touched.runs.add(event.run)
+        touched.tasks.add(event.run + event.step)
+
+
+def _task(touched: Touched, state: State, event: Any) -> None:
+    touched.add_task(state, event.task)
+
+
+def _task_alone(touched: Touched, _state: State, event: Any) -> None:
+    touched.tasks.add(event.task)
+
+
+def _child(touched: Touched, state: State, event: ev.ChildDispatched | ev.ChildBegun) -> None:
+    touched.tasks.add(event.task)
+    touched.add_task(state, event.parent)
+
+
+RULES: dict[type[Any], Callable[[Touched, State, Any], None]] = {
+    ev.RunSubmitted: _run,
+    ev.RunDebounced: _run,
+    ev.RunScheduled: _scheduled,
+    ev.RunSpawned: _spawned,
+    ev.RunRestored: _restored,
+    ev.SchedulePut: _schedule,
+    ev.ScheduleRemoved: _schedule,
+    ev.SchedulePaused: _schedule,
+    ev.ScheduleResumed: _schedule,
+    ev.ScheduleDecided: _schedule,
+    ev.Advised: _schedule,
+    ev.ScheduleSteered: _schedule,
+    ev.CatchUpDecided: _schedule,
+    ev.OccurrencesPassed: _schedule,
+    ev.OccurrenceBuffered: _schedule,
+    ev.OccurrencesCancelled: _schedule,
+    ev.ScheduleMoved: _schedule,
+    ev.HolidaysPut: _holidays,
+    ev.ScopePaused: _scope,
+    ev.ScopeResumed: _scope,
+    ev.RunRerun: _run,
+    ev.RunGated: _run,
+    ev.GateTaken: _run,
+    ev.RunMoved: _moved,
+    ev.Visited: _runs,
+    ev.Deferred: _runs,
+    ev.EventKept: _run,
+    ev.SlaReached: _run,
+    ev.RunOverdue: _run,  # the tasks that it cancels have ended, and are found there
+    ev.RunDue: _run,
+    ev.TaskReady: _step,
+    ev.TaskChecking: _step,
+    ev.TaskWaiting: _step,
+    ev.TaskDispatched: _task,
+    ev.ChildDispatched: _child,
+    ev.ChildBegun: _child,
+    ev.TaskTaken: _task_alone,
+    ev.AttemptStarted: _task_alone,
+    ev.Checkpoint: _task_alone,
+    ev.TurnDelayed: _task_alone,
+    ev.TaskRetrying: _task,
+    ev.TaskDue: _task,
+    ev.TaskRequeued: _task,
+    ev.CacheMissed: _task,
+    ev.ExtractSought: _run,
+    ev.ExtractKept: _run,
+    ev.WaitElapsed: _task,
+    ev.StepEnded: _run,
+    ev.StepReset: _run,
+    ev.StepAccepted: _run,
+}
+
+# The task of each of these has ended, and is found there.
+ENDINGS = frozenset({ev.TaskSucceeded, ev.TaskFailed, ev.TaskAnswered, ev.FanEnded})
+# All that these change is in the header, or in a document.
+HEADER_ONLY = frozenset(
+    {
+        ev.DefinitionPut, ev.TenantPut, ev.QueuePut, ev.LabelLimitPut, ev.PolicyPut, ev.ZonesNoted, ev.CatchUpChosen,
+        ev.VersionPut, ev.TimersHeld,
+        ev.InputRefused, ev.Duplicate, ev.StaleReport, ev.GapNoted, ev.PolicyDecided, ev.WorkerOffered, ev.WorkerGone,
+        ev.LaneHeld, ev.RateDue, ev.LoadShed, ev.BackfillBegun, ev.BackfillSteered, ev.BackfillAsked, ev.BackfillTold,
+        ev.BackfillEnded,
+    }
+)  # fmt: skip

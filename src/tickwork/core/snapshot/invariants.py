@@ -1,0 +1,278 @@
+"""What is always true of a partition after a tick, as functions.
+
+Each takes a state and names what is wrong with it, in words; no words means that it holds. They count
+everything anew from runs, tasks and workers, so they are slow and for tests, drills and audits.
+The names are those of the reliability catalogue.
+"""
+
+from collections.abc import Callable, Iterator
+
+from tickwork.core.definition.plan import Kind
+from tickwork.core.evolve.indexes import DUE_KIND
+from tickwork.core.evolve.schedules import is_held, may_unbuffer, must_pause
+from tickwork.core.evolve.worker_pools import has_credit
+from tickwork.core.state.lifecycle import BUSY, ENDED, Phase, RunState
+from tickwork.core.state.ready_queues import Gauge, Lane
+from tickwork.core.state.retry import SCHEDULE_JITTER_MS_MAX
+from tickwork.core.state.state import Run, Schedule, State, Task, Timer
+
+
+def violations(state: State) -> list[str]:
+    """Every broken invariant, each with its id."""
+    return [f"{name}: {words}" for name, check in INVARIANTS.items() for words in check(state)]
+
+
+def conservation(state: State) -> Iterator[str]:
+    """I26: what was accepted is completed, failed, cancelled or active, and the counters agree with the runs."""
+    live: dict[str, int] = {}
+    for run in state.runs.values():
+        live[run.tenant.id] = live.get(run.tenant.id, 0) + 1
+    for tenant in state.tenants.values():
+        ended = tenant.completed + tenant.failed + tenant.cancelled
+        if tenant.accepted != ended + tenant.active:
+            yield f"{tenant.id}: {tenant.accepted} accepted, {ended} ended, {tenant.active} active"
+        if tenant.active != live.get(tenant.id, 0):
+            yield f"{tenant.id}: {tenant.active} active, {live.get(tenant.id, 0)} in memory"
+    if state.live_runs != len(state.runs):
+        yield f"{state.live_runs} live runs counted, {len(state.runs)} there"
+
+
+def runs_and_nodes(state: State) -> Iterator[str]:
+    """I38: where a run stands follows from its nodes; WAITING means that nothing is running or ready."""
+    by_run: dict[int, list[Task]] = {}
+    for task in state.tasks.values():
+        by_run.setdefault(task.run.number, []).append(task)
+    for run in state.runs.values():
+        yield from _run_counts(run, by_run.pop(run.number, []))
+    for number in by_run:
+        yield f"tasks of run {number} outlive it"
+
+
+def _run_counts(run: Run, tasks: list[Task]) -> Iterator[str]:
+    unfinished = sum(phase not in ENDED for phase in run.phases)
+    if run.unfinished != unfinished:
+        yield f"{run.id}: {run.unfinished} unfinished nodes counted, {unfinished} there"
+    giving = sum(task.queued and task.fan is not None for task in tasks)
+    busy = sum(task.phase in BUSY for task in tasks) + giving
+    waiting = sum(task.phase == Phase.WAITING for task in tasks)
+    if (run.busy, run.waiting) != (busy, waiting):
+        yield f"{run.id}: busy {run.busy}, waiting {run.waiting} counted; {busy}, {waiting} there"
+    if run.state == RunState.WAITING and busy:
+        yield f"{run.id}: WAITING while {busy} of its tasks are running or ready"
+    if run.state in (RunState.COMPLETED, RunState.CANCELLED) or (run.state == RunState.FAILED and not run.start_at):
+        yield f"{run.id}: {RunState(run.state).name} and still in memory"
+    sought = any(extract is None for extract in (run.extracts or {}).values())
+    looked_at = run.wanted or run.gated or sought or run.state in (RunState.PAUSED, RunState.FAILED)
+    if not unfinished and not looked_at:
+        yield f"{run.id}: all nodes have ended, and nobody will look"
+    if run.failures != sum(phase == Phase.FAILED for phase in run.phases):
+        yield f"{run.id}: {run.failures} failures counted"
+    if run.counts is not None:
+        for step in run.plan.steps:
+            left = sum(run.phases[parent] not in ENDED for parent in step.awaited)
+            if run.counts[step.index] != left:
+                yield f"{run.id}/{step.id}: {run.counts[step.index]} parents counted, {left} unfinished"
+    for task in tasks:
+        if not task.parent and run.phases[task.step.index] != task.phase:
+            yield f"{run.id}/{task.step.id}: the run says {run.phases[task.step.index]}, the task {task.phase}"
+
+
+def limits(state: State) -> Iterator[str]:
+    """I43: what each limit counts is what runs, counted from the tasks."""
+    running: dict[tuple[str, str, str], int] = {}
+    for task in state.tasks.values():
+        if task.phase == Phase.RUNNING and task.lane is not None:
+            for gauge in task.lane.counted:
+                key = _gauge_key(task.lane, gauge)
+                running[key] = running.get(key, 0) + 1
+    for lane in state.lanes.values():
+        for gauge in lane.counted:
+            counted = running.get(_gauge_key(lane, gauge), 0)
+            if gauge.running != counted:
+                yield f"{gauge.scope} {gauge.name}: {gauge.running} counted, {counted} running"
+    for gauge in state.rated.values():
+        empty = gauge.rate_ms and gauge.tokens_at(state.now_ms) < gauge.rate_ms
+        if empty and gauge.waiting and not gauge.due:
+            yield f"{gauge.scope} {gauge.name}: {gauge.waiting} lanes wait for a token, and nobody wakes them"
+
+
+def _gauge_key(lane: Lane, gauge: Gauge) -> tuple[str, str, str]:
+    return (gauge.scope, gauge.name, lane.tenant.id if gauge.scope in ("tenant", "workflow") else "")
+
+
+def lanes(state: State) -> Iterator[str]:
+    """I47, explained: every ready task stands in a lane, and every lane that does not move says why."""
+    queued: dict[int, int] = {}
+    for task in state.tasks.values():
+        if task.queued:
+            assert task.lane is not None
+            queued[task.lane.number] = queued.get(task.lane.number, 0) + 1
+            if task.fan is None and task.phase != Phase.READY:
+                yield f"task {task.number} is {Phase(task.phase).name} and stands in line"
+        elif task.phase == Phase.READY and task.run.state != RunState.PAUSED:
+            yield f"task {task.number} is ready and stands in no line"
+    opened = {lane.number: None for lane in state.open}
+    for lane in state.lanes.values():
+        if lane.live != queued.get(lane.number, 0):
+            yield f"lane {lane.key}: {lane.live} counted, {queued.get(lane.number, 0)} in line"
+        if lane.live and not lane.held and lane.number not in opened:
+            yield f"lane {lane.key} has work, does not move, and nobody knows why"
+        if lane.held and not lane.live:
+            yield f"lane {lane.key} is empty and held"
+
+
+def workers(state: State) -> Iterator[str]:
+    """I35: a worker holds exactly the attempts that name it, and no more than its credit let it take."""
+    held: dict[int, list[int]] = {}
+    for task in state.tasks.values():
+        if task.phase == Phase.RUNNING:
+            assert task.worker is not None
+            held.setdefault(task.worker.number, []).append(task.number)
+        elif task.worker is not None:
+            yield f"task {task.number} is {Phase(task.phase).name} and names a worker"
+    for worker in state.workers.values():
+        if sorted(worker.tasks) != sorted(held.pop(worker.number, [])):
+            yield f"worker {worker.id} holds other attempts than name it"
+        for station in state.stations.values():
+            free = bool(station.free >> worker.number & 1)
+            if free != (has_credit(worker) and station.serves(worker)):
+                yield f"worker {worker.id} is {'' if free else 'not '}listed as free for {station.queue}"
+    for number in held:
+        yield f"attempts name worker {number}, who is gone"
+
+
+def timers(state: State) -> Iterator[str]:
+    """I17: the timers that are set are exactly those that somebody waits for."""
+    wanted = sorted(_expected_timers(state))
+    there = sorted((due, key & 31, key >> 5) for due, key in state.wheel.items())
+    if wanted != there:
+        missing = [timer for timer in wanted if timer not in there]
+        extra = [timer for timer in there if timer not in wanted]
+        yield f"missing (due, kind, number) {missing[:3]}, not waited for {extra[:3]}"
+
+
+def _expected_timers(state: State) -> Iterator[tuple[int, int, int]]:
+    for run in state.runs.values():
+        for kind, due in (
+            (Timer.RUN_START, run.start_at),
+            (Timer.RUN_TIMEOUT, run.deadline),
+            (Timer.RUN_RESUME, run.resume_at),
+            (Timer.SLA, run.sla_at),
+        ):
+            if due:
+                yield (due, kind, run.number)
+    for task in state.tasks.values():
+        if task.due:
+            yield (task.due, DUE_KIND[Phase(task.phase)], task.number)
+        if task.silent_at:
+            yield (task.silent_at, Timer.SILENT, task.number)
+    for schedule in state.schedules.values():
+        if schedule.due:
+            yield (schedule.due, Timer.SCHEDULE, schedule.number)
+    for backfill in state.backfills.values():
+        if backfill.due:
+            yield (backfill.due, Timer.BACKFILL, backfill.number)
+    for gauge in state.rated.values():
+        if gauge.due:
+            yield (gauge.due, Timer.RATE, gauge.number)
+
+
+def fans(state: State) -> Iterator[str]:
+    """I60: children begun are running, succeeded or failed, and never more than there are items."""
+    for task in state.tasks.values():
+        fan = task.fan
+        if fan is None or task.phase != Phase.WAITING:
+            continue
+        if fan.begun != fan.running + fan.succeeded + fan.failed or fan.begun > fan.total:
+            yield f"task {task.number}: {fan.begun} begun of {fan.total}, {fan.running} running"
+        if len(fan.live) != fan.running:
+            yield f"task {task.number}: {fan.running} children run, {len(fan.live)} are known"
+        for child in fan.live.values():
+            there = child in state.runs if _is_run(task) else child in state.tasks
+            if not there:
+                yield f"task {task.number}: child {child} is gone"
+
+
+def _is_run(task: Task) -> bool:
+    return task.step.kind is Kind.WORKFLOW or (task.step.body is not None and task.step.body.kind is Kind.WORKFLOW)
+
+
+def gates(state: State) -> Iterator[str]:
+    """I43 for concurrency keys: as many runs hold one as it says, and nobody waits for a free one."""
+    holders: dict[tuple[str, tuple[str, str]], int] = {}
+    for run in state.runs.values():
+        if run.gate is not None and not run.gated:
+            key = next(key for key, gate in run.tenant.gates.items() if gate is run.gate)
+            holders[run.tenant.id, key] = holders.get((run.tenant.id, key), 0) + 1
+    for tenant in state.tenants.values():
+        for key, gate in tenant.gates.items():
+            if gate.holding != holders.get((tenant.id, key), 0):
+                yield f"{tenant.id} {key}: {gate.holding} hold it by count, {holders.get((tenant.id, key), 0)} do"
+            if gate.holding < gate.limit and any(run.gated for run in gate.line):
+                yield f"{tenant.id} {key}: somebody waits although {gate.holding} of {gate.limit} hold it"
+
+
+def schedules(state: State) -> Iterator[str]:
+    """I20, I23: what a schedule expects has somebody who will look, and what it says of itself fits together."""
+    for schedule in state.schedules.values():
+        name = f"{schedule.tenant.id}/{schedule.name}"
+        yield from (f"{name}: {words}" for words in _schedule(state, schedule))
+        group = schedule.tenant.groups.get(schedule.terms.group) if schedule.terms.group else None
+        if schedule.terms.group and (group is None or schedule.number not in group.members):
+            yield f"{name}: it is no member of its group"
+
+
+def _schedule(state: State, schedule: Schedule) -> Iterator[str]:
+    held, due, next_ms = is_held(schedule), schedule.due, schedule.next_ms
+    busy = schedule.late is not None or may_unbuffer(schedule) or must_pause(schedule)
+    if schedule.governing is not None:
+        quiet = held or schedule.active or schedule.broken or due
+        if not quiet and (schedule.decision is None or schedule.ended or next_ms):
+            yield "the Governor is not asked, or not heard"
+        if schedule.decision is not None and not held and (schedule.decision.next_ms or 0) != next_ms:
+            yield f"the Governor said {schedule.decision.next_ms}, and {next_ms} is next"
+    elif not held:
+        wanted = max(state.settings.clock.tick_at(next_ms + schedule.wait_ms), state.tick + 1) if next_ms else 0
+        wanted = state.tick + 1 if busy else wanted
+        if wanted != due and not 0 < due <= state.tick:  # what did not fit into this tick comes first in the next
+            yield f"it wants a look in tick {wanted} and gets one in {due}"
+    late = schedule.late
+    if late is not None and not 0 < next_ms <= late.to_ms <= state.now_ms:
+        yield f"it catches up until {late.to_ms} while {next_ms} is next"
+    if schedule.fired > schedule.fates[0]:
+        yield f"it fired {schedule.fired} times and {schedule.fates[0]} occurrences ran"
+    runs_max = schedule.terms.runs_max if schedule.governing is None else 0
+    if runs_max and schedule.fired + len(schedule.buffer) >= runs_max and next_ms:
+        yield f"{runs_max} runs were to be all, and {next_ms} is still expected"
+    if not 0 <= schedule.wait_ms <= SCHEDULE_JITTER_MS_MAX:
+        yield f"its next start is {schedule.wait_ms} ms late by jitter"
+
+
+def overlaps(state: State) -> Iterator[str]:
+    """I24, as far as one moment shows: what it takes for its runs goes on, and what waits may wait."""
+    for schedule in state.schedules.values():
+        name, terms = f"{schedule.tenant.id}/{schedule.name}", schedule.terms
+        for number in schedule.active:
+            run = state.runs.get(number)
+            if run is None or run.schedule != schedule.name or run.tenant is not schedule.tenant:
+                yield f"{name}: run {number} is not one of its live runs"
+        if schedule.buffer and terms.overlap not in ("buffer_one", "buffer_all"):
+            yield f"{name}: {len(schedule.buffer)} occurrences wait, and its terms ({terms.overlap}) let none"
+        if list(schedule.buffer) != sorted(set(schedule.buffer)):
+            yield f"{name}: an occurrence waits twice, or before an earlier one"
+        if schedule.buffer and schedule.next_ms and schedule.buffer[-1] >= schedule.next_ms:
+            yield f"{name}: an occurrence waits that is still expected"
+
+
+INVARIANTS: dict[str, Callable[[State], Iterator[str]]] = {
+    "I26": conservation,
+    "I38": runs_and_nodes,
+    "I43": limits,
+    "I47": lanes,
+    "I35": workers,
+    "I17": timers,
+    "I60": fans,
+    "I43 (keys)": gates,
+    "I20": schedules,
+    "I24": overlaps,
+}
