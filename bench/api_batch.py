@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import msgspec
 
 from tickwork.api.app import make_app
-from tickwork.ports import wire
+from tickwork.protocol import http_models as wire
 
 
 class Engine:

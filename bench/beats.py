@@ -26,7 +26,7 @@ sys.path[:0] = [str(HERE.parent / "src"), str(HERE)]
 
 from throughput import benching, missed, say
 from tickwork.cluster.switchboard import Switchboard
-from tickwork.ports.exchange import Beats, Call, Profile, Reply, beats_decoder, encoder, reply_decoder
+from tickwork.protocol.worker_messages import Beats, Call, Profile, Reply, beats_decoder, encoder, reply_decoder
 from tickwork.runtime.engine import Engine
 from tickwork.runtime.floor import LOST_AFTER_MS
 from tickwork.sim.loop import VirtualLoop

@@ -37,7 +37,7 @@ from start import until_ready
 from throughput import JSON, Bench, Process, benching, free_port, say
 from tickwork.compose.server import make_engine
 from tickwork.compose.settings import Settings
-from tickwork.ports import wire
+from tickwork.protocol import http_models as wire
 
 HELD = 1_000_000
 QUICK_S = 50

@@ -22,7 +22,7 @@ from tickwork.core.snapshot.snapshot import capture, encode_header, restore
 from tickwork.core.state import inputs as inp
 from tickwork.core.state.state import Clock, Settings
 from tickwork.journal.replay import Recorder
-from tickwork.zonedata import load_zones
+from tickwork.system.zone_data import load_zones
 
 PER_TICK = 1_000
 FEW = 1_000

@@ -20,7 +20,7 @@ import httpx2
 from throughput import APP, Process, free_port, say
 from tickwork.compose.server import make_engine
 from tickwork.compose.settings import Settings
-from tickwork.ports import wire
+from tickwork.protocol import http_models as wire
 
 TIMERS = 2_000_000
 GATES: dict[str, tuple[str, float]] = {

@@ -26,7 +26,7 @@ os.environ["PYTHONPATH"] = (
 )
 
 from tickwork.executors.process import ProcessExecutor
-from tickwork.ports.exchange import Call, Catalog, Reply, Spec, Work, call_decoder, encoder, reply_decoder
+from tickwork.protocol.worker_messages import Call, Catalog, Reply, Spec, Work, call_decoder, encoder, reply_decoder
 from tickwork.worker.agent import Agent
 
 GATES = {"agent_us": 8.0, "child_us": 8.0}

@@ -23,7 +23,7 @@ from tickwork.core.snapshot.invariants import violations
 from tickwork.core.state import inputs as inp
 from tickwork.core.state.lifecycle import Phase, RunState
 from tickwork.core.state.schedule import CATCH_UPS, OVERLAPS, Governing, Terms
-from tickwork.zonedata import load_zones
+from tickwork.system.zone_data import load_zones
 
 TENANTS = ("acme", "beta", "coop")
 

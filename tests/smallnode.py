@@ -16,9 +16,9 @@ from tickwork.core.state.events import RunSubmitted
 from tickwork.core.state.state import Clock, Settings
 from tickwork.journal.record import GENESIS, unseal
 from tickwork.journal.replay import Recorder, fold
-from tickwork.ports.exchange import Call, Done, Profile, Reply, Spec, Work
 from tickwork.ports.store import Fenced, OutcomeUnknown
-from tickwork.ports.wire import Owners
+from tickwork.protocol.http_models import Owners
+from tickwork.protocol.worker_messages import Call, Done, Profile, Reply, Spec, Work
 from tickwork.sim.cluster import Alive, ClientSeat, Cluster, NodeSeat, Options, Programs, WorkerSeat
 from tickwork.sim.executor import Handler, SimExecutor
 from tickwork.sim.world import ORIGIN_MS

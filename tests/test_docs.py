@@ -12,7 +12,7 @@ from tickwork.cli.menu import entries
 from tickwork.compose.private import PrivateServer
 from tickwork.compose.settings import Settings
 from tickwork.core.state.governor import Source
-from tickwork.ports import wire
+from tickwork.protocol import http_models as wire
 from tickwork.sdk.registry import load_app
 
 ROOT = Path(__file__).resolve().parents[1]

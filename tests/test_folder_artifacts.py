@@ -4,7 +4,7 @@ import os
 import time
 
 from tickwork.ports.artifacts import digest_of
-from tickwork.system import FolderArtifacts
+from tickwork.system.clock import FolderArtifacts
 
 TODAY = int(time.time()) // 86_400
 

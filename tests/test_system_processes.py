@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from tickwork.system import SystemProcesses
+from tickwork.system.clock import SystemProcesses
 
 SELF = (
     "import sys; from tickwork.system.clock import SystemProcesses; print(SystemProcesses().own(), flush=True); input()"

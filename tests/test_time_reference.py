@@ -2,7 +2,7 @@
 
 import time
 
-from tickwork.time_reference import BootTime
+from tickwork.system.time_reference import BootTime
 
 
 async def test_the_boot_clock_tells_the_time_again_after_a_restart_of_the_process(tmp_path):

@@ -4,7 +4,7 @@ import os
 from concurrent.futures import ThreadPoolExecutor
 from uuid import UUID
 
-from tickwork.uuids import SharedUuids, Uuids
+from tickwork.system.uuids import SharedUuids, Uuids
 
 
 def test_ids_are_version_7_and_in_order():

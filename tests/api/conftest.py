@@ -9,8 +9,8 @@ from tickwork.api.app import make_app
 from tickwork.api.asked import Closing
 from tickwork.runtime.engine import Engine
 from tickwork.stores.memory import MemoryDisk, MemoryStore
-from tickwork.system import FolderArtifacts, SystemClock, SystemIds
-from tickwork.zonedata import load_zones
+from tickwork.system.clock import FolderArtifacts, SystemClock, SystemIds
+from tickwork.system.zone_data import load_zones
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from tickwork.ports.exchange import Begun, Broke, Call, Done, Profile, Reply, encoder, reply_decoder
+from tickwork.protocol.worker_messages import Begun, Broke, Call, Done, Profile, Reply, encoder, reply_decoder
 
 MSGPACK = {"content-type": "application/msgpack"}
 

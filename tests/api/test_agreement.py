@@ -4,8 +4,8 @@ import msgspec
 
 from api.helpers import flow, log_line, task
 from api.test_server import server  # noqa: F401 - a fixture
-from tickwork.ports import wire
-from tickwork.ports.exchange import Call, Catalog, Done, LogPiece, Profile, Timetable
+from tickwork.protocol import http_models as wire
+from tickwork.protocol.worker_messages import Call, Catalog, Done, LogPiece, Profile, Timetable
 from tickwork.sdk.client import AsyncClient
 from tickwork.worker.link import HttpLink
 

@@ -20,8 +20,8 @@ from tickwork.api.app import TABLE
 from tickwork.api.openapi import document
 from tickwork.runtime.engine import Engine
 from tickwork.stores.sqlite.store import SqliteStore
-from tickwork.system import FolderArtifacts, SystemClock, SystemIds
-from tickwork.zonedata import load_zones
+from tickwork.system.clock import FolderArtifacts, SystemClock, SystemIds
+from tickwork.system.zone_data import load_zones
 
 SECONDS = 600.0 if LONG else 20.0
 ANSWER_S = 20.0

@@ -7,10 +7,10 @@ import pytest
 
 from api.helpers import Worker, flow, log_line, publish, submit
 from tickwork.api.app import make_app
-from tickwork.ports.exchange import Profile
+from tickwork.protocol.worker_messages import Profile
 from tickwork.runtime.engine import Engine
 from tickwork.stores.memory import MemoryDisk, MemoryStore
-from tickwork.system import FolderArtifacts, SystemClock, SystemIds
+from tickwork.system.clock import FolderArtifacts, SystemClock, SystemIds
 
 NDJSON = {"content-type": "application/x-ndjson"}
 

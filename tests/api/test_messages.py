@@ -4,7 +4,7 @@ import msgspec
 import pytest
 from helpers import MSGPACK, Worker, flow, publish, submit, task
 
-from tickwork.ports.exchange import Begun, Call, Done, Saved, encoder
+from tickwork.protocol.worker_messages import Begun, Call, Done, Saved, encoder
 
 pytestmark = pytest.mark.proves("B24")
 

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from api.helpers import Worker, flow, log_line, publish, submit, task
-from tickwork.ports.exchange import Broke, Profile
+from tickwork.protocol.worker_messages import Broke, Profile
 
 NOON = {"workflow": "greet", "cron": "0 12 * * *"}
 

@@ -9,7 +9,7 @@ from tickwork.core.snapshot.snapshot import digest
 from tickwork.journal.export import read
 from tickwork.journal.replay import replay
 from tickwork.ports.artifacts import digest_of
-from tickwork.ports.exchange import Call, Done, Profile, encoder
+from tickwork.protocol.worker_messages import Call, Done, Profile, encoder
 
 NDJSON = {"content-type": "application/x-ndjson"}
 OCTETS = {"content-type": "application/octet-stream"}

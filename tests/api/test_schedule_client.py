@@ -10,13 +10,13 @@ import pytest
 
 import tickwork as tw
 from api.test_server import server  # noqa: F401 - a fixture
-from tickwork.ports import wire
+from tickwork.protocol import http_models as wire
 from tickwork.runtime.engine import Engine
 from tickwork.sdk.client import AsyncClient, Client, StillRunning
 from tickwork.sdk.registry import app_with
 from tickwork.stores.memory import MemoryDisk, MemoryStore
-from tickwork.system import FolderArtifacts, SystemClock, SystemIds
-from tickwork.zonedata import load_zones
+from tickwork.system.clock import FolderArtifacts, SystemClock, SystemIds
+from tickwork.system.zone_data import load_zones
 
 
 @tw.task

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from api.helpers import Worker, flow, publish
-from tickwork.ports.exchange import Profile
+from tickwork.protocol.worker_messages import Profile
 
 NEVER = {"workflow": "greet", "cron": "0 0 1 1 *"}
 CONTEXT = {"scheduled_time": {"type": "datetime", "required": False}, "context": {"type": "any", "required": False}}

@@ -19,11 +19,11 @@ from api.test_hostile import Stranger
 from campaign import LONG, examples
 from tickwork.api.app import TABLE, make_app
 from tickwork.api.openapi import document
-from tickwork.ports import wire
+from tickwork.protocol import http_models as wire
 from tickwork.runtime.engine import Engine
 from tickwork.stores.sqlite.store import SqliteStore
-from tickwork.system import FolderArtifacts, SystemClock, SystemIds
-from tickwork.zonedata import load_zones
+from tickwork.system.clock import FolderArtifacts, SystemClock, SystemIds
+from tickwork.system.zone_data import load_zones
 
 CHECKS = [
     schemathesis.checks.not_a_server_error,

@@ -14,7 +14,7 @@ from tickwork.api.app import make_app
 from tickwork.api.server import CannotServe, HttpServer
 from tickwork.runtime.engine import Engine
 from tickwork.stores.memory import MemoryDisk, MemoryStore
-from tickwork.system import FolderArtifacts, SystemClock, SystemIds
+from tickwork.system.clock import FolderArtifacts, SystemClock, SystemIds
 
 
 @pytest.fixture

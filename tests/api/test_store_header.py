@@ -14,7 +14,7 @@ from tickwork.cli.progress import follow
 from tickwork.runtime.engine import Engine
 from tickwork.sdk.client import AsyncClient, Client, OtherStore
 from tickwork.stores.memory import MemoryDisk, MemoryStore
-from tickwork.system import FolderArtifacts, SystemClock, SystemIds
+from tickwork.system.clock import FolderArtifacts, SystemClock, SystemIds
 
 
 class Address:

@@ -4,7 +4,7 @@ import pytest
 from helpers import Worker, flow, submit, task
 
 from tickwork.core.state.ready_queues import PIN_LABEL
-from tickwork.ports.exchange import Profile
+from tickwork.protocol.worker_messages import Profile
 
 
 async def publish(http, version, node, *schedules, application="shop", **fields):

@@ -20,7 +20,7 @@ from tickwork.core.state.inputs import HandedBack
 from tickwork.core.state.state import Settings
 from tickwork.journal.record import GENESIS, Sealed, unseal
 from tickwork.journal.replay import replay
-from tickwork.zonedata import load_zones
+from tickwork.system.zone_data import load_zones
 
 COMPLETED, FAILED = 4, 5
 FAIL_AGAIN = ("/pay", "/kills")  # tasks that fail as often as they are tried while their fault lasts

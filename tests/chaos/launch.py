@@ -13,8 +13,8 @@ from types import SimpleNamespace
 
 
 def main() -> None:
-    from tickwork import system
     from tickwork.cli.main import main as tickwork
+    from tickwork.system import clock as system
 
     with open(os.environ["CHAOS_CLOCK"], "r+b") as file:
         offset = mmap.mmap(file.fileno(), 8)

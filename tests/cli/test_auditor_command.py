@@ -11,9 +11,9 @@ from tickwork.cli.main import main
 from tickwork.compose.server import DATABASE, serving
 from tickwork.compose.settings import Settings
 from tickwork.core.machine import rules_of
-from tickwork.ports import wire
+from tickwork.protocol import http_models as wire
 from tickwork.stores.sqlite.store import SqliteStore
-from tickwork.zonedata import load_zones
+from tickwork.system.zone_data import load_zones
 
 
 async def filled(folder, rows):

@@ -16,14 +16,14 @@ from tickwork.compose.cluster import serving_node
 from tickwork.compose.server import ARTIFACTS, DATABASE, serving
 from tickwork.compose.settings import Settings
 from tickwork.core.base.errors import Corrupt
-from tickwork.ports import wire
 from tickwork.ports.store import Fenced
+from tickwork.protocol import http_models as wire
 from tickwork.runtime import moving
 from tickwork.runtime.engine import Engine
 from tickwork.runtime.retention import DAY_MS, Keep
 from tickwork.stores.postgres.store import PostgresStore
 from tickwork.stores.sqlite.store import SqliteStore
-from tickwork.system import FolderArtifacts
+from tickwork.system.clock import FolderArtifacts
 
 
 @pytest.fixture(autouse=True)

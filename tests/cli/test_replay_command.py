@@ -16,7 +16,7 @@ from tickwork.journal.export import Head, write_head
 from tickwork.journal.record import GENESIS, seal, unseal
 from tickwork.runtime.recovery import settings_of
 from tickwork.stores.sqlite.store import SqliteStore
-from tickwork.zonedata import load_zones
+from tickwork.system.zone_data import load_zones
 
 
 @pytest.fixture(autouse=True)

@@ -7,7 +7,7 @@ from rich.console import Console
 
 from tickwork.cli.schedules import _state, _tree
 from tickwork.cli.screen import ago, until
-from tickwork.ports import wire
+from tickwork.protocol import http_models as wire
 
 
 def drawn(thing):

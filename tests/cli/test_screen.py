@@ -11,7 +11,7 @@ from rich.console import Console
 from tickwork.cli import progress
 from tickwork.cli.progress import _children_first, children_words, name_of, remark, tasks_table
 from tickwork.cli.screen import duration, in_words, safe, table, took, value, when
-from tickwork.ports import wire
+from tickwork.protocol import http_models as wire
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from tickwork.cli.shared import To
 from tickwork.compose.settings import BadSettings
 from tickwork.core.base.errors import Conflict, Corrupt, Refused, ReplayDiffers, Unavailable
 from tickwork.ports.store import StoreFull, StoreInUse, StoreUnusable
-from tickwork.system import SystemClock
+from tickwork.system.clock import SystemClock
 
 
 @pytest.fixture(autouse=True)

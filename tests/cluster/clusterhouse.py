@@ -16,12 +16,12 @@ from tickwork.cluster.node import Node, member_of
 from tickwork.cluster.peers import HttpPeers
 from tickwork.core.base.errors import Unavailable
 from tickwork.core.base.values import pack
-from tickwork.ports.exchange import Catalog, Done
+from tickwork.protocol.worker_messages import Catalog, Done
 from tickwork.runtime.engine import Engine
 from tickwork.sim.net import MemoryArtifacts
 from tickwork.stores.memory import MemoryDisk, MemoryStore
 from tickwork.stores.memory_leases import MemoryLeases
-from tickwork.system import SystemClock, SystemIds
+from tickwork.system.clock import SystemClock, SystemIds
 from tickwork.worker.agent import Agent
 from tickwork.worker.link import HttpLink
 

@@ -13,8 +13,8 @@ from tickwork.cluster.direct import HttpReach
 from tickwork.cluster.peers import HttpPeers
 from tickwork.cluster.trunk import Trunk
 from tickwork.core.base.errors import Refused, Unavailable
-from tickwork.ports.exchange import Beats, Call, Profile, encoder
 from tickwork.ports.leases import Member
+from tickwork.protocol.worker_messages import Beats, Call, Profile, encoder
 
 MSGPACK = {"content-type": "application/msgpack"}
 GUESSED = {"x-tickwork-node": "0" * 64}

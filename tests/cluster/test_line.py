@@ -3,7 +3,7 @@
 import asyncio
 
 from tickwork.cluster.line import Line
-from tickwork.ports.exchange import Profile, Reply
+from tickwork.protocol.worker_messages import Profile, Reply
 
 
 class Worker:

@@ -13,8 +13,8 @@ import pytest
 import pytest_asyncio
 
 from cluster.clusterhouse import Doing, TestCluster
-from tickwork.ports import wire
 from tickwork.ports.store import InboxRow
+from tickwork.protocol import http_models as wire
 
 
 @pytest_asyncio.fixture

@@ -11,7 +11,7 @@ from tickwork.cluster.dealing import deal
 from tickwork.cluster.placement import fitted_to, home_of, partition_of_run, partitions_of, partitions_of_run, place
 from tickwork.core.base.stable_hash import stable_hash
 from tickwork.ports.store import Route
-from tickwork.uuids import Uuids
+from tickwork.system.uuids import Uuids
 
 names = st.lists(st.text("abcdef", min_size=1, max_size=4), min_size=1, max_size=9, unique=True)
 counts = st.integers(1, 64)

@@ -12,7 +12,7 @@ from tickwork.cluster import node as module
 from tickwork.cluster.placement import drawn_ms, fitted_to, partition_of_run, partitions_of_run
 from tickwork.core.base.errors import Refused
 from tickwork.ports.store import Route
-from tickwork.uuids import Uuids
+from tickwork.system.uuids import Uuids
 
 
 @pytest_asyncio.fixture

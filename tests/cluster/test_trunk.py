@@ -10,7 +10,7 @@ from cluster.clusterhouse import Mute, TestCluster
 from tickwork.cluster.peers import HttpPeers
 from tickwork.cluster.trunk import NotSpoken, Trunk, TrunkEnd, frame
 from tickwork.core.base.errors import Refused, Unavailable
-from tickwork.ports.exchange import Call, Profile
+from tickwork.protocol.worker_messages import Call, Profile
 
 WORKERS = 50
 

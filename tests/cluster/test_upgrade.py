@@ -10,12 +10,12 @@ from cluster.clusterhouse import RETRY_MS, Doing, TestCluster
 from tickwork.cluster.placement import place
 from tickwork.core.base.errors import Newer, Refused
 from tickwork.core.machine import MACHINE
-from tickwork.ports.exchange import OLDEST, PROTOCOL, Profile, unspoken
+from tickwork.protocol.worker_messages import OLDEST, PROTOCOL, Profile, unspoken
 from tickwork.runtime.engine import Engine
 from tickwork.runtime.recovery import check_rules, recover
 from tickwork.sim.net import MemoryArtifacts
 from tickwork.stores.memory import MemoryDisk, MemoryStore
-from tickwork.system import SystemClock, SystemIds
+from tickwork.system.clock import SystemClock, SystemIds
 from tickwork.worker.agent import Agent
 from tickwork.worker.link import HttpLink
 

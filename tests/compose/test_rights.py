@@ -8,7 +8,7 @@ import pytest
 from tickwork.cli.doctor import _rights
 from tickwork.compose.server import make_engine
 from tickwork.compose.settings import Settings
-from tickwork.ports.places import private_file, private_folder
+from tickwork.system.private_files import private_file, private_folder
 
 
 @pytest.fixture(params=[0o000, 0o022, 0o077])

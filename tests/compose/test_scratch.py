@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 
 from terminal import ROOT, Terminal
-from tickwork.ports import places
-from tickwork.ports.places import SCRATCH, Scratch, _remove_left
+from tickwork.system import private_files as places
+from tickwork.system.private_files import SCRATCH, Scratch, _remove_left
 
 
 def made_by_another(folder: Path) -> tuple[Path, subprocess.Popen[bytes]]:
     """A scratch folder with something in it, and the process that lives there."""
     code = (
-        "import sys, time; from pathlib import Path; from tickwork.ports.places import Scratch; s = Scratch(); "
+        "import sys, time; from pathlib import Path; from tickwork.system.private_files import Scratch; s = Scratch(); "
         "Path(s.path, 'value').write_text('x'); print(s.path, flush=True); time.sleep(600)"
     )
     env = os.environ | {"PYTHONPATH": str(ROOT / "src"), "TMPDIR": str(folder)}

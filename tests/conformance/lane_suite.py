@@ -6,7 +6,7 @@ import time
 import pytest
 
 from tickwork.core.base.errors import Unavailable
-from tickwork.ports.lanes import DELIVERIES_MAX, Envelope, Seal, labels_token
+from tickwork.ports.broker import DELIVERIES_MAX, Envelope, Seal, labels_token
 
 KEY = "a token that server and workers share"
 WAIT_MS = 5_000

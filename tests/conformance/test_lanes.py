@@ -15,7 +15,7 @@ from tickwork.lanes.memory import MemoryBroker, MemoryLane
 from tickwork.lanes.nats import NatsLane
 from tickwork.lanes.postgres import PostgresLane
 from tickwork.lanes.rabbitmq import RabbitLane
-from tickwork.ports.lanes import labels_token
+from tickwork.ports.broker import labels_token
 
 NAMES = itertools.count(1)
 QUEUE_MADE_S = 3.0  # a queue that RabbitMQ 3.10 made in the last second before its death may never have a leader again

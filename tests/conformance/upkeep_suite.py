@@ -21,7 +21,7 @@ from tickwork.ports.store import (
     Rows,
     RunFilter,
 )
-from tickwork.ports.upkeep import COLUMNS, JOURNAL, LOGS, RUNS, Archive, ArchivedRun, Batch, NotEmpty
+from tickwork.ports.store_maintenance import COLUMNS, JOURNAL, LOGS, RUNS, Archive, ArchivedRun, Batch, NotEmpty
 
 FIRST = P << 44  # numbers of this partition begin here
 

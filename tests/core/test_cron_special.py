@@ -15,7 +15,7 @@ from when_oracle import zone_info
 from tickwork.core.calendar.cron import Cron
 from tickwork.core.calendar.cron_parser import InvalidCron
 from tickwork.core.calendar.schedule_spec import When, compile_when
-from tickwork.zonedata import load_zones
+from tickwork.system.zone_data import load_zones
 
 DAY = 86_400
 

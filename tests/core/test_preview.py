@@ -19,7 +19,7 @@ from tickwork.core.explain.schedule_preview import (
     without_pile_up,
 )
 from tickwork.core.state.schedule import Terms
-from tickwork.zonedata import load_zones
+from tickwork.system.zone_data import load_zones
 
 ZONES = load_zones()
 LISTS = {"bank": frozenset({"2026-12-25"})}

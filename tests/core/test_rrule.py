@@ -13,7 +13,7 @@ from tickwork.core.base.errors import Refused
 from tickwork.core.calendar.rrule import parse_rrule
 from tickwork.core.calendar.schedule_spec import When, compile_when
 from tickwork.core.calendar.zones import UTC
-from tickwork.zonedata import load_zones
+from tickwork.system.zone_data import load_zones
 
 EPOCH = datetime(1970, 1, 1)
 NO_SHRINKING = (Phase.explicit, Phase.reuse, Phase.generate)  # dateutil takes seconds for some of the smaller ones

@@ -12,7 +12,7 @@ from tickwork.core.snapshot.snapshot import capture, digest, restore
 from tickwork.core.state import inputs as inp
 from tickwork.core.state.events import OccurrencesPassed, RunScheduled
 from tickwork.core.state.schedule import Fate, Governing, Terms
-from tickwork.zonedata import load_zones
+from tickwork.system.zone_data import load_zones
 
 MINUTE, HOUR, DAY = 60_000, 3_600_000, 86_400_000
 ORIGIN = 1_800_000_000_000  # 2027-01-15T08:00:00Z, a Friday

@@ -13,7 +13,7 @@ from tickwork.core.state.events import RunScheduled
 from tickwork.core.state.lifecycle import RunState
 from tickwork.core.state.retry import jitter_ms_max
 from tickwork.core.state.schedule import Fate, Governing, Terms
-from tickwork.zonedata import load_zones
+from tickwork.system.zone_data import load_zones
 
 MINUTE = 60_000
 HOUR = 60 * MINUTE

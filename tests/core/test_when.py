@@ -15,7 +15,7 @@ from tickwork.core.base.errors import Refused
 from tickwork.core.calendar.recurrence import Interval, Once, Pattern
 from tickwork.core.calendar.schedule_spec import Parts, When, compile_when
 from tickwork.core.calendar.zones import UTC_ONLY, Zones, parse_zone
-from tickwork.zonedata import load_zones
+from tickwork.system.zone_data import load_zones
 
 ZONES = load_zones()
 MINUTE, HOUR, DAY = 60_000, 3_600_000, 86_400_000
@@ -217,7 +217,7 @@ def test_new_zone_data_changes_only_times_from_its_first_difference_on():
 
 ELSEWHERE = """
 from tickwork.core.calendar.schedule_spec import When, compile_when
-from tickwork.zonedata import load_zones
+from tickwork.system.zone_data import load_zones
 zones = load_zones()
 for name in ("Europe/Berlin", "America/Santiago", "Africa/Casablanca", "Australia/Lord_Howe"):
     rhythm = compile_when(When(cron="H 2 * * *", zone=name), zones, {}, "acme/x")

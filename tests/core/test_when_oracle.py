@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from when_oracle import DAY, MINUTE, changes, due, reading
 
 from tickwork.core.calendar.schedule_spec import When, compile_when
-from tickwork.zonedata import load_zones
+from tickwork.system.zone_data import load_zones
 
 YEARS = [
     ("Europe/Berlin", 2026),

@@ -9,7 +9,7 @@ from zone_oracle import DAY_S, EPOCH, Due, changes, local, seconds
 from campaign import seeds
 from tickwork.core.base.errors import Refused
 from tickwork.core.calendar.schedule_spec import When, compile_when
-from tickwork.zonedata import load_zones
+from tickwork.system.zone_data import load_zones
 
 CASES = 100  # of each seed
 FIRST_YEAR, LAST_YEAR = 1993, 2044  # behind 2037 by the footer of the file

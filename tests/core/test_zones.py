@@ -12,7 +12,7 @@ from when_oracle import zone_info
 from tickwork.core.base.errors import Corrupt, Refused
 from tickwork.core.calendar.posixrule import parse_rule
 from tickwork.core.calendar.zones import UTC, UTC_ONLY, Gap, Zones, names_in_use, parse_zone
-from tickwork.zonedata import load_zones
+from tickwork.system.zone_data import load_zones
 
 ZONES = load_zones()
 YEAR_1900, YEAR_2100 = -2_208_988_800, 4_102_444_800

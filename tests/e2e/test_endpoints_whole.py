@@ -19,7 +19,7 @@ import pytest
 import tickwork as tw
 from tickwork.cli.main import main
 from tickwork.core.calendar.durations import instant_ms
-from tickwork.ports import wire
+from tickwork.protocol import http_models as wire
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLE = ROOT / "examples" / "endpoints.yaml"

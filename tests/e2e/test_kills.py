@@ -18,10 +18,10 @@ from tickwork.core.snapshot.snapshot import digest
 from tickwork.core.state.events import TaskSucceeded
 from tickwork.journal.record import GENESIS, unseal
 from tickwork.journal.replay import replay
-from tickwork.ports.exchange import Catalog, Done, Spec, Work
+from tickwork.protocol.worker_messages import Catalog, Done, Spec, Work
 from tickwork.runtime.recovery import recover, settings_of
 from tickwork.stores.sqlite.store import SqliteStore
-from tickwork.system import SystemClock, SystemIds
+from tickwork.system.clock import SystemClock, SystemIds
 from tickwork.worker.agent import Agent
 from tickwork.worker.link import HttpLink
 

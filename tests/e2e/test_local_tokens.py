@@ -8,9 +8,9 @@ import pytest
 
 import tickwork as tw
 from terminal import Terminal, free_port
-from tickwork import localtoken
 from tickwork.cli.exits import Exit
 from tickwork.sdk.connection import LocalBearer
+from tickwork.system import local_token as localtoken
 
 
 @pytest.fixture

@@ -11,8 +11,8 @@ import msgspec
 from tickwork.core.base.errors import Refused
 from tickwork.executors.process import ProcessExecutor
 from tickwork.ports.artifacts import digest_of
-from tickwork.ports.exchange import Begun, Broke, Done, Progressed, Returned, Saved, Spec, Work
-from tickwork.ports.exchange import Report as AnyReport
+from tickwork.protocol.worker_messages import Begun, Broke, Done, Progressed, Returned, Saved, Spec, Work
+from tickwork.protocol.worker_messages import Report as AnyReport
 
 APP = str(Path(__file__).with_name("tasks_app.py"))
 ENDS = (Done, Broke, Returned)

@@ -16,9 +16,9 @@ import pytest
 from executors.stage import playing
 from tickwork.executors import pool as pool_module
 from tickwork.executors.outbox import FEW, SPAN, Errand, Outbox
-from tickwork.ports.exchange import Broke, Done, Spec, Work
-from tickwork.ports.host import Through, head, opened, sayings_decoder
-from tickwork.ports.marks import Marks, marks_bytes
+from tickwork.protocol.child_messages import Through, head, opened, sayings_decoder
+from tickwork.protocol.child_shared_memory import Marks, marks_bytes
+from tickwork.protocol.worker_messages import Broke, Done, Spec, Work
 
 
 class Turns:
@@ -235,8 +235,8 @@ def test_what_is_kept_is_found_until_it_is_sent():
 WRITER = """
 import mmap, sys
 import msgspec
-from tickwork.ports.exchange import Done
-from tickwork.ports.marks import Marks, marks_bytes
+from tickwork.protocol.worker_messages import Done
+from tickwork.protocol.child_shared_memory import Marks, marks_bytes
 
 memory = mmap.mmap(int(sys.argv[1]), marks_bytes(1))
 marks = Marks(memoryview(memory), 1)

@@ -9,7 +9,7 @@ from collections import Counter
 import pytest
 
 from executors.stage import Stage, playing
-from tickwork.ports.exchange import Broke, Done, Returned
+from tickwork.protocol.worker_messages import Broke, Done, Returned
 
 
 @pytest.mark.slow

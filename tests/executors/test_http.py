@@ -21,7 +21,7 @@ from tickwork.executors.http import MESSAGE_CHARACTERS_MAX, HttpExecutor
 from tickwork.executors.outbound import Outbound
 from tickwork.executors.secrets import SecretMissing, Secrets
 from tickwork.ports.artifacts import digest_of
-from tickwork.ports.exchange import Broke, Done, Fetch
+from tickwork.protocol.worker_messages import Broke, Done, Fetch
 
 
 def node(**fields) -> dict:

@@ -8,7 +8,7 @@ import pytest
 
 from executors import tasks_app
 from executors.stage import playing
-from tickwork.ports.exchange import Broke, Done, Returned, Saved
+from tickwork.protocol.worker_messages import Broke, Done, Returned, Saved
 from tickwork.sdk.inline import InlineExecutor
 from tickwork.sdk.registry import app_of
 

@@ -7,8 +7,8 @@ import time
 import pytest
 
 from executors.stage import playing
-from tickwork.ports.exchange import Broke, Done
-from tickwork.ports.loglines import CUT, LINE_BYTES_MAX, Cutter, Flow
+from tickwork.protocol.log_lines import CUT, LINE_BYTES_MAX, Cutter, Flow
+from tickwork.protocol.worker_messages import Broke, Done
 
 
 async def test_prints_and_log_records_are_lines_of_the_attempt():

@@ -18,7 +18,7 @@ from tickwork.core.definition.model import VALUE_HANDLER
 from tickwork.executors.limits import Limits
 from tickwork.executors.process import ProcessExecutor
 from tickwork.ports.artifacts import ARTIFACT_BYTES_MAX, digest_of
-from tickwork.ports.exchange import Broke, Done, Fetch, Returned
+from tickwork.protocol.worker_messages import Broke, Done, Fetch, Returned
 
 
 def alive(pid: int) -> bool:

@@ -13,7 +13,7 @@ from executors.stage import playing
 from executors.test_process import alive
 from tickwork.executors.limits import Limits
 from tickwork.executors.shell import ShellExecutor
-from tickwork.ports.exchange import Broke, Done, Returned
+from tickwork.protocol.worker_messages import Broke, Done, Returned
 
 
 def program(*argv: str, **more) -> dict:

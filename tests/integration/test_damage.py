@@ -21,9 +21,9 @@ from tickwork.cli.db import _beside
 from tickwork.cli.main import main
 from tickwork.compose.server import ARTIFACTS, DATABASE
 from tickwork.core.state.schedule import Range
-from tickwork.ports import wire
 from tickwork.ports.artifacts import digest_of
 from tickwork.ports.store import BackfillRow, CacheRow, ChildRow, InboxRow, Route, Rows, StoreUnusable
+from tickwork.protocol import http_models as wire
 from tickwork.runtime.books import Attempt
 from tickwork.runtime.checking import check
 from tickwork.runtime.engine import Engine
@@ -32,8 +32,8 @@ from tickwork.stores import checksums
 from tickwork.stores.postgres.artifacts import PostgresArtifacts
 from tickwork.stores.postgres.store import PostgresStore
 from tickwork.stores.sqlite.store import SqliteStore
-from tickwork.system import FolderArtifacts
-from tickwork.zonedata import load_zones
+from tickwork.system.clock import FolderArtifacts
+from tickwork.system.zone_data import load_zones
 
 FLIPS = 200 if LONG else 3  # of each table
 PARTS = 8 if LONG else 1  # so that no test takes long

@@ -32,7 +32,7 @@ from tickwork.ports.store import (
     StoreFull,
     StoreUnusable,
 )
-from tickwork.ports.upkeep import Upkeep
+from tickwork.ports.store_maintenance import Upkeep
 from tickwork.stores.checksums import of_epoch
 from tickwork.stores.postgres import troubles, upkeep
 from tickwork.stores.postgres.begun import begun

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from contextlib import AsyncExitStack
 
 from runtime.house import House, task
-from tickwork.ports.exchange import Profile
-from tickwork.ports.lanes import Lane
+from tickwork.ports.broker import Lane
+from tickwork.protocol.worker_messages import Profile
 from tickwork.runtime.direct import DirectLink
 from tickwork.runtime.lanekeeper import LaneKeeper
 from tickwork.worker.agent import Agent

@@ -14,8 +14,8 @@ from servers_brokers import nats_server  # noqa: F401
 from tickwork.core.base.errors import Unavailable
 from tickwork.lanes.memory import MemoryBroker, MemoryLane
 from tickwork.lanes.nats import NatsLane
-from tickwork.ports.exchange import Profile, Taken
-from tickwork.ports.lanes import Seal
+from tickwork.ports.broker import Seal
+from tickwork.protocol.worker_messages import Profile, Taken
 from worker.scripted import Puppet
 
 NAMES = itertools.count(1)

@@ -7,9 +7,9 @@ import pytest_asyncio
 
 from cluster.clusterhouse import Doing, TestCluster
 from tickwork.lanes.memory import MemoryBroker, MemoryLane
-from tickwork.ports.exchange import Profile
+from tickwork.protocol.worker_messages import Profile
 from tickwork.runtime.lanekeeper import LaneKeeper
-from tickwork.system import SystemClock, SystemIds
+from tickwork.system.clock import SystemClock, SystemIds
 from tickwork.worker.lanes import Receiver
 
 

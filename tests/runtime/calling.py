@@ -11,13 +11,13 @@ from tickwork.core.state.state import Schedule
 from tickwork.executors.guard import LOOPBACK, Guard
 from tickwork.executors.http import HttpExecutor
 from tickwork.executors.outbound import Outbound
-from tickwork.ports import wire
-from tickwork.ports.exchange import Call, Reply
+from tickwork.protocol import http_models as wire
+from tickwork.protocol.worker_messages import Call, Reply
 from tickwork.runtime.direct import DirectLink
 from tickwork.runtime.engine import Engine
 from tickwork.stores.memory import MemoryStore
+from tickwork.system.zone_data import load_zones
 from tickwork.worker.agent import Agent
-from tickwork.zonedata import load_zones
 
 NEVER_MS = 10**12
 WAIT_S = 10.0

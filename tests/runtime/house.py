@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 
 from tickwork.core.base.values import pack
-from tickwork.ports import wire
-from tickwork.ports.exchange import Begun, Broke, Call, Done, Profile, Reply, Report, Spec, Work
+from tickwork.protocol import http_models as wire
+from tickwork.protocol.worker_messages import Begun, Broke, Call, Done, Profile, Reply, Report, Spec, Work
 from tickwork.runtime.engine import Engine
 from tickwork.sim.net import MemoryArtifacts
 from tickwork.sim.store import at_once

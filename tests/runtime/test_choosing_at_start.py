@@ -6,7 +6,7 @@ import pytest
 from house import House, task
 
 from tickwork.core.base.errors import Refused
-from tickwork.ports import wire
+from tickwork.protocol import http_models as wire
 from tickwork.runtime.engine import Engine
 from tickwork.runtime.ground import PARTITION, TENANT
 from tickwork.runtime.recovery import recover

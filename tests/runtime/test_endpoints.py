@@ -8,8 +8,8 @@ import pytest
 from runtime.calling import MINUTE, SECOND, calling
 from tickwork.core.base.errors import InvalidDefinition, Refused
 from tickwork.core.calendar.durations import instant_ms, instant_text
-from tickwork.ports import wire
 from tickwork.ports.store import Fenced
+from tickwork.protocol import http_models as wire
 
 ALL_SOURCES = {
     "baseline-cron", "baseline-interval", "ai-interval", "ai-oneshot", "clamped-min", "clamped-max", "paused",

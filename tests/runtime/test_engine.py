@@ -11,9 +11,9 @@ from tickwork.core.base.errors import Corrupt, Refused, Unavailable
 from tickwork.core.base.values import pack
 from tickwork.core.machine import Machine
 from tickwork.core.state.inputs import Submit, Succeeded
-from tickwork.ports import wire
-from tickwork.ports.exchange import Begun, Broke, Done, Saved
 from tickwork.ports.store import OutcomeUnknown, StoreFull
+from tickwork.protocol import http_models as wire
+from tickwork.protocol.worker_messages import Begun, Broke, Done, Saved
 from tickwork.runtime.engine import BURST, Engine
 from tickwork.runtime.inbox import Letter
 from tickwork.stores.memory import MemoryStore

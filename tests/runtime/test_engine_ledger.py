@@ -9,10 +9,10 @@ from tickwork.api.metrics import exposition
 from tickwork.core.calendar.zones import Zones
 from tickwork.core.state import events as ev
 from tickwork.core.state import inputs as inp
-from tickwork.ports import wire
 from tickwork.ports.store import RunFilter
+from tickwork.protocol import http_models as wire
 from tickwork.runtime.engine import Engine
-from tickwork.zonedata import load_zones
+from tickwork.system.zone_data import load_zones
 
 HOUR = 3_600_000
 

@@ -9,8 +9,8 @@ from runtime.house import Hand, House, task
 from tickwork.api.metrics import exposition
 from tickwork.core.calendar.durations import instant_text
 from tickwork.core.state import inputs as inp
-from tickwork.ports import wire
-from tickwork.ports.exchange import Broke, Done
+from tickwork.protocol import http_models as wire
+from tickwork.protocol.worker_messages import Broke, Done
 from tickwork.runtime.figures import SAMPLES, Figures, Histogram
 from tickwork.stores.memory import MemoryStore
 

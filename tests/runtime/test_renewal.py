@@ -12,8 +12,8 @@ from runtime.house import task
 from runtime.keeping import KEEP, Keeping
 from tickwork.core.base.errors import Refused
 from tickwork.core.base.values import Ref
-from tickwork.ports import wire
-from tickwork.ports.upkeep import RUNS
+from tickwork.ports.store_maintenance import RUNS
+from tickwork.protocol import http_models as wire
 from tickwork.runtime.archive import unpacked
 from tickwork.runtime.renewal import DAY_MS, SLACK_DAYS, named_in, swept_before
 

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from runtime.house import Hand, House, task
-from tickwork.ports.exchange import Call, Profile
+from tickwork.protocol.worker_messages import Call, Profile
 
 
 @pytest.mark.proves("I5")

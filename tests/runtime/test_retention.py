@@ -13,8 +13,8 @@ from tickwork.core.calendar.zones import UTC_ONLY
 from tickwork.core.machine import Machine
 from tickwork.journal.export import read as read_export
 from tickwork.journal.replay import replay
-from tickwork.ports import wire
 from tickwork.ports.store import RunFilter
+from tickwork.protocol import http_models as wire
 from tickwork.runtime import retention as module
 from tickwork.runtime.archive import unpacked
 from tickwork.runtime.auditor import Auditor, at_the_beginning

@@ -7,9 +7,9 @@ from house import Hand, House, task
 
 from tickwork.core.base.errors import TickworkError, Unavailable
 from tickwork.core.machine import TIMERS_PER_TICK
-from tickwork.ports import wire
-from tickwork.ports.exchange import Call
 from tickwork.ports.store import OutcomeUnknown, SyncFailed
+from tickwork.protocol import http_models as wire
+from tickwork.protocol.worker_messages import Call
 from tickwork.runtime import ground
 from tickwork.runtime import partition as partition_module
 from tickwork.runtime.partition import AHEAD_INPUTS

@@ -6,7 +6,7 @@ import pytest
 
 import tickwork as tw
 from tickwork.core.base.errors import Refused
-from tickwork.ports.wire import GovernorRequest, ScheduleRequest
+from tickwork.protocol.http_models import GovernorRequest, ScheduleRequest
 
 SEND = """
 from datetime import datetime

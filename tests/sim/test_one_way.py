@@ -6,7 +6,7 @@ import pytest
 
 from campaign import seeds
 from tickwork.core.base.errors import Unavailable
-from tickwork.ports.exchange import Call, Catalog, Profile, Reply
+from tickwork.protocol.worker_messages import Call, Catalog, Profile, Reply
 from tickwork.sim import node, scenario
 from tickwork.sim.cluster import Cluster, Options, WorkerSeat
 from tickwork.sim.executor import SimExecutor

@@ -11,7 +11,7 @@ from tickwork.core.state.state import Schedule
 from tickwork.sim import schedulecheck as checker
 from tickwork.sim.schedulecheck import DAY_MS, HOUR_MS, MINUTE_MS, Life, Policy, Rule, Seen, Span, Told, Verdict
 from tickwork.sim.years import Years
-from tickwork.zonedata import load_zones
+from tickwork.system.zone_data import load_zones
 
 NOON = 1_800_014_400_000  # 2027-01-15T12:00:00Z
 HALF = 5 * MINUTE_MS

@@ -7,8 +7,8 @@ import pytest
 from tickwork.core.base.errors import Corrupt, Refused, Unavailable
 from tickwork.core.base.values import pack
 from tickwork.ports.artifacts import Artifacts
-from tickwork.ports.exchange import Broke, Call, Catalog, Done, Link, LogPiece, Reply, Spec, Work
 from tickwork.ports.executor import Executor
+from tickwork.protocol.worker_messages import Broke, Call, Catalog, Done, Link, LogPiece, Reply, Spec, Work
 from tickwork.sim.executor import EffectLedger, Handler, SimExecutor
 from tickwork.sim.faults import Faults
 from tickwork.sim.net import MemoryArtifacts, ServerService, SimLink

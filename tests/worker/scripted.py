@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 
 from tickwork.core.base.errors import Unavailable
 from tickwork.ports.artifacts import digest_of
-from tickwork.ports.exchange import (
+from tickwork.protocol.worker_messages import (
     Broke,
     Call,
     Catalog,

@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from tickwork.core.base.errors import Refused
-from tickwork.ports.exchange import Broke, Done, Profile, Progressed, Reply, Returned, Saved, Spec
+from tickwork.protocol.worker_messages import Broke, Done, Profile, Progressed, Reply, Returned, Saved, Spec
 from tickwork.worker import caller
 from tickwork.worker.agent import Agent
 from worker.scripted import Ids, LoopClock, Puppet, Server, work

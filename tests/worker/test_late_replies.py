@@ -2,7 +2,7 @@
 
 from scripted import TASK, Ids, LoopClock
 
-from tickwork.ports.exchange import Call, Reply, Work
+from tickwork.protocol.worker_messages import Call, Reply, Work
 from tickwork.worker.agent import Agent
 
 

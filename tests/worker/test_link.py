@@ -6,8 +6,8 @@ import pytest
 
 from tickwork.core.base.errors import Conflict, Refused, Unavailable
 from tickwork.ports.artifacts import digest_of
-from tickwork.ports.exchange import Call, Catalog, Done, LogPiece, Reply, Timetable, call_decoder, encoder
-from tickwork.ports.wire import ScheduleRequest
+from tickwork.protocol.http_models import ScheduleRequest
+from tickwork.protocol.worker_messages import Call, Catalog, Done, LogPiece, Reply, Timetable, call_decoder, encoder
 from tickwork.worker.link import HttpLink
 
 

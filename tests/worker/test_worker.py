@@ -12,7 +12,7 @@ import pytest
 
 from executors.stage import APP
 from tickwork.executors.process import ProcessExecutor
-from tickwork.ports.exchange import Broke, Done, Fetch, Returned, Spec
+from tickwork.protocol.worker_messages import Broke, Done, Fetch, Returned, Spec
 from tickwork.worker.agent import Agent
 from tickwork.worker.service import DEFECT, serve
 from worker.scripted import Ids, LoopClock, Server, work

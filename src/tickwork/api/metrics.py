@@ -10,7 +10,7 @@ from prometheus_client.registry import Collector
 
 from tickwork.cluster.node import Node
 from tickwork.core.state.schedule import Fate
-from tickwork.ports import wire
+from tickwork.protocol import http_models as wire
 from tickwork.runtime.auditor import Audit
 from tickwork.runtime.engine import Engine
 from tickwork.runtime.reads import depths

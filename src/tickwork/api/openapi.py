@@ -9,7 +9,7 @@ import msgspec
 from tickwork.api.asked import KEY_CHARACTERS_MAX
 from tickwork.api.messages import JSON, MSGPACK, PROBLEM
 from tickwork.api.table import MANY_MAX, Body, Gives, Param, Route
-from tickwork.ports import wire
+from tickwork.protocol import http_models as wire
 from tickwork.version import VERSION
 
 _PARTS = re.compile(r"{([a-z]+)}")

@@ -12,8 +12,8 @@ import msgspec
 from tickwork.api.messages import PROBLEM, Answer, Header
 from tickwork.core.base.errors import Conflict, InvalidDefinition, OutcomeUnknown, Refused, Unavailable
 from tickwork.core.base.shortened import shortened
-from tickwork.ports import wire
 from tickwork.ports.store import StoreFull
+from tickwork.protocol import http_models as wire
 
 log = logging.getLogger("tickwork.api")
 

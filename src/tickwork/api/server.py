@@ -20,9 +20,9 @@ from tickwork.api.protocol import KEEP_ALIVE_S, protocol_of
 from tickwork.api.sessions import Sessions
 from tickwork.cluster.node import Node
 from tickwork.core.base.errors import TickworkError
-from tickwork.localtoken import CHARACTERS_MIN
-from tickwork.ports.wire import STORE_HEADER
+from tickwork.protocol.http_models import STORE_HEADER
 from tickwork.runtime.engine import Engine
+from tickwork.system.local_token import CHARACTERS_MIN
 
 GRACE_S = 5
 BACKLOG = 2_048

@@ -23,7 +23,7 @@ from tickwork.cluster.credentials import CODE
 from tickwork.cluster.node import Node
 from tickwork.core.base.errors import OutcomeUnknown, Refused, Unavailable
 from tickwork.core.base.shortened import shortened
-from tickwork.ports import wire
+from tickwork.protocol import http_models as wire
 from tickwork.runtime.engine import Engine
 from tickwork.runtime.ground import TENANT
 

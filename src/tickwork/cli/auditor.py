@@ -104,7 +104,7 @@ async def _of_server(to: To, partition: int | None, into: Path, *, once: bool) -
     from tickwork.cli.replay import partitions
     from tickwork.runtime.auditor import at_the_beginning
     from tickwork.runtime.patience import patiently
-    from tickwork.zonedata import load_zones
+    from tickwork.system.zone_data import load_zones
 
     with to.client() as client:
         source, zones = _Served(client), load_zones()
@@ -141,8 +141,8 @@ async def _of_folder(folder: Path, into: Path, to: To) -> int:
     from tickwork.runtime.ground import PARTITION
     from tickwork.runtime.recovery import settings_of
     from tickwork.stores.sqlite.store import SqliteStore
-    from tickwork.system import FolderArtifacts
-    from tickwork.zonedata import load_zones
+    from tickwork.system.clock import FolderArtifacts
+    from tickwork.system.zone_data import load_zones
 
     if not (folder / DATABASE).is_file():
         raise Ended(Exit.NOT_FOUND, f"{folder} has no {DATABASE}; name a server's data folder")
@@ -166,8 +166,8 @@ async def _of_folder(folder: Path, into: Path, to: To) -> int:
 def _made(source: "Source", partition: int, place: "Place", into: Path, hold: "Hold") -> "Auditor":
     from tickwork.compose.auditing import keeping
     from tickwork.runtime.auditor import Auditor
-    from tickwork.system import SystemClock
-    from tickwork.zonedata import load_zones
+    from tickwork.system.clock import SystemClock
+    from tickwork.system.zone_data import load_zones
 
     return Auditor(
         source, partition, place, zones=load_zones(), clock=SystemClock(), hold=hold, keep=keeping(into)

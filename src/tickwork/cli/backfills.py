@@ -11,7 +11,7 @@ from tickwork.cli.shared import TO, To
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from tickwork.ports import wire
+    from tickwork.protocol import http_models as wire
     from tickwork.sdk.client import Client
 
 POLL_S = 0.25
@@ -83,7 +83,7 @@ backfills = App(name="backfills", help_format="plaintext")
 def listed(*, to: To = TO) -> int:
     """Backfills: those under way, then those that ended."""
     from tickwork.cli.screen import console, print_json, safe, table, tinted, when
-    from tickwork.ports import wire
+    from tickwork.protocol import http_models as wire
 
     with to.client() as client:
         found = tuple(client.backfills())

@@ -14,8 +14,8 @@ from tickwork.cli.exits import Ended, Exit
 from tickwork.cli.shared import REACH_S, TO, To, settings
 
 if TYPE_CHECKING:
-    from tickwork.ports import wire
     from tickwork.ports.store import Store
+    from tickwork.protocol import http_models as wire
 
 
 def catchup(
@@ -43,7 +43,7 @@ def catchup(
     from tickwork.cli.screen import console, print_json
     from tickwork.core.base.errors import Refused
     from tickwork.core.explain.catch_up_preview import read_policy
-    from tickwork.ports import wire
+    from tickwork.protocol import http_models as wire
 
     if policy:
         try:
@@ -127,8 +127,8 @@ async def _late(store: "Store", partition: int, policy: str) -> "list[wire.Catch
     from tickwork.runtime.ground import TENANT
     from tickwork.runtime.recovery import recover
     from tickwork.runtime.scheduleviews import catch_ups
-    from tickwork.system import SystemClock
-    from tickwork.zonedata import load_zones
+    from tickwork.system.clock import SystemClock
+    from tickwork.system.zone_data import load_zones
 
     state = (await recover(store, partition, load_zones())).machine.state
     tenant = state.tenants.get(TENANT)

@@ -8,7 +8,7 @@ from tickwork.cli.exits import Exit
 from tickwork.cli.shared import TO, To
 
 if TYPE_CHECKING:
-    from tickwork.ports.wire import ClockStatus
+    from tickwork.protocol.http_models import ClockStatus
 
 clock = App(name="clock", help_format="plaintext")
 

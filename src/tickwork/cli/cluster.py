@@ -67,7 +67,7 @@ def cluster(deed: Literal["show", "spread", "inbox", "remove"] = "show", argumen
 def _alone(client: "Client", to: To) -> int:
     """A server with a store of its own is a cluster of one, and says so."""
     from tickwork.cli.screen import print_json
-    from tickwork.ports import wire
+    from tickwork.protocol import http_models as wire
 
     found = client.partition(0)
     only = wire.ClusterPartition(

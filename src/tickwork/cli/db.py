@@ -22,7 +22,7 @@ from tickwork.cli.shared import settings as read_settings
 if TYPE_CHECKING:
     from tickwork.ports.artifacts import Artifacts
     from tickwork.ports.store import Store
-    from tickwork.ports.upkeep import Batch
+    from tickwork.ports.store_maintenance import Batch
     from tickwork.runtime.moving import Say
 
 db = App(name="db", help_format="plaintext")
@@ -141,7 +141,7 @@ async def _upgrade(place: str, *, json: bool) -> int:
 async def _check(place: str, *, json: bool) -> int:
     from tickwork.cli.screen import print_json
     from tickwork.runtime.checking import check as verify
-    from tickwork.zonedata import load_zones
+    from tickwork.system.zone_data import load_zones
 
     async with _opened(place, exists=True) as (store, artifacts):
         with _progress("check", quiet=json) as say:
@@ -163,8 +163,8 @@ async def _check(place: str, *, json: bool) -> int:
 
 
 async def _backup(place: str, file: Path, *, json: bool) -> int:
-    from tickwork.ports.places import private_file
     from tickwork.runtime.moving import write
+    from tickwork.system.private_files import private_file
 
     draft = file.with_name(f".{file.name}.part")
     if file.exists():
@@ -205,7 +205,7 @@ async def _restore(file: Path, place: str, *, json: bool) -> int:
 
 
 async def _copy(source: str, target: str, *, json: bool) -> int:
-    from tickwork.ports.upkeep import Batch
+    from tickwork.ports.store_maintenance import Batch
     from tickwork.runtime.moving import ARTIFACTS, bring_in
 
     async with (
@@ -317,7 +317,7 @@ async def _arriving(place: str) -> "AsyncIterator[tuple[Store, Artifacts]]":
 
 async def _must_be_empty(folder: Path) -> None:
     from tickwork.compose.server import DATABASE
-    from tickwork.ports.upkeep import NotEmpty
+    from tickwork.ports.store_maintenance import NotEmpty
 
     if not (folder / DATABASE).is_file():
         return
@@ -332,7 +332,7 @@ async def _must_be_empty(folder: Path) -> None:
 def _move(draft: Path, folder: Path) -> None:
     """Artifacts first: whatever the database names is there."""
     from tickwork.compose.server import ARTIFACTS, DATABASE
-    from tickwork.ports.places import private_folder
+    from tickwork.system.private_files import private_folder
 
     private_folder(folder)
     for source in sorted((draft / ARTIFACTS).glob("??/*")):
@@ -367,7 +367,7 @@ async def _must_be_unused(place: str) -> None:
 def _made(place: str, *, exists: bool, make: bool, upgrade: bool) -> "tuple[Store, Artifacts]":
     from tickwork.compose.server import ARTIFACTS, DATABASE
     from tickwork.stores.sqlite.store import SqliteStore
-    from tickwork.system import FolderArtifacts
+    from tickwork.system.clock import FolderArtifacts
 
     if not is_address(place):
         if exists and not (Path(place) / DATABASE).is_file():

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from tickwork.compose.dev import Note
-    from tickwork.ports import wire
+    from tickwork.protocol import http_models as wire
 
 
 def dev(app: File, /, *, place: Place = PLACE, hands: Hands = HANDS, reload: bool = True) -> int:

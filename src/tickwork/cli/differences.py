@@ -53,8 +53,8 @@ def diff(*files: Path, days: int = 30, tzdata: Path | None = None, start: str | 
     from tickwork.core.calendar.durations import instant_ms, instant_text
     from tickwork.core.calendar.zones import in_zone
     from tickwork.core.explain.schedule_preview import difference
-    from tickwork.system import SystemClock
-    from tickwork.zonedata import load_zones
+    from tickwork.system.clock import SystemClock
+    from tickwork.system.zone_data import load_zones
 
     if not 1 <= days <= DAYS_MAX:
         raise Ended(Exit.USAGE, f"--days is 1 to {DAYS_MAX}")
@@ -80,7 +80,7 @@ def expected(side: "ScheduleFile", zones: "Zones", from_ms: int, to_ms: int) -> 
     """What a set expects in a window, by (time, name)."""
     from tickwork.core.calendar.schedule_spec import compile_when
     from tickwork.core.evolve.schedules import anchored
-    from tickwork.ports.schedulewords import in_words, when_of
+    from tickwork.protocol.schedule_requests import in_words, when_of
     from tickwork.runtime.ground import TENANT
 
     holidays = {name: frozenset(dates) for name, dates in side.holidays.items()}
@@ -116,7 +116,7 @@ def _live(to: To) -> "ScheduleFile":
 
     from tickwork.cli.schedulefile import ScheduleFile
     from tickwork.cli.screen import console
-    from tickwork.ports.wire import ScheduleRequest
+    from tickwork.protocol.http_models import ScheduleRequest
 
     screen = console(stderr=True)
     found: dict[str, ScheduleRequest] = {}

@@ -131,7 +131,7 @@ def _folder(found: "Settings") -> Check:
 def _rights(found: "Settings") -> Check:
     """Who else may read what users gave and got."""
     from tickwork.compose.server import ARTIFACTS, DATABASE
-    from tickwork.ports.places import open_to_others
+    from tickwork.system.private_files import open_to_others
 
     folder = found.folder
     there = [path for path in (folder, folder / DATABASE, folder / ARTIFACTS) if path.exists()]

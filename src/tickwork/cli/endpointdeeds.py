@@ -10,7 +10,7 @@ from tickwork.cli.exits import Ended, Exit
 from tickwork.cli.shared import TO, To
 
 if TYPE_CHECKING:
-    from tickwork.ports import wire
+    from tickwork.protocol import http_models as wire
     from tickwork.sdk.client import Client
 
 
@@ -110,7 +110,7 @@ def apply(file: Path, /, *, to: To = TO) -> int:
     """
     from tickwork.cli.endpointfile import read_endpoints
     from tickwork.cli.screen import print_json
-    from tickwork.ports import wire
+    from tickwork.protocol import http_models as wire
 
     wanted = read_endpoints(file)
     with to.client() as client:
@@ -281,7 +281,7 @@ def _one_of(name: str, group: str) -> None:
 
 def _fired(name: str, to: To, *, test: bool) -> int:
     from tickwork.cli.screen import print_json
-    from tickwork.ports import wire
+    from tickwork.protocol import http_models as wire
 
     with to.client() as client:
         run_id = client.test_endpoint(name) if test else client.run_endpoint(name)

@@ -12,7 +12,7 @@ from tickwork.cli.exits import Ended, Exit
 from tickwork.cli.schedulefile import read_document
 from tickwork.core.base.errors import Refused
 from tickwork.core.base.strict_json import check
-from tickwork.ports.wire import EndpointRequest
+from tickwork.protocol.http_models import EndpointRequest
 
 
 def read_endpoints(path: Path) -> dict[str, EndpointRequest]:

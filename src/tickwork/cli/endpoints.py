@@ -14,7 +14,7 @@ from tickwork.cli.shared import TO, Count, To
 if TYPE_CHECKING:
     from rich.tree import Tree
 
-    from tickwork.ports import wire
+    from tickwork.protocol import http_models as wire
 
 State = Literal["pending", "active", "waiting", "paused", "completed", "failed", "cancelled"]
 
@@ -44,7 +44,7 @@ def listed(
         Those in the archive, instead of the others.
     """
     from tickwork.cli.screen import console, print_json, safe, table, when
-    from tickwork.ports import wire
+    from tickwork.protocol import http_models as wire
 
     with to.client() as client:
         found = tuple(client.endpoints(group=group, archived=archived))
@@ -112,7 +112,7 @@ def history(
     from itertools import islice
 
     from tickwork.cli.screen import console, duration, print_json, safe, table, tinted, value, when
-    from tickwork.ports import wire
+    from tickwork.protocol import http_models as wire
 
     with to.client() as client:
         found = tuple(islice(client.endpoint_runs(name, state=state, page_size=min(limit, 100)), limit))

@@ -16,7 +16,7 @@ holidays = App(name="holidays", help_format="plaintext")
 def listed(*, to: To = TO) -> int:
     """Lists of dates that schedules leave out."""
     from tickwork.cli.screen import console, print_json, safe, table
-    from tickwork.ports import wire
+    from tickwork.protocol import http_models as wire
 
     with to.client() as client:
         found = {name: tuple(dates) for name, dates in client.holidays().items()}
@@ -92,7 +92,7 @@ def zones(filter: str = "", /, *, to: To = TO) -> int:  # noqa: A002 - the argum
         Only those with this in their name, in any case.
     """
     from tickwork.cli.screen import print_json
-    from tickwork.ports import wire
+    from tickwork.protocol import http_models as wire
 
     with to.client() as client:
         known = client.zones()

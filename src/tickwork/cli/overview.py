@@ -11,9 +11,9 @@ def page(*, to: To = TO) -> int:
 
     The browser gets a cookie for a week, so it needs no token.
     """
-    from tickwork import localtoken
     from tickwork.api.sessions import Sessions
     from tickwork.cli.screen import print_json
+    from tickwork.system import local_token as localtoken
 
     with to.client() as client:
         client.status()  # it answers, and lets us in
@@ -32,7 +32,7 @@ def page(*, to: To = TO) -> int:
 def workflows(*, to: To = TO) -> int:
     """The workflows that the server knows."""
     from tickwork.cli.screen import console, print_json, safe, table
-    from tickwork.ports import wire
+    from tickwork.protocol import http_models as wire
 
     with to.client() as client:
         found = tuple(client.workflows())
@@ -52,7 +52,7 @@ def workers(*, to: To = TO) -> int:
     """The workers that are connected."""
     from tickwork.cli.screen import console, print_json, safe, table, when
     from tickwork.core.state.ready_queues import PIN_LABEL
-    from tickwork.ports import wire
+    from tickwork.protocol import http_models as wire
 
     with to.client() as client:
         found = tuple(client.workers())

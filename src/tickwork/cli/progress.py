@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from tickwork.cli.screen import console, safe, table, tinted, took
 from tickwork.core.base.errors import TickworkError
-from tickwork.ports import wire
+from tickwork.protocol import http_models as wire
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

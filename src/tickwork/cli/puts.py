@@ -10,7 +10,7 @@ from tickwork.cli.exits import Ended, Exit
 from tickwork.cli.shared import TO, To
 
 if TYPE_CHECKING:
-    from tickwork.ports import wire
+    from tickwork.protocol import http_models as wire
     from tickwork.sdk.client import Client
 
 
@@ -95,7 +95,7 @@ class Terms:
     def given(self) -> dict[str, Any]:
         """As the client takes them; what was not given is left to the server."""
         from tickwork.cli.inputs import read_inputs, read_value
-        from tickwork.ports.wire import GovernorRequest
+        from tickwork.protocol.http_models import GovernorRequest
 
         own = ("input", "inputs_json", "context", "governed", "min", "max")
         fields = {

@@ -14,7 +14,7 @@ queues = App(name="queues", help_format="plaintext")
 def listed(*, to: To = TO) -> int:
     """The queues, with what waits and runs in each."""
     from tickwork.cli.screen import console, print_json, safe, table
-    from tickwork.ports import wire
+    from tickwork.protocol import http_models as wire
 
     with to.client() as client:
         found = tuple(client.queues())

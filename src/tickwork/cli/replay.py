@@ -120,7 +120,7 @@ class Judge:
         from tickwork.core.machine import Machine
         from tickwork.journal.record import GENESIS
         from tickwork.journal.replay import Tally
-        from tickwork.zonedata import load_zones
+        from tickwork.system.zone_data import load_zones
 
         self._machine = Machine(settings=settings, zones=load_zones())
         self._head, self._seq, self._rows = GENESIS, 0, 0
@@ -201,7 +201,7 @@ def _of_file(path: Path, *, quiet: bool) -> Replayed:
 
 def _reproduced(data: bytes) -> Replayed:
     from tickwork.journal import reproduction
-    from tickwork.zonedata import load_zones
+    from tickwork.system.zone_data import load_zones
 
     made = reproduction.read(data)
     found = reproduction.run(made, load_zones())
@@ -272,7 +272,7 @@ async def _of_folder(folder: Path, *, quiet: bool) -> Replayed:
     from tickwork.runtime.ground import PARTITION
     from tickwork.runtime.recovery import settings_of
     from tickwork.stores.sqlite.store import SqliteStore
-    from tickwork.system import FolderArtifacts
+    from tickwork.system.clock import FolderArtifacts
 
     if not (folder / DATABASE).is_file():
         raise Ended(Exit.NOT_FOUND, f"{folder} has no {DATABASE}; name a server's data folder")

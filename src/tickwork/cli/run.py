@@ -66,7 +66,7 @@ def run(
         Variables of this shell that tasks of a private server get too, comma-separated (TICKWORK_PASS_ENV; none).
     """
     from tickwork.cli.inputs import read_inputs
-    from tickwork.system import SystemIds
+    from tickwork.system.clock import SystemIds
 
     app, workflow, name = _resolve(str(what))
     inputs = read_inputs(input, inputs_json, workflow)

@@ -13,7 +13,7 @@ from tickwork.cli.shared import TO, Count, To
 if TYPE_CHECKING:
     from rich.tree import Tree
 
-    from tickwork.ports import wire
+    from tickwork.protocol import http_models as wire
 
 State = Literal["pending", "active", "waiting", "paused", "completed", "failed", "cancelled"]
 TASKS_SHOWN = 500
@@ -42,7 +42,7 @@ def runs(
         A data folder that no server uses, instead of a server; .tickwork is read by itself where none answers.
     """
     from tickwork.cli.screen import console, print_json, safe, table, tinted, took, when
-    from tickwork.ports import wire
+    from tickwork.protocol import http_models as wire
 
     with to.reader(to.folder(data)) as client:
         found = tuple(islice(client.list(workflow, state=state, page_size=min(limit, 500)), limit))
@@ -111,7 +111,7 @@ def logs(
     import msgspec
 
     from tickwork.cli.screen import console, print_json, safe, when
-    from tickwork.ports import wire
+    from tickwork.protocol import http_models as wire
 
     screen = console()
     lines: list[wire.LogLine] = []

@@ -188,7 +188,7 @@ def _one_of(name: str, group: str) -> None:
 
 def _fired(name: str, to: To, *, test: bool) -> int:
     from tickwork.cli.screen import print_json
-    from tickwork.ports import wire
+    from tickwork.protocol import http_models as wire
 
     with to.client() as client:
         run_id = client.trigger_schedule(name, test=test)

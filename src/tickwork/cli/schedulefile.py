@@ -13,7 +13,7 @@ import msgspec
 import yaml
 
 from tickwork.cli.exits import Ended, Exit
-from tickwork.ports.wire import ScheduleRequest
+from tickwork.protocol.http_models import ScheduleRequest
 
 BYTES_MAX = 16 * 1024 * 1024
 

@@ -16,7 +16,7 @@ from tickwork.cli.shared import TO, To
 if TYPE_CHECKING:
     from rich.tree import Tree
 
-    from tickwork.ports import wire
+    from tickwork.protocol import http_models as wire
 
 TIMES_SHOWN = 10
 DAYS_MAX = 3_660
@@ -59,7 +59,7 @@ def listed(
         Those in the archive, instead of the others.
     """
     from tickwork.cli.screen import ago, console, print_json, safe, table, until
-    from tickwork.ports import wire
+    from tickwork.protocol import http_models as wire
 
     with to.client() as client:
         found = tuple(client.schedules(group=group, archived=archived))
@@ -114,7 +114,7 @@ def upcoming(*, days: int = 30, schedule: str = "", to: To = TO) -> int:
     """
     from tickwork.cli.exits import Ended
     from tickwork.cli.screen import clock, console, day, print_json, safe, table
-    from tickwork.ports import wire
+    from tickwork.protocol import http_models as wire
 
     if not 1 <= days <= DAYS_MAX:
         raise Ended(Exit.USAGE, f"--days is 1 to {DAYS_MAX}")
@@ -153,7 +153,7 @@ def history(name: str, /, *, start: str | None = None, end: str | None = None, t
         Before this time (RFC 3339).
     """
     from tickwork.cli.screen import console, print_json, safe, table, tinted, when
-    from tickwork.ports import wire
+    from tickwork.protocol import http_models as wire
 
     with to.client() as client:
         found = tuple(client.occurrences(name, start=start, end=end))

@@ -10,7 +10,7 @@ from tickwork.cli.shared import TO, To
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tickwork.ports import wire
+    from tickwork.protocol import http_models as wire
 
 
 def versions(
@@ -37,7 +37,7 @@ def versions(
     """
     from tickwork.cli.screen import print_json
     from tickwork.core.base.errors import Refused
-    from tickwork.ports import wire
+    from tickwork.protocol import http_models as wire
 
     if bool(version) != (deed == "set-latest"):
         raise Refused("usage", "write `tickwork versions`, or `tickwork versions set-latest VERSION`")

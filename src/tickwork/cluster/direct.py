@@ -15,9 +15,9 @@ from typing import Any, Protocol
 from tickwork.cluster.switchboard import Switchboard
 from tickwork.cluster.trunk import WORKER_PATH, NotSpoken, Trunk
 from tickwork.core.base.errors import Refused, TickworkError, Unavailable
-from tickwork.ports.clock import Clock
-from tickwork.ports.exchange import Call, Catalog, Link, LogPiece, Reply
-from tickwork.ports.wire import Owners
+from tickwork.ports.system import Clock
+from tickwork.protocol.http_models import Owners
+from tickwork.protocol.worker_messages import Call, Catalog, Link, LogPiece, Reply
 from tickwork.worker.link import MSGPACK
 
 PARTITIONS_MAX = 32  # a call waits at each: of more, the node that stands for a worker makes fewer

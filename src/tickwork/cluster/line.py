@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Protocol
 
 from tickwork.core.base.errors import TickworkError
-from tickwork.ports.exchange import Broke, Call, Done, Profile, Reply, Report, Returned, Spec, Taken, Work
+from tickwork.protocol.worker_messages import Broke, Call, Done, Profile, Reply, Report, Returned, Spec, Taken, Work
 from tickwork.runtime.floor import VIA_WAIT_MS_MAX
 from tickwork.worker.caller import BEAT_MS, Caller, Key
 

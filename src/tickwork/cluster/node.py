@@ -29,11 +29,11 @@ from tickwork.core.base.errors import Conflict, Refused, TickworkError, Unavaila
 from tickwork.core.machine import MACHINE
 from tickwork.core.state.ready_queues import is_carrier
 from tickwork.core.state.state import NUMBER_BITS
-from tickwork.ports import wire
-from tickwork.ports.clock import Clock
-from tickwork.ports.exchange import OLDEST, PROTOCOL, Beats, Call, Reply
 from tickwork.ports.leases import Divided, Leases, Member
 from tickwork.ports.store import InboxRow, Route, Store
+from tickwork.ports.system import Clock
+from tickwork.protocol import http_models as wire
+from tickwork.protocol.worker_messages import OLDEST, PROTOCOL, Beats, Call, Reply
 from tickwork.runtime.auditor import Auditor
 from tickwork.runtime.engine import Engine
 from tickwork.runtime.floor import LOST_AFTER_MS

@@ -15,8 +15,8 @@ import msgspec
 
 from tickwork.cluster.placement import Node, place
 from tickwork.core.base.errors import Newer, TickworkError, Unavailable
-from tickwork.ports.clock import Clock
 from tickwork.ports.leases import Holding, Leases, Member
+from tickwork.ports.system import Clock
 from tickwork.runtime.supervision import supervised
 
 TTL_MS = 10_000

@@ -13,8 +13,8 @@ from tickwork.cluster.credentials import CODE as NOT_A_NODE
 from tickwork.cluster.credentials import HEADER
 from tickwork.cluster.trunk import NotSpoken, Trunk
 from tickwork.core.base.errors import Refused, Unavailable
-from tickwork.ports.exchange import Beats, Call, Reply, encoder, reply_decoder
-from tickwork.ports.wire import Problem, Publication, Publications
+from tickwork.protocol.http_models import Problem, Publication, Publications
+from tickwork.protocol.worker_messages import Beats, Call, Reply, encoder, reply_decoder
 from tickwork.worker.http1 import Poster
 
 MSGPACK = {"content-type": "application/msgpack", "accept": "application/msgpack"}

@@ -14,8 +14,8 @@ from tickwork.cluster.dealing import deal
 from tickwork.cluster.line import Batch, Line, Way
 from tickwork.core.base.errors import Refused, Unavailable
 from tickwork.core.state.state import NUMBER_BITS
-from tickwork.ports.clock import Clock
-from tickwork.ports.exchange import Call, Profile, Reply, Report, Spec, Work, of_other_store, unspoken
+from tickwork.ports.system import Clock
+from tickwork.protocol.worker_messages import Call, Profile, Reply, Report, Spec, Work, of_other_store, unspoken
 from tickwork.runtime.floor import CLOSED_AFTER_MS, GIVEN_UP, LOST_AFTER_MS, MOVED, RETRY_MS, SILENT_MS, WAIT_MS_MAX
 from tickwork.runtime.seat import Freshness
 from tickwork.runtime.supervision import supervised

@@ -18,7 +18,7 @@ import msgspec
 
 from tickwork.cluster.credentials import CODE
 from tickwork.core.base.errors import Refused, TickworkError, Unavailable
-from tickwork.ports.exchange import Call, Reply
+from tickwork.protocol.worker_messages import Call, Reply
 from tickwork.runtime.supervision import is_cancelled
 from tickwork.worker.http1 import CONNECT_S, Poster
 

@@ -13,12 +13,12 @@ from pathlib import Path
 from tickwork.cluster.node import Attendant, Node
 from tickwork.core.base.errors import TickworkError
 from tickwork.core.calendar.zones import Zones
-from tickwork.ports.clock import Clock
-from tickwork.ports.places import private_file, private_folder
+from tickwork.ports.system import Clock
 from tickwork.runtime.archive import Archives
 from tickwork.runtime.auditor import Auditor, Hold, Leave, at_the_watermark
 from tickwork.runtime.engine import Engine
 from tickwork.runtime.patience import patiently
+from tickwork.system.private_files import private_file, private_folder
 
 
 def keeping(folder: Path) -> Leave:

@@ -32,9 +32,9 @@ from tickwork.ports.leases import Leases
 from tickwork.ports.store import HasNotes, HasTime, Store
 from tickwork.runtime.engine import Engine
 from tickwork.runtime.ground import Alarm
-from tickwork.system import SystemClock, SystemIds, SystemProcesses
-from tickwork.time_reference import StoreTime
-from tickwork.zonedata import load_zones
+from tickwork.system.clock import SystemClock, SystemIds, SystemProcesses
+from tickwork.system.time_reference import StoreTime
+from tickwork.system.zone_data import load_zones
 
 PARTITIONS_MAX = 512
 TTL_MS_MIN = 1_000

@@ -19,7 +19,7 @@ from tickwork.compose.protecting import announced, protected
 from tickwork.compose.server import serving, until
 from tickwork.compose.settings import Settings
 from tickwork.core.base.errors import Refused, TickworkError
-from tickwork.ports import wire
+from tickwork.protocol import http_models as wire
 from tickwork.runtime.engine import Engine
 
 DEBOUNCE_MS = 200  # an editor writes a file in several steps

@@ -21,8 +21,8 @@ from tickwork.compose.settings import FOLDER, Settings
 from tickwork.compose.worker import http_executor_of
 from tickwork.executors.guard import LOOPBACK
 from tickwork.executors.shell import ShellExecutor
-from tickwork.ports.exchange import Catalog, Profile, shown
 from tickwork.ports.executor import Executor
+from tickwork.protocol.worker_messages import Catalog, Profile, shown
 from tickwork.runtime.direct import DirectLink
 from tickwork.runtime.engine import Engine
 from tickwork.sdk.async_client import AsyncClient
@@ -31,7 +31,7 @@ from tickwork.sdk.declared import DECLARED
 from tickwork.sdk.inline import InlineExecutor
 from tickwork.sdk.registry import app_of, app_with
 from tickwork.sdk.workflows import Workflow
-from tickwork.system import SystemClock, SystemIds, SystemProcesses
+from tickwork.system.clock import SystemClock, SystemIds, SystemProcesses
 from tickwork.worker.agent import Agent
 from tickwork.worker.link import publication
 

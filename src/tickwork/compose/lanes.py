@@ -7,10 +7,10 @@ from collections.abc import AsyncIterator, Callable
 from tickwork.compose.settings import BadSettings, Settings, names
 from tickwork.core.base.errors import Refused
 from tickwork.lanes.making import make_lane
-from tickwork.ports.lanes import Lane, Seal
+from tickwork.ports.broker import Lane, Seal
 from tickwork.runtime.engine import Engine
 from tickwork.runtime.lanekeeper import LaneKeeper
-from tickwork.system import SystemClock, SystemIds
+from tickwork.system.clock import SystemClock, SystemIds
 from tickwork.worker.agent import Agent
 from tickwork.worker.lanes import Receiver
 

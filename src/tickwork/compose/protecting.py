@@ -5,11 +5,11 @@ from collections.abc import Callable, Iterator
 
 import msgspec
 
-from tickwork import localtoken
 from tickwork.api.server import is_loopback
 from tickwork.compose.settings import BadSettings, Settings
 from tickwork.compose.starting import check_start
-from tickwork.system import SystemClock
+from tickwork.system import local_token as localtoken
+from tickwork.system.clock import SystemClock
 
 
 def protected(settings: Settings) -> Settings:

@@ -24,9 +24,9 @@ from tickwork.core.state.state import Settings as MachineSettings
 from tickwork.runtime.engine import Engine
 from tickwork.stores.sqlite.store import SqliteStore
 from tickwork.stores.sqlite.writing import Failpoints
-from tickwork.system import FolderArtifacts, SystemClock, SystemIds, SystemProcesses
-from tickwork.time_reference import BootTime
-from tickwork.zonedata import load_zones
+from tickwork.system.clock import FolderArtifacts, SystemClock, SystemIds, SystemProcesses
+from tickwork.system.time_reference import BootTime
+from tickwork.system.zone_data import load_zones
 
 DATABASE = "tickwork.db"
 ARTIFACTS = "artifacts"

@@ -5,7 +5,7 @@ import time
 from tickwork.compose.settings import BadSettings, Settings
 from tickwork.core.base.errors import Refused
 from tickwork.core.explain.catch_up_preview import read_policy
-from tickwork.ports.clock import Clock
+from tickwork.ports.system import Clock
 from tickwork.version import BUILT_MS
 
 

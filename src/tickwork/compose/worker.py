@@ -8,7 +8,6 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from tickwork import localtoken
 from tickwork.cluster.direct import DirectLink, HttpReach
 from tickwork.compose.lanes import exchange_queues, receiver_of
 from tickwork.compose.settings import BadSettings, Settings, names, pairs, passed, ports, variables
@@ -21,10 +20,11 @@ from tickwork.executors.outbound import Outbound
 from tickwork.executors.process import ProcessExecutor
 from tickwork.executors.secrets import Secrets
 from tickwork.executors.shell import ShellExecutor
-from tickwork.ports.exchange import Profile
 from tickwork.ports.executor import Executor
+from tickwork.protocol.worker_messages import Profile
 from tickwork.sdk.options import resource
-from tickwork.system import SystemClock, SystemIds, SystemProcesses
+from tickwork.system import local_token as localtoken
+from tickwork.system.clock import SystemClock, SystemIds, SystemProcesses
 from tickwork.version import VERSION
 from tickwork.worker.agent import Agent
 from tickwork.worker.lanes import Receiver

@@ -17,9 +17,9 @@ from collections.abc import Callable
 
 from tickwork.executors.leftovers import kill_all, state_of
 from tickwork.executors.limits import Limits, confined, environment
-from tickwork.ports.host import Frames, Order, Saying, frame, sayings_decoder
-from tickwork.ports.loglines import Cutter
-from tickwork.ports.marks import Marks, marks_bytes
+from tickwork.protocol.child_messages import Frames, Order, Saying, frame, sayings_decoder
+from tickwork.protocol.child_shared_memory import Marks, marks_bytes
+from tickwork.protocol.log_lines import Cutter
 
 READ_BYTES = 256 * 1024
 STOP_GRACE_S = 5.0  # what an attempt gets to end after it was called off

@@ -22,7 +22,7 @@ from tickwork.executors.outbound import Answer, NoAnswer, Outbound, Sign
 from tickwork.executors.secrets import SecretMissing, Secrets
 from tickwork.executors.signing import signed
 from tickwork.executors.turns import Failure, Turns
-from tickwork.ports.exchange import Spec, Work
+from tickwork.protocol.worker_messages import Spec, Work
 
 BODYLESS = ("GET", "HEAD", "DELETE", "OPTIONS")
 MESSAGE_CHARACTERS_MAX = 2_000  # of a failure, the answer's body included

@@ -11,8 +11,8 @@ from collections import deque
 
 import msgspec
 
-from tickwork.ports.exchange import Spec, Work
-from tickwork.ports.host import PACKET_BYTES_MAX, Job, large_packet, number_of, packet
+from tickwork.protocol.child_messages import PACKET_BYTES_MAX, Job, large_packet, number_of, packet
+from tickwork.protocol.worker_messages import Spec, Work
 
 AHEAD = 256  # attempts that wait in the socket beyond what runs: enough to keep children busy
 FEW = 8  # the same where nobody knows yet what one takes: the others may share packets as soon as one has ended

@@ -13,8 +13,20 @@ from typing import Protocol
 
 from tickwork.executors.child import Child, Key, Settings
 from tickwork.executors.outbox import Errand, Outbox
-from tickwork.ports.exchange import Begun, Broke, Done, Progressed, Report, Returned, Saved
-from tickwork.ports.host import Cancel, Folder, Kept, Lines, Ready, Retire, Retired, Saying, Spilled, Through, Unfit
+from tickwork.protocol.child_messages import (
+    Cancel,
+    Folder,
+    Kept,
+    Lines,
+    Ready,
+    Retire,
+    Retired,
+    Saying,
+    Spilled,
+    Through,
+    Unfit,
+)
+from tickwork.protocol.worker_messages import Begun, Broke, Done, Progressed, Report, Returned, Saved
 
 GRACE_NS = 2_000_000_000  # between asking and killing, where the worker ends
 SETTLE_NS = 200_000_000  # a child needs microseconds from taking a packet to marking it

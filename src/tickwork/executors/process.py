@@ -25,11 +25,11 @@ from tickwork.executors.leftovers import new_mark
 from tickwork.executors.limits import Limits, hide_agent, isolation
 from tickwork.executors.outbox import Errand
 from tickwork.executors.pool import Pool
-from tickwork.ports.exchange import Broke, Catalog, Done, Report, Returned, Saved, Spec, Work
 from tickwork.ports.executor import Sink, lacking
-from tickwork.ports.host import PACKET_BYTES_MAX, Job, Ready, Spilled, head
-from tickwork.ports.loglines import Flow
-from tickwork.ports.places import Scratch
+from tickwork.protocol.child_messages import PACKET_BYTES_MAX, Job, Ready, Spilled, head
+from tickwork.protocol.log_lines import Flow
+from tickwork.protocol.worker_messages import Broke, Catalog, Done, Report, Returned, Saved, Spec, Work
+from tickwork.system.private_files import Scratch
 
 HOST = (sys.executable, "-m", "tickwork.sdk.host")
 SWEEP_S = 0.1

@@ -21,9 +21,9 @@ from tickwork.core.definition.model import ShellNode
 from tickwork.executors.leftovers import kill_all, new_mark
 from tickwork.executors.limits import Limits, confined, environment, isolation
 from tickwork.executors.turns import Failure, Turns
-from tickwork.ports.exchange import Spec, Work
-from tickwork.ports.loglines import Cutter, Flow
-from tickwork.ports.places import Scratch
+from tickwork.protocol.log_lines import Cutter, Flow
+from tickwork.protocol.worker_messages import Spec, Work
+from tickwork.system.private_files import Scratch
 
 TAIL_BYTES = 16 * 1024  # of standard output, in the result
 GRACE_S = 2.0

@@ -8,9 +8,9 @@ import msgspec
 
 from tickwork.core.base.errors import Corrupt, Refused
 from tickwork.core.base.values import Ref
-from tickwork.ports.exchange import VALUE_BYTES_MAX, Begun, Broke, Catalog, Done, Returned, Spec, Work
 from tickwork.ports.executor import Sink
-from tickwork.ports.host import filled
+from tickwork.protocol.child_messages import filled
+from tickwork.protocol.worker_messages import VALUE_BYTES_MAX, Begun, Broke, Catalog, Done, Returned, Spec, Work
 
 BEGUN_S = 1.0
 Key = tuple[int, int]

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from tickwork.core.base.errors import Unavailable
-from tickwork.ports.lanes import (
+from tickwork.ports.broker import (
     DELIVERIES_MAX,
     REDELIVER_MS,
     DeadLetter,

@@ -4,7 +4,7 @@ from urllib.parse import urlsplit
 
 from tickwork.core.base.errors import Refused
 from tickwork.lanes.memory import MemoryLane, broker_named
-from tickwork.ports.lanes import Lane, Seal
+from tickwork.ports.broker import Lane, Seal
 
 SCHEMES = "postgresql://, nats://, amqp://, kafka:// or memory:"
 

@@ -12,7 +12,7 @@ from weakref import WeakValueDictionary
 import msgspec
 
 from tickwork.core.base.errors import Unavailable
-from tickwork.ports.lanes import (
+from tickwork.ports.broker import (
     DELIVERIES_MAX,
     REDELIVER_MS,
     DeadLetter,

@@ -16,7 +16,7 @@ import msgspec
 
 from tickwork.core.base.errors import Unavailable
 from tickwork.core.base.stable_hash import stable_digest
-from tickwork.ports.lanes import (
+from tickwork.ports.broker import (
     DELIVERIES_MAX,
     REDELIVER_MS,
     DeadLetter,

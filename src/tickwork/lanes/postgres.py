@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 from tickwork.core.base.errors import Unavailable
-from tickwork.ports.lanes import (
+from tickwork.ports.broker import (
     DELIVERIES_MAX,
     REDELIVER_MS,
     DeadLetter,

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from tickwork.core.state.retry import HANDLER_MISSING
-from tickwork.ports.exchange import Broke, Catalog, Done, Report, Spec, Work
+from tickwork.protocol.worker_messages import Broke, Catalog, Done, Report, Spec, Work
 
 
 def lacking(work: Work, message: str) -> Report:

@@ -14,7 +14,7 @@ from tickwork.core.base.errors import Conflict, TickworkError, Unavailable
 from tickwork.core.base.errors import OutcomeUnknown as OutcomeUnknown  # of a commit: the head tells
 from tickwork.core.state.schedule import Range
 from tickwork.journal.record import GENESIS, Sealed
-from tickwork.ports.upkeep import Upkeep
+from tickwork.ports.store_maintenance import Upkeep
 
 PORTION = 128  # where rows and commits take turns
 

@@ -21,7 +21,7 @@ from tickwork.journal.export import read as read_export
 from tickwork.journal.record import Sealed
 from tickwork.ports.artifacts import Artifacts
 from tickwork.ports.store import ChildRow, Head, LogChunk, RunRow, Store
-from tickwork.ports.upkeep import LOGS, RUNS
+from tickwork.ports.store_maintenance import LOGS, RUNS
 from tickwork.runtime.vault import APART, ARGUMENTS_STEP, decode_value
 
 N = TypeVar("N")

@@ -19,7 +19,7 @@ from tickwork.core.definition.plan import Plan, Step
 from tickwork.core.state.effects import Dispatch, Effect
 from tickwork.core.state.evaluation_context import reference, resolve, stored_value
 from tickwork.core.state.state import BLOCK_BITS, Clock, Run, Table, Task
-from tickwork.ports.exchange import VALUE_BYTES_MAX, Fetch, Spec, Work
+from tickwork.protocol.worker_messages import VALUE_BYTES_MAX, Fetch, Spec, Work
 from tickwork.runtime.vault import NIL, Vault, map_head, walk
 
 LISTS_KEPT_MAX = 256

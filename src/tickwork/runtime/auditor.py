@@ -19,8 +19,8 @@ from tickwork.core.state.state import Settings
 from tickwork.journal import reproduction
 from tickwork.journal.record import GENESIS, Row, Sealed, unseal
 from tickwork.journal.reproduction import Before, Claim, Reproduction
-from tickwork.ports.clock import Clock
 from tickwork.ports.store import Head, Store
+from tickwork.ports.system import Clock
 from tickwork.runtime.patience import patiently
 from tickwork.runtime.recovery import at_watermark
 

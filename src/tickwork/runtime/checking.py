@@ -14,7 +14,7 @@ from tickwork.core.snapshot.snapshot import digest, restore
 from tickwork.journal.record import GENESIS, unseal
 from tickwork.ports.artifacts import Artifacts, digest_of
 from tickwork.ports.store import Head, Loaded, LogChunk, Store
-from tickwork.ports.upkeep import LOGS, RUNS, Archive, ArchivedRun, Batch
+from tickwork.ports.store_maintenance import LOGS, RUNS, Archive, ArchivedRun, Batch
 from tickwork.runtime.archive import Archives, Bundle, unpacked, unpacked_logs
 from tickwork.runtime.books import attempts_decoder
 from tickwork.runtime.logs import parse

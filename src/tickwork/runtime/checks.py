@@ -13,7 +13,7 @@ from tickwork.core.base.strict_json import check as check_plain
 from tickwork.core.base.values import INLINE_BYTES_MAX, Value, pack
 from tickwork.core.decide.run_commands import DELAY_MS_MAX, KEY_CHARACTERS_MAX
 from tickwork.core.state.inputs import Input
-from tickwork.ports import wire
+from tickwork.protocol import http_models as wire
 
 COMMAND_BYTES_MAX = 4 * 1024 * 1024
 

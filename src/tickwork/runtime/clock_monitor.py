@@ -11,7 +11,7 @@ from collections.abc import Callable
 from tickwork.core.base.errors import TickworkError
 from tickwork.core.calendar.durations import duration_text, instant_text
 from tickwork.core.state.inputs import HoldTimers
-from tickwork.ports.clock import Clock, TimeReference
+from tickwork.ports.system import Clock, TimeReference
 from tickwork.runtime.partition import Partition
 from tickwork.runtime.timekeeper import ClockReading
 

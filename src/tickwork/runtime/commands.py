@@ -23,8 +23,8 @@ from tickwork.core.evolve.versions import by_age
 from tickwork.core.state import inputs as ask
 from tickwork.core.state.effects import Answer
 from tickwork.core.state.state import NUMBER_BITS
-from tickwork.ports import wire
 from tickwork.ports.store import Payload, RunRow
+from tickwork.protocol import http_models as wire
 from tickwork.runtime import reads
 from tickwork.runtime.checks import check_terms, check_writable, packed, small
 from tickwork.runtime.ended import record_of

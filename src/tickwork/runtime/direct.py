@@ -1,7 +1,7 @@
 """The way from a worker to an engine in the same process: `ports.exchange.Link` without a network."""
 
 from tickwork.core.base.errors import Refused
-from tickwork.ports.exchange import Call, Catalog, LogPiece, Reply
+from tickwork.protocol.worker_messages import Call, Catalog, LogPiece, Reply
 from tickwork.runtime.engine import Engine
 
 

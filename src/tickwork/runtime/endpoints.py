@@ -19,7 +19,7 @@ from tickwork.core.definition.model import HttpNode
 from tickwork.core.definition.plan import new_plan
 from tickwork.core.state import inputs as ask
 from tickwork.core.state.state import Schedule, Tenant
-from tickwork.ports import wire
+from tickwork.protocol import http_models as wire
 from tickwork.runtime import endpointwords as words
 from tickwork.runtime.checks import check_writable, shown
 from tickwork.runtime.ground import TENANT

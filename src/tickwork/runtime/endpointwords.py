@@ -15,8 +15,8 @@ from tickwork.core.definition.model import ENDPOINT_TIMEOUT_MS_MAX, HTTP_TIMEOUT
 from tickwork.core.definition.plan import Plan
 from tickwork.core.state import inputs as ask
 from tickwork.core.state.state import Schedule
-from tickwork.ports import wire
-from tickwork.ports.schedulewords import word_of
+from tickwork.protocol import http_models as wire
+from tickwork.protocol.schedule_requests import word_of
 from tickwork.runtime.scheduleviews import schedule as schedule_view
 from tickwork.runtime.schedulewords import put_of
 

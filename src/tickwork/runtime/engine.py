@@ -25,8 +25,8 @@ from tickwork.core.state.events import RunSpawned, TaskFailed, TaskRequeued, Tas
 from tickwork.core.state.lifecycle import Phase
 from tickwork.core.state.state import Clock as LogicalClock
 from tickwork.core.state.state import Settings
-from tickwork.ports.exchange import Call, LogPiece, Reply
 from tickwork.ports.store import ALONE, Head
+from tickwork.protocol.worker_messages import Call, LogPiece, Reply
 from tickwork.runtime.assign import Assigner
 from tickwork.runtime.auditor import Auditor, Leave, at_the_watermark
 from tickwork.runtime.clock_monitor import ClockMonitor

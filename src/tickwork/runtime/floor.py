@@ -17,9 +17,9 @@ from tickwork.core.state.effects import Release, Stop
 from tickwork.core.state.inputs import Failed, WorkerLost
 from tickwork.core.state.ready_queues import is_carrier
 from tickwork.core.state.state import State
-from tickwork.ports.clock import Clock
-from tickwork.ports.exchange import Call, LogPiece, Reply, Taken, of_other_store, unspoken
 from tickwork.ports.processes import Processes
+from tickwork.ports.system import Clock
+from tickwork.protocol.worker_messages import Call, LogPiece, Reply, Taken, of_other_store, unspoken
 from tickwork.runtime.assign import Assigner, BadArgument, Order, Ready
 from tickwork.runtime.books import Books
 from tickwork.runtime.partition import Partition

@@ -22,10 +22,10 @@ from tickwork.core.state import inputs as ask
 from tickwork.core.state.effects import Answer
 from tickwork.core.state.state import Settings, State, Tenant
 from tickwork.ports.artifacts import Artifacts
-from tickwork.ports.clock import Clock, TimeReference
 from tickwork.ports.ids import Ids
 from tickwork.ports.processes import Processes
 from tickwork.ports.store import Payload, RunRow, Store, StoreFull
+from tickwork.ports.system import Clock, TimeReference
 from tickwork.runtime.archive import Archives
 from tickwork.runtime.auditor import Auditor, Difference
 from tickwork.runtime.checks import check_writable

@@ -17,10 +17,10 @@ from tickwork.core.base.names import check_name
 from tickwork.core.base.stable_hash import stable_digest, stable_hash
 from tickwork.core.state.ready_queues import CARRIER, announced
 from tickwork.core.state.state import tries_of
-from tickwork.ports.clock import Clock
-from tickwork.ports.exchange import Call, Profile, Reply, Report, Returned, Spec, Work
+from tickwork.ports.broker import MESSAGE_BYTES_MAX, Depth, Envelope, Lane, Parcel
 from tickwork.ports.ids import Ids
-from tickwork.ports.lanes import MESSAGE_BYTES_MAX, Depth, Envelope, Lane, Parcel
+from tickwork.ports.system import Clock
+from tickwork.protocol.worker_messages import Call, Profile, Reply, Report, Returned, Spec, Work
 from tickwork.runtime.engine import Engine
 
 CREDIT = 1_000

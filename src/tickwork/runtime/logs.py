@@ -11,8 +11,8 @@ import msgspec
 
 from tickwork.core.base.errors import Refused
 from tickwork.ports.artifacts import Artifacts
-from tickwork.ports.clock import Clock
 from tickwork.ports.store import LogChunk, Store
+from tickwork.ports.system import Clock
 from tickwork.runtime.archive import Archives
 
 CHUNK_BYTES_MAX = 1024 * 1024

@@ -17,7 +17,7 @@ from tickwork.core.base.errors import Corrupt, Refused
 from tickwork.core.state.state import NUMBER_BITS
 from tickwork.ports.artifacts import Artifacts
 from tickwork.ports.store import ALONE, Store
-from tickwork.ports.upkeep import COLUMNS, Batch
+from tickwork.ports.store_maintenance import COLUMNS, Batch
 from tickwork.runtime.ground import PARTITION, TENANT
 
 MAGIC = b"TWB1"

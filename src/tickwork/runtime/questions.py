@@ -19,8 +19,8 @@ from tickwork.core.machine import Machine
 from tickwork.core.state.ready_queues import PIN_LABEL
 from tickwork.core.state.state import NUMBER_BITS, Run, Settings
 from tickwork.journal.record import GENESIS, Sealed, unseal
-from tickwork.ports import wire
 from tickwork.ports.store import RunFilter
+from tickwork.protocol import http_models as wire
 from tickwork.runtime import reads
 from tickwork.runtime.books import Attempt, attempts_decoder
 from tickwork.runtime.checks import shown

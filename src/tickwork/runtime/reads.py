@@ -19,8 +19,8 @@ from tickwork.core.state.inputs import RunRecord
 from tickwork.core.state.lifecycle import AttemptState, Phase
 from tickwork.core.state.ready_queues import UNLIMITED
 from tickwork.core.state.state import Clock, Run, State, Task
-from tickwork.ports import wire
 from tickwork.ports.store import RunFilter, RunRow
+from tickwork.protocol import http_models as wire
 from tickwork.runtime.books import Attempt, Books
 from tickwork.runtime.ended import record_of
 from tickwork.runtime.words import ATTEMPT_STATES, RUN_STATES, TASK_STATES, instant, instant_or_none

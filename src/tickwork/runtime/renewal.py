@@ -22,8 +22,8 @@ from tickwork.core.snapshot.schedule_rows import encode_schedule
 from tickwork.core.snapshot.snapshot import encode_header
 from tickwork.core.state.state import Run, State, Table
 from tickwork.ports.artifacts import DIGEST_BYTES, Artifacts
-from tickwork.ports.clock import Clock
 from tickwork.ports.store import ChildRow, Store
+from tickwork.ports.system import Clock
 from tickwork.runtime.archive import Archives
 from tickwork.runtime.vault import APART
 

@@ -13,7 +13,8 @@ from tickwork.core.base.values import INLINE_BYTES_MAX, Ref, Value
 from tickwork.core.state.inputs import Checkpointed, Failed, HandedBack, Input, Started, Succeeded, WorkerLost
 from tickwork.core.state.inputs import Taken as TakenInput
 from tickwork.core.state.ready_queues import is_carrier
-from tickwork.ports.exchange import (
+from tickwork.ports.store import Payload
+from tickwork.protocol.worker_messages import (
     VALUE_BYTES_MAX,
     Begun,
     Broke,
@@ -25,7 +26,6 @@ from tickwork.ports.exchange import (
     Saved,
     Taken,
 )
-from tickwork.ports.store import Payload
 from tickwork.runtime.books import Books, Open
 from tickwork.runtime.seat import Seat, offer_of
 from tickwork.runtime.vault import Vault

@@ -18,9 +18,9 @@ from tickwork.core.state.state import Settings, State
 from tickwork.journal import export, stream
 from tickwork.journal.record import GENESIS, Sealed
 from tickwork.ports.artifacts import Artifacts
-from tickwork.ports.clock import Clock
 from tickwork.ports.store import ChildRow, Fenced, LogChunk, RunRow, Store
-from tickwork.ports.upkeep import JOURNAL, LOGS, RUNS, Archive, ArchivedRun, LogPlace
+from tickwork.ports.store_maintenance import JOURNAL, LOGS, RUNS, Archive, ArchivedRun, LogPlace
+from tickwork.ports.system import Clock
 from tickwork.runtime.archive import Archives, Bundle, OldChunk, packed, packed_logs
 from tickwork.runtime.ended import rest_of
 from tickwork.runtime.renewal import DAY_MS, Renewal, named_in

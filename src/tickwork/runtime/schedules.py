@@ -27,8 +27,8 @@ from tickwork.core.state.effects import FindRuns
 from tickwork.core.state.schedule import Fate, Range
 from tickwork.core.state.state import Schedule, Tenant
 from tickwork.core.state.terms import check_terms
-from tickwork.ports import wire
-from tickwork.ports.schedulewords import in_words, length_ms, reading_ms, terms_of, when_of
+from tickwork.protocol import http_models as wire
+from tickwork.protocol.schedule_requests import in_words, length_ms, reading_ms, terms_of, when_of
 from tickwork.runtime import scheduleviews as views
 from tickwork.runtime.endpointwords import is_endpoint
 from tickwork.runtime.ground import TENANT, Ground

@@ -13,7 +13,7 @@ from tickwork.core.explain.schedule_preview import describe
 from tickwork.core.snapshot.schedule_rows import LiveBackfill, backfill_row
 from tickwork.core.state.schedule import Fate, Governing, Range
 from tickwork.core.state.state import BackfillState, Schedule, Tenant
-from tickwork.ports import wire
+from tickwork.protocol import http_models as wire
 from tickwork.runtime.words import instant, instant_or_none
 
 FATES = {int(fate): fate.name.lower() for fate in Fate}

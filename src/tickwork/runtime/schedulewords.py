@@ -3,8 +3,8 @@
 from tickwork.core.base.errors import Refused
 from tickwork.core.state import inputs as ask
 from tickwork.core.state.schedule import Governing
-from tickwork.ports import wire
-from tickwork.ports.schedulewords import length_ms, terms_of, when_of
+from tickwork.protocol import http_models as wire
+from tickwork.protocol.schedule_requests import length_ms, terms_of, when_of
 from tickwork.runtime.checks import packed
 
 RESERVED = frozenset(("preview",))

@@ -6,7 +6,7 @@ import msgspec
 
 from tickwork.core.state.inputs import Offer
 from tickwork.core.state.ready_queues import is_carrier
-from tickwork.ports.exchange import Call, Profile, Reply, Spec, Work
+from tickwork.protocol.worker_messages import Call, Profile, Reply, Spec, Work
 from tickwork.runtime.sessions import Pair, Session
 
 

@@ -7,7 +7,7 @@ latest of them, also where the worker was lost for a moment. What is older is lo
 from collections import deque
 from collections.abc import Container, Iterable
 
-from tickwork.ports.exchange import Broke, Done, Report, Returned
+from tickwork.protocol.worker_messages import Broke, Done, Report, Returned
 
 Pair = tuple[int, int]  # task, attempt
 ENDED_MAX = 4_000  # attempts of one session

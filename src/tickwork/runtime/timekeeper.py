@@ -20,7 +20,7 @@ import msgspec
 
 from tickwork.core.state.inputs import OUTAGE
 from tickwork.core.state.state import Clock as LogicalClock
-from tickwork.ports.clock import Clock
+from tickwork.ports.system import Clock
 
 STEP_MS = 1_000  # a difference from here on is a step, not drift
 SLEW_DIVISOR = 20  # at most a twentieth of the time that passed is corrected

@@ -15,8 +15,8 @@ import msgspec
 from tickwork.core.base.errors import Corrupt
 from tickwork.core.base.values import INLINE_BYTES_MAX, Ref, Sealed, Value
 from tickwork.ports.artifacts import Artifacts, digest_of
-from tickwork.ports.exchange import VALUE_BYTES_MAX
 from tickwork.ports.store import Payload, Store
+from tickwork.protocol.worker_messages import VALUE_BYTES_MAX
 
 KEPT_BYTES_MAX = 64 * 1024 * 1024
 NIL = b"\xc0"

@@ -10,7 +10,7 @@ from tickwork.core.evolve.versions import declared_puts, latest_of
 from tickwork.core.state import inputs as ask
 from tickwork.core.state.ready_queues import PIN_LABEL
 from tickwork.core.state.state import State, Tenant
-from tickwork.ports import wire
+from tickwork.protocol import http_models as wire
 from tickwork.runtime.ground import TENANT
 from tickwork.runtime.schedules import Schedules
 from tickwork.runtime.words import instant

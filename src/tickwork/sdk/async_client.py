@@ -11,8 +11,8 @@ import httpx2
 import msgspec
 
 from tickwork.core.base.errors import TickworkError, Unavailable
-from tickwork.ports import wire
-from tickwork.ports.exchange import shown
+from tickwork.protocol import http_models as wire
+from tickwork.protocol.worker_messages import shown
 from tickwork.sdk import calls
 from tickwork.sdk.async_schedule_client import AsyncSchedules
 from tickwork.sdk.calls import Ask, Handle, RunLike

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import date
 from typing import Any, TypeVar, Unpack
 
-from tickwork.ports import wire
+from tickwork.protocol import http_models as wire
 from tickwork.sdk import schedulecalls as asks
 from tickwork.sdk.calls import Ask
 from tickwork.sdk.connection import Patience

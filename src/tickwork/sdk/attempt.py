@@ -12,9 +12,9 @@ from types import TracebackType
 from typing import Any, Protocol
 
 from tickwork.core.base.errors import Refused
-from tickwork.ports.exchange import VALUE_BYTES_MAX, Broke, Done, Spec, Work
-from tickwork.ports.host import Job, Spilled, filled
-from tickwork.ports.loglines import sendable
+from tickwork.protocol.child_messages import Job, Spilled, filled
+from tickwork.protocol.log_lines import sendable
+from tickwork.protocol.worker_messages import VALUE_BYTES_MAX, Broke, Done, Spec, Work
 from tickwork.sdk.context import Channel, Context, StepsChanged
 from tickwork.sdk.places import about_environment
 from tickwork.sdk.plain import NULL, encode

@@ -17,13 +17,13 @@ import msgspec
 
 from tickwork.core.base.errors import OutcomeUnknown, Refused, TickworkError, Unavailable
 from tickwork.core.calendar.durations import duration_text, instant_ms
-from tickwork.ports import wire
-from tickwork.ports.exchange import Catalog
+from tickwork.protocol import http_models as wire
+from tickwork.protocol.worker_messages import Catalog
 from tickwork.sdk.connection import error_of
 from tickwork.sdk.options import duration
 from tickwork.sdk.plain import plain
 from tickwork.sdk.workflows import SCHEDULED_TIME, Workflow
-from tickwork.uuids import SharedUuids
+from tickwork.system.uuids import SharedUuids
 
 if TYPE_CHECKING:
     from tickwork.sdk.registry import App

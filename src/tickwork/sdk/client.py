@@ -15,8 +15,8 @@ import httpx2
 import msgspec
 
 from tickwork.core.base.errors import TickworkError, Unavailable
-from tickwork.ports import wire
-from tickwork.ports.exchange import shown
+from tickwork.protocol import http_models as wire
+from tickwork.protocol.worker_messages import shown
 from tickwork.sdk import calls
 from tickwork.sdk.async_client import AsyncClient
 from tickwork.sdk.calls import Ask, BatchRefused, Handle, RunFailed, RunLike, StillRunning

@@ -15,7 +15,6 @@ from urllib.parse import unquote
 import httpx2
 import msgspec
 
-from tickwork import localtoken
 from tickwork.core.base.errors import (
     Conflict,
     InvalidDefinition,
@@ -25,7 +24,8 @@ from tickwork.core.base.errors import (
     TickworkError,
     Unavailable,
 )
-from tickwork.ports import wire
+from tickwork.protocol import http_models as wire
+from tickwork.system import local_token as localtoken
 
 DEFAULT_URL = "http://127.0.0.1:8440"
 BY_CHARACTERS_MAX = 128

@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from tickwork.ports import wire
+from tickwork.protocol import http_models as wire
 from tickwork.sdk.calls import Ask
 from tickwork.sdk.plain import plain
 

@@ -21,8 +21,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tickwork.core.base.errors import TickworkError
-from tickwork.ports.exchange import VALUE_BYTES_MAX, Progressed, Saved, Spec, Work
-from tickwork.ports.host import (
+from tickwork.protocol.child_messages import (
     Cancel,
     Folder,
     Frames,
@@ -42,8 +41,9 @@ from tickwork.ports.host import (
     order_decoder,
     spec_decoder,
 )
-from tickwork.ports.loglines import sendable
-from tickwork.ports.marks import Marks, Slot, marks_bytes
+from tickwork.protocol.child_shared_memory import Marks, Slot, marks_bytes
+from tickwork.protocol.log_lines import sendable
+from tickwork.protocol.worker_messages import VALUE_BYTES_MAX, Progressed, Saved, Spec, Work
 from tickwork.sdk.attempt import (
     AttemptContext,
     Cancelled,

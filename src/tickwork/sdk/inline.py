@@ -20,7 +20,9 @@ import msgspec
 
 from tickwork.core.base.errors import Corrupt, Refused
 from tickwork.core.base.values import Ref
-from tickwork.ports.exchange import (
+from tickwork.ports.executor import Sink, lacking
+from tickwork.protocol.child_messages import Job, Lines, filled
+from tickwork.protocol.worker_messages import (
     VALUE_BYTES_MAX,
     Begun,
     Broke,
@@ -33,14 +35,12 @@ from tickwork.ports.exchange import (
     Spec,
     Work,
 )
-from tickwork.ports.executor import Sink, lacking
-from tickwork.ports.host import Job, Lines, filled
-from tickwork.ports.places import Scratch
 from tickwork.sdk.attempt import AttemptContext, Cancelled, failed, items_in
 from tickwork.sdk.context import running
 from tickwork.sdk.output import Output
 from tickwork.sdk.plain import NULL, encode
 from tickwork.sdk.registry import App, Handler
+from tickwork.system.private_files import Scratch
 
 BEGUN_S = 1.0
 SWEEP_S = 0.1

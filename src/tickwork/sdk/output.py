@@ -13,8 +13,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from tickwork.ports.host import Line, Lines
-from tickwork.ports.loglines import CUT, LINE_BYTES_MAX, Flow, sendable
+from tickwork.protocol.child_messages import Line, Lines
+from tickwork.protocol.log_lines import CUT, LINE_BYTES_MAX, Flow, sendable
 from tickwork.sdk.context import current
 
 SEND_S = 0.1

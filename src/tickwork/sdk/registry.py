@@ -24,7 +24,7 @@ from tickwork.sdk.tasks import BoundTask, Executor, Task
 from tickwork.sdk.values import EMPTY_MAP, Codec
 
 if TYPE_CHECKING:
-    from tickwork.ports.exchange import Catalog
+    from tickwork.protocol.worker_messages import Catalog
     from tickwork.sdk.workflows import Workflow
 
 
@@ -82,7 +82,7 @@ class App:
 
     def catalog(self) -> "Catalog":
         """Documents, schedules and handlers, for the server. Raises `Refused` for a definition with problems."""
-        from tickwork.ports.exchange import Catalog
+        from tickwork.protocol.worker_messages import Catalog
 
         workflows = self.workflows.values()
         return Catalog(

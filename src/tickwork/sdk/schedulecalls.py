@@ -10,7 +10,7 @@ import msgspec
 from tickwork.core.base.errors import Refused
 from tickwork.core.base.names import check_name
 from tickwork.core.calendar.durations import duration_text
-from tickwork.ports import wire
+from tickwork.protocol import http_models as wire
 from tickwork.sdk.calls import Ask, StillRunning
 from tickwork.sdk.options import duration
 from tickwork.sdk.plain import plain

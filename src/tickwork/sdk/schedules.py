@@ -18,8 +18,8 @@ from tickwork.sdk.plain import plain
 
 if TYPE_CHECKING:
     from tickwork.core.calendar.zones import Zones
-    from tickwork.ports.exchange import Timetable
-    from tickwork.ports.wire import GovernorRequest, ScheduleRequest
+    from tickwork.protocol.http_models import GovernorRequest, ScheduleRequest
+    from tickwork.protocol.worker_messages import Timetable
     from tickwork.sdk.values import Codec, Parameter
     from tickwork.sdk.workflows import Workflow
 
@@ -71,7 +71,7 @@ class Schedule:
 
     def timetable(self, *, name: str, workflow: "Workflow[..., Any]") -> "Timetable":
         """What the server is told of it. Raises `Refused` where the workflow's parameters do not fit."""
-        from tickwork.ports.exchange import Timetable
+        from tickwork.protocol.worker_messages import Timetable
 
         wanted = at_place(fitted, self.wanted, workflow, place=self.place)
         at_place(_check_values, wanted, workflow.codec, place=self.place)
@@ -122,8 +122,8 @@ def request_of(workflow: str, given: Mapping[str, Any]) -> "ScheduleRequest":
     """What was given, as the request for it: times, lengths and dates as texts. Raises `Refused`."""
     import msgspec
 
-    from tickwork.ports.schedulewords import terms_of, when_of
-    from tickwork.ports.wire import ScheduleRequest
+    from tickwork.protocol.http_models import ScheduleRequest
+    from tickwork.protocol.schedule_requests import terms_of, when_of
 
     known = ScheduleRequest.__struct_fields__
     fields: dict[str, Any] = {"workflow": workflow}
@@ -167,7 +167,7 @@ def _instant(value: datetime, zone: str, path: str) -> str:
     if value.tzinfo is not None:
         return str(plain(value, what=path))
     from tickwork.core.calendar.durations import instant_text
-    from tickwork.ports.schedulewords import reading_ms
+    from tickwork.protocol.schedule_requests import reading_ms
 
     return instant_text(reading_ms(value.isoformat(), _zones(zone).get(zone, path="timezone"), path=path))
 
@@ -178,7 +178,7 @@ def _check(wanted: "ScheduleRequest") -> None:
 
     from tickwork.core.calendar.schedule_spec import compile_when
     from tickwork.core.state.terms import check_terms
-    from tickwork.ports.schedulewords import in_words, terms_of, when_of
+    from tickwork.protocol.schedule_requests import in_words, terms_of, when_of
 
     with in_words():
         when = when_of(wanted)
@@ -193,7 +193,7 @@ def _zones(name: str) -> "Zones":
         from tickwork.core.calendar.zones import UTC_ONLY
 
         return UTC_ONLY
-    from tickwork.zonedata import load_zones
+    from tickwork.system.zone_data import load_zones
 
     return load_zones()
 

@@ -25,7 +25,7 @@ from tickwork.sdk.tasks import BoundTask, Task
 from tickwork.sdk.values import Codec
 
 if TYPE_CHECKING:
-    from tickwork.ports.exchange import Timetable
+    from tickwork.protocol.worker_messages import Timetable
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -14,8 +14,8 @@ from typing import Any
 import msgspec
 
 from tickwork.core.base.values import pack
-from tickwork.ports.exchange import Begun, Broke, Catalog, Done, Report, Saved, Spec, Work
 from tickwork.ports.executor import Sink
+from tickwork.protocol.worker_messages import Begun, Broke, Catalog, Done, Report, Saved, Spec, Work
 from tickwork.sim.loop import NS
 from tickwork.sim.world import MS, Host
 

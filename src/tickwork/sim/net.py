@@ -13,7 +13,8 @@ import msgspec
 from tickwork.cluster.direct import Unreached
 from tickwork.core.base.errors import Corrupt, Refused, TickworkError, Unavailable
 from tickwork.ports.artifacts import Named, digest_of
-from tickwork.ports.exchange import (
+from tickwork.protocol.http_models import Owners
+from tickwork.protocol.worker_messages import (
     Call,
     Catalog,
     LogPiece,
@@ -25,7 +26,6 @@ from tickwork.ports.exchange import (
     of_other_store,
     reply_decoder,
 )
-from tickwork.ports.wire import Owners
 from tickwork.sim.network import Connection, Net
 from tickwork.sim.world import Host
 

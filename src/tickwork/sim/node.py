@@ -20,8 +20,8 @@ from tickwork.core.state.events import StaleReport
 from tickwork.core.state.inputs import Failed
 from tickwork.core.state.state import Clock, Settings
 from tickwork.journal.record import GENESIS, unseal
-from tickwork.ports import wire
-from tickwork.ports.exchange import Call, Catalog, LogPiece, Reply, encoder, reply_decoder
+from tickwork.protocol import http_models as wire
+from tickwork.protocol.worker_messages import Call, Catalog, LogPiece, Reply, encoder, reply_decoder
 from tickwork.runtime.engine import Engine
 from tickwork.runtime.ground import Alarm
 from tickwork.runtime.recovery import recover
@@ -34,7 +34,7 @@ from tickwork.sim.store import at_once
 from tickwork.sim.workload import ForeignResult
 from tickwork.sim.world import ORIGIN_MS
 from tickwork.stores.memory import MemoryStore
-from tickwork.time_reference import StoreTime
+from tickwork.system.time_reference import StoreTime
 
 SETTINGS = Settings(clock=Clock(origin_ms=ORIGIN_MS - 86_400_000))
 AGAIN_S = 1.0

@@ -10,9 +10,9 @@ from tickwork.cluster.carrier import SAFE, Carried, Header, no_answer
 from tickwork.cluster.credentials import CODE as NOT_A_NODE
 from tickwork.cluster.credentials import HEADER
 from tickwork.core.base.errors import Refused, Unavailable
-from tickwork.ports.exchange import Beats, Call, Reply, encoder, reply_decoder
 from tickwork.ports.leases import Holding, Member
-from tickwork.ports.wire import Publication, Publications
+from tickwork.protocol.http_models import Publication, Publications
+from tickwork.protocol.worker_messages import Beats, Call, Reply, encoder, reply_decoder
 from tickwork.sim.asgi import PORT, Answer, Request
 from tickwork.sim.network import Net
 from tickwork.sim.store import SimStore

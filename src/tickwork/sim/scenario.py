@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Mapping
 
 from tickwork.cluster.direct import DirectLink
-from tickwork.ports.exchange import Catalog, Profile
+from tickwork.protocol.worker_messages import Catalog, Profile
 from tickwork.sim.chance import Chance
 from tickwork.sim.cluster import Cluster, Options, Programs, WorkerSeat
 from tickwork.sim.executor import SimExecutor

@@ -32,7 +32,7 @@ from tickwork.ports.store import (
     Store,
     StoreFull,
 )
-from tickwork.ports.upkeep import Archive, ArchivedRun, Batch, LogPlace, Take
+from tickwork.ports.store_maintenance import Archive, ArchivedRun, Batch, LogPlace, Take
 from tickwork.sim.journals import Commit, Grant, Journals, RowsWritten
 from tickwork.sim.loop import NS, SimulationError
 from tickwork.sim.world import MS, ORIGIN_MS, Host, World

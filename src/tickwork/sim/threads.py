@@ -15,9 +15,8 @@ import msgspec
 from tickwork.executors.child import Child, Key, Settings
 from tickwork.executors.outbox import Errand, Outbox
 from tickwork.executors.pool import Pool
-from tickwork.ports.exchange import Broke, Catalog, Done, Report, Returned, Saved, Spec, Work
 from tickwork.ports.executor import Sink
-from tickwork.ports.host import (
+from tickwork.protocol.child_messages import (
     Cancel,
     Frames,
     Kept,
@@ -31,6 +30,7 @@ from tickwork.ports.host import (
     opened,
     spec_decoder,
 )
+from tickwork.protocol.worker_messages import Broke, Catalog, Done, Report, Returned, Saved, Spec, Work
 from tickwork.sim.executor import Cut, SimExecutor
 from tickwork.sim.world import MS
 

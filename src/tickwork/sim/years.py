@@ -38,7 +38,7 @@ from tickwork.sim.schedulecheck import (
     check,
     nominal_of,
 )
-from tickwork.zonedata import load_zones
+from tickwork.system.zone_data import load_zones
 
 BY, TENANT = "years", "acme"
 ORIGIN_MS = 1_798_761_600_000  # 2027-01-01T00:00:00Z

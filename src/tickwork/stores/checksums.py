@@ -14,7 +14,7 @@ import msgspec
 
 from tickwork.core.base.errors import Corrupt
 from tickwork.ports.store import CacheRow, InboxRow
-from tickwork.ports.upkeep import Archive
+from tickwork.ports.store_maintenance import Archive
 from tickwork.stores.blocks import Outline
 
 _encode = msgspec.msgpack.Encoder().encode

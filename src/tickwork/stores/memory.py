@@ -32,7 +32,7 @@ from tickwork.ports.store import (
     RunFilter,
     RunRow,
 )
-from tickwork.ports.upkeep import Archive, ArchivedRun
+from tickwork.ports.store_maintenance import Archive, ArchivedRun
 from tickwork.stores.memory_upkeep import MemoryUpkeep
 
 

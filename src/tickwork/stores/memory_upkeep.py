@@ -23,7 +23,7 @@ from tickwork.ports.store import (
     Route,
     RunRow,
 )
-from tickwork.ports.upkeep import JOURNAL, Archive, ArchivedRun, Batch, LogPlace, NotEmpty, Take
+from tickwork.ports.store_maintenance import JOURNAL, Archive, ArchivedRun, Batch, LogPlace, NotEmpty, Take
 
 if TYPE_CHECKING:
     from tickwork.stores.memory import MemoryDisk, Partition

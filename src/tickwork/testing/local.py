@@ -15,9 +15,9 @@ import msgspec
 
 from tickwork.core.base.errors import Refused
 from tickwork.core.base.values import Ref
-from tickwork.ports.clock import Clock
-from tickwork.ports.exchange import VALUE_BYTES_MAX, Broke, Catalog, Done, Progressed, Saved, Spec, Work
 from tickwork.ports.executor import Sink
+from tickwork.ports.system import Clock
+from tickwork.protocol.worker_messages import VALUE_BYTES_MAX, Broke, Catalog, Done, Progressed, Saved, Spec, Work
 from tickwork.sdk.attempt import AttemptContext, failed, items_in
 from tickwork.sdk.context import running
 from tickwork.sdk.plain import NULL, encode

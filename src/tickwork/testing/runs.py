@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Self
 
-from tickwork.ports import wire
+from tickwork.protocol import http_models as wire
 
 if TYPE_CHECKING:
     from tickwork.testing.world import World

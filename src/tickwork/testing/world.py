@@ -19,8 +19,8 @@ from tickwork.core.explain.blockers import Held
 from tickwork.core.explain.run_history_text import sentence
 from tickwork.core.state.lifecycle import Phase
 from tickwork.core.state.state import Run as CoreRun
-from tickwork.ports import wire
-from tickwork.ports.exchange import Profile
+from tickwork.protocol import http_models as wire
+from tickwork.protocol.worker_messages import Profile
 from tickwork.runtime.direct import DirectLink
 from tickwork.runtime.engine import Engine
 from tickwork.runtime.ground import TENANT
@@ -31,10 +31,10 @@ from tickwork.sdk.workflows import Workflow
 from tickwork.sim.loop import OutOfTime
 from tickwork.sim.net import MemoryArtifacts
 from tickwork.stores.memory import MemoryDisk, MemoryStore
+from tickwork.system.zone_data import load_zones
 from tickwork.testing.local import Book, LocalExecutor, Plan, TestLoop
 from tickwork.testing.runs import Run
 from tickwork.worker.agent import Agent
-from tickwork.zonedata import load_zones
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 BY = "test"

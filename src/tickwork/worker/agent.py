@@ -12,8 +12,10 @@ import msgspec
 from tickwork.core.base.errors import Corrupt, Unavailable
 from tickwork.core.state.ready_queues import PIN_LABEL
 from tickwork.ports.artifacts import digest_of
-from tickwork.ports.clock import Clock
-from tickwork.ports.exchange import (
+from tickwork.ports.executor import Executor, lacking
+from tickwork.ports.ids import Ids
+from tickwork.ports.system import Clock
+from tickwork.protocol.worker_messages import (
     Begun,
     Broke,
     Call,
@@ -30,8 +32,6 @@ from tickwork.ports.exchange import (
     Taken,
     Work,
 )
-from tickwork.ports.executor import Executor, lacking
-from tickwork.ports.ids import Ids
 from tickwork.worker.caller import BACKOFF_S, BACKOFF_S_MAX, BEAT_MS, GATHER_S, Caller, Key
 from tickwork.worker.credit import Credit
 from tickwork.worker.logs import Logs

@@ -13,7 +13,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Generic, TypeVar
 
 from tickwork.core.base.errors import Refused, Unavailable
-from tickwork.ports.exchange import Call, Done, Profile, Reply, Report, Saved, Spec, Work
+from tickwork.protocol.worker_messages import Call, Done, Profile, Reply, Report, Saved, Spec, Work
 
 BEAT_MS = 10_000  # how long a call may wait for work; the next one follows at once
 GATHER_S = 0.001  # after a call that carried many reports, the next waits so long for more

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import msgspec
 
 from tickwork.core.base.errors import Unavailable
-from tickwork.ports.lanes import Delivery, Lane, Parcel
+from tickwork.ports.broker import Delivery, Lane, Parcel
 from tickwork.worker.agent import Agent
 
 WAIT_MS = 5_000

@@ -12,10 +12,10 @@ import httpx2
 import msgspec
 
 from tickwork.core.base.errors import Conflict, Refused, TickworkError, Unavailable
-from tickwork.localtoken import NOT_LET_IN, Found
 from tickwork.ports.artifacts import ARTIFACT_BYTES_MAX, digest_of
-from tickwork.ports.exchange import Call, Catalog, LogPiece, Reply, encoder, reply_decoder, shown
-from tickwork.ports.wire import Owners, Problem, Publication
+from tickwork.protocol.http_models import Owners, Problem, Publication
+from tickwork.protocol.worker_messages import Call, Catalog, LogPiece, Reply, encoder, reply_decoder, shown
+from tickwork.system.local_token import NOT_LET_IN, Found
 from tickwork.worker.http1 import Poster
 
 MSGPACK = {"content-type": "application/msgpack", "accept": "application/msgpack"}

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 import msgspec
 
 from tickwork.core.base.errors import Conflict, Refused
-from tickwork.ports.exchange import LogPiece
+from tickwork.protocol.worker_messages import LogPiece
 
 CHUNK_BYTES = 64 * 1024
 CHUNK_S = 0.2

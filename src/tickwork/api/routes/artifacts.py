@@ -6,8 +6,8 @@ from tickwork.api.asked import Asked
 from tickwork.api.messages import OCTETS, Answer, as_json
 from tickwork.api.table import Body, Gives, Route
 from tickwork.core.base.errors import Refused
-from tickwork.ports import wire
 from tickwork.ports.artifacts import ARTIFACT_BYTES_MAX, digest_of
+from tickwork.protocol import http_models as wire
 
 _PATH = "/v1/artifacts/{digest}"
 _DIGEST = re.compile(r"[0-9a-f]{64}")

@@ -4,7 +4,7 @@ from tickwork.api.asked import Asked
 from tickwork.api.messages import Answer, as_json, nothing
 from tickwork.api.routes.runs import DONE, REASON
 from tickwork.api.table import Body, Gives, Param, Route
-from tickwork.ports import wire
+from tickwork.protocol import http_models as wire
 
 PAGE_MAX = 500
 

@@ -16,8 +16,8 @@ from tickwork.cluster.placement import partitions_of
 from tickwork.core.base.errors import Refused, TickworkError, Unavailable
 from tickwork.core.calendar.durations import instant_text
 from tickwork.ports import store as ports
-from tickwork.ports import wire
-from tickwork.ports.exchange import Beats, beats_decoder
+from tickwork.protocol import http_models as wire
+from tickwork.protocol.worker_messages import Beats, beats_decoder
 from tickwork.runtime.ground import TENANT
 
 if TYPE_CHECKING:
@@ -355,7 +355,7 @@ ROUTES = (
         lives="here",
         internal=True,
         does=beats,
-        says="Workers that live, as the node says that stands for them. MessagePack, as ports/exchange.py has it.",
+        says="Workers that live, as the node says that stands for them. MessagePack: protocol/worker_messages.py.",
         tag="cluster",
         body=Body(None, (MSGPACK,), BEATS_BYTES_MAX, says="`Beats`."),
         gives=DONE,

@@ -12,7 +12,7 @@ from tickwork.api.messages import Answer, as_json, nothing
 from tickwork.api.routes.runs import DONE, KEY, said
 from tickwork.api.table import Body, Gives, Param, Route
 from tickwork.executors.guard import AddressRefused, closed_by, plain_host
-from tickwork.ports import wire
+from tickwork.protocol import http_models as wire
 from tickwork.runtime.words import STATE_NUMBERS
 
 PAGE_MAX = 500

@@ -3,7 +3,7 @@
 from tickwork.api.asked import Asked
 from tickwork.api.messages import Answer, as_json
 from tickwork.api.table import Body, Gives, Route
-from tickwork.ports import wire
+from tickwork.protocol import http_models as wire
 
 
 async def signal(asked: Asked) -> Answer:

@@ -5,7 +5,7 @@ from tickwork.api.messages import Answer, as_json, nothing
 from tickwork.api.routes.runs import DONE
 from tickwork.api.table import Body, Gives, Route
 from tickwork.core.base.errors import Refused
-from tickwork.ports import wire
+from tickwork.protocol import http_models as wire
 
 _PATH = "/v1/holidays/{holidays}"
 

@@ -14,8 +14,8 @@ from tickwork.api.table import Body, Gives, Param, Route
 from tickwork.core.base.errors import Refused
 from tickwork.core.base.shortened import shortened
 from tickwork.core.calendar.durations import INSTANT_MS_MAX, INSTANT_MS_MIN, instant_text
-from tickwork.ports import wire
-from tickwork.ports.exchange import LogPiece
+from tickwork.protocol import http_models as wire
+from tickwork.protocol.worker_messages import LogPiece
 from tickwork.runtime.logs import CHUNK_BYTES_MAX, Line
 
 NDJSON = "application/x-ndjson"

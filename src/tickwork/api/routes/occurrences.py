@@ -3,7 +3,7 @@
 from tickwork.api.asked import Asked
 from tickwork.api.messages import Answer, as_json
 from tickwork.api.table import Gives, Param, Route
-from tickwork.ports import wire
+from tickwork.protocol import http_models as wire
 
 FATES_MAX = 1_000
 DUE_MAX = 10_000

@@ -10,7 +10,7 @@ from tickwork.api.routes.pausing import pausing
 from tickwork.api.table import Body, Gives, Route
 from tickwork.core.base.errors import Refused
 from tickwork.core.base.shortened import shortened
-from tickwork.ports import wire
+from tickwork.protocol import http_models as wire
 
 
 async def head(asked: Asked) -> Answer:

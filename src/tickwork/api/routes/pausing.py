@@ -7,7 +7,7 @@ from tickwork.api.asked import Asked
 from tickwork.api.messages import Answer, nothing
 from tickwork.api.routes.runs import DONE, REASON, said
 from tickwork.api.table import Body, Route
-from tickwork.ports import wire
+from tickwork.protocol import http_models as wire
 
 _LIVES: dict[str, Literal["home", "partition"]] = {
     "schedule": "home", "group": "home", "endpoint": "home", "partition": "partition",

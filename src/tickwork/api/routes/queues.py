@@ -12,7 +12,7 @@ from tickwork.api.routes.runs import DONE
 from tickwork.api.table import Body, Gives, Route
 from tickwork.core.base import strict_json as strictjson
 from tickwork.core.base.errors import Refused
-from tickwork.ports import wire
+from tickwork.protocol import http_models as wire
 from tickwork.runtime.ground import TENANT
 
 if TYPE_CHECKING:

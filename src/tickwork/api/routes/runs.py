@@ -12,7 +12,7 @@ from tickwork.api.messages import JSON, MSGPACK, Answer, Stream, as_json, nothin
 from tickwork.api.problems import HttpRefused
 from tickwork.api.table import Body, Gives, Param, Route
 from tickwork.core.base.errors import Refused
-from tickwork.ports import wire
+from tickwork.protocol import http_models as wire
 from tickwork.runtime.ground import TENANT
 from tickwork.runtime.words import STATE_NUMBERS
 

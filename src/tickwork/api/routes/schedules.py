@@ -12,7 +12,7 @@ from tickwork.api.routes.pausing import pausing
 from tickwork.api.routes.runs import DONE, KEY, REASON, said
 from tickwork.api.table import Body, Gives, Param, Route
 from tickwork.core.base.names import check_name
-from tickwork.ports import wire
+from tickwork.protocol import http_models as wire
 
 PAGE_MAX = 1_000
 NAME_CHARACTERS_MAX = 128

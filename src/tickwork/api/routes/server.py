@@ -11,8 +11,8 @@ from tickwork.api.metrics import exposition
 from tickwork.api.problems import problem, retry_after
 from tickwork.api.table import Gives, Route
 from tickwork.core.base.errors import TickworkError
-from tickwork.ports import wire
 from tickwork.ports.store import HasHorizon
+from tickwork.protocol import http_models as wire
 from tickwork.runtime.ground import TENANT
 
 if TYPE_CHECKING:

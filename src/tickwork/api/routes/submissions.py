@@ -23,8 +23,8 @@ from tickwork.api.table import Body, Gives, Route
 from tickwork.cluster.node import Node
 from tickwork.core.base import strict_json as strictjson
 from tickwork.core.base.errors import OutcomeUnknown, Refused, Unavailable
-from tickwork.ports import wire
 from tickwork.ports.store import StoreFull
+from tickwork.protocol import http_models as wire
 from tickwork.runtime.ground import TENANT
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from tickwork.api.messages import Answer, nothing
 from tickwork.api.routes.runs import DONE, REASON, said
 from tickwork.api.table import Route
 from tickwork.core.base.errors import Refused
-from tickwork.ports import wire
+from tickwork.protocol import http_models as wire
 
 
 async def retry(asked: Asked) -> Answer:

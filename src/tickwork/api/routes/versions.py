@@ -3,7 +3,7 @@
 from tickwork.api.asked import Asked
 from tickwork.api.messages import Answer, as_json
 from tickwork.api.table import Body, Gives, Param, Route
-from tickwork.ports import wire
+from tickwork.protocol import http_models as wire
 
 _PATH = "/v1/versions/latest"
 _APPLICATION = Param("application", "Of this application alone.", characters_max=128)

@@ -13,7 +13,7 @@ from tickwork.core.explain.blockers import Obstacle
 from tickwork.core.explain.run_history import Entry
 from tickwork.core.explain.run_history_text import on_first_line, sentence
 from tickwork.core.explain.why_not import WhyNot
-from tickwork.ports import wire
+from tickwork.protocol import http_models as wire
 
 STEPS_MAX = 2_000
 

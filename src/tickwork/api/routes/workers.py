@@ -11,8 +11,8 @@ from tickwork.api.problems import HttpRefused
 from tickwork.api.table import Body, Gives, Param, Route
 from tickwork.cluster.credentials import CODE
 from tickwork.core.base.errors import Refused, Unavailable
-from tickwork.ports import wire
-from tickwork.ports.exchange import Call, Reply, call_decoder, encoder
+from tickwork.protocol import http_models as wire
+from tickwork.protocol.worker_messages import Call, Reply, call_decoder, encoder
 from tickwork.runtime.ground import TENANT
 from tickwork.runtime.supervision import is_cancelled
 
@@ -86,7 +86,7 @@ ROUTES = (
         path="/v1/workers/{worker}/exchange",
         lives="here",
         does=exchange,
-        says="A worker's call: reports in, work out. MessagePack arrays, as ports/exchange.py has them.",
+        says="A worker's call: reports in, work out. MessagePack arrays, as protocol/worker_messages.py has them.",
         tag="workers",
         query=(Param("partition", "Of a node that stands for a worker: which partition is meant.", int, -1, -1, 511),),
         body=Body(None, (MSGPACK,), CALL_BYTES_MAX, says="A `Call`."),

@@ -8,7 +8,7 @@ from tickwork.api.routes.runs import DONE, REASON, said
 from tickwork.api.table import Body, Gives, Route
 from tickwork.core.base import strict_json as strictjson
 from tickwork.core.base.errors import Refused
-from tickwork.ports import wire
+from tickwork.protocol import http_models as wire
 
 
 async def list_workflows(asked: Asked) -> Answer:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from tickwork.ports.upkeep import COLUMNS
+from tickwork.ports.store_maintenance import COLUMNS
 from tickwork.stores import checksums
 from tickwork.stores.blocks import Outline
 

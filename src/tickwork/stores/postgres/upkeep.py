@@ -12,7 +12,7 @@ from msgspec.structs import astuple
 from tickwork.core.base.errors import TickworkError
 from tickwork.core.state.state import NUMBER_BITS
 from tickwork.ports.store import ChildRow, Fenced, LogChunk, RunRow
-from tickwork.ports.upkeep import COLUMNS, Archive, ArchivedRun, Batch, LogPlace, NotEmpty, Take
+from tickwork.ports.store_maintenance import COLUMNS, Archive, ArchivedRun, Batch, LogPlace, NotEmpty, Take
 from tickwork.stores.blocks import Portion
 from tickwork.stores.checksums import SUMS, of_bytes, of_epoch, of_fields, of_row, require
 from tickwork.stores.postgres import shelf

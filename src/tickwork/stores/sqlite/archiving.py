@@ -9,7 +9,7 @@ from msgspec.structs import astuple
 
 from tickwork.core.state.state import NUMBER_BITS
 from tickwork.ports.store import ChildRow, Fenced, LogChunk, RunRow
-from tickwork.ports.upkeep import Archive, ArchivedRun, LogPlace
+from tickwork.ports.store_maintenance import Archive, ArchivedRun, LogPlace
 from tickwork.stores import checksums
 from tickwork.stores.sqlite.shelf import Shelf
 

@@ -16,14 +16,14 @@ from msgspec.structs import astuple
 
 from tickwork.core.base.errors import Corrupt
 from tickwork.journal.record import GENESIS
-from tickwork.ports.places import private_file
 from tickwork.ports.store import RunRow, StoreUnusable
-from tickwork.ports.upkeep import COLUMNS, Batch, NotEmpty
+from tickwork.ports.store_maintenance import COLUMNS, Batch, NotEmpty
 from tickwork.stores import checksums
 from tickwork.stores.blocks import NUMBER_MAX, Counts, require_outline, stretch_of
 from tickwork.stores.sqlite import opening
 from tickwork.stores.sqlite.shelf import Shelf
 from tickwork.stores.sqlite.writing import explained
+from tickwork.system.private_files import private_file
 
 ROWS = 500  # of a batch
 PAGES_PER_STEP = 2_000

@@ -21,7 +21,7 @@ from tickwork.ports.store import (
     StoreUnusable,
     SyncFailed,
 )
-from tickwork.ports.upkeep import Archive, ArchivedRun, LogPlace
+from tickwork.ports.store_maintenance import Archive, ArchivedRun, LogPlace
 
 SIZE = struct.Struct("<I")
 

@@ -10,8 +10,8 @@ import weakref
 from pathlib import Path
 from typing import Self
 
-from tickwork.ports.places import FILE_MODE
 from tickwork.ports.store import StoreInUse
+from tickwork.system.private_files import FILE_MODE
 
 _held: "weakref.WeakSet[FileLock]" = weakref.WeakSet()
 

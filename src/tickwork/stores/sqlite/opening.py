@@ -13,12 +13,12 @@ from typing import Any
 
 import apsw
 
-from tickwork.ports.places import private_file, private_folder
 from tickwork.ports.store import StoreUnusable
 from tickwork.stores.sqlite import signing
 from tickwork.stores.sqlite.lock import FileLock
 from tickwork.stores.sqlite.mending import mend, shape
 from tickwork.stores.sqlite.statements import migrations, schema, unrecorded
+from tickwork.system.private_files import private_file, private_folder
 
 VERSION_MIN = 3_051_003  # earlier ones can lose committed pages when a checkpoint meets a restart of the WAL
 APPLICATION_ID = 0x7469636B

@@ -12,7 +12,7 @@ import apsw
 import msgspec
 
 from tickwork.ports.store import DefinitionRow
-from tickwork.ports.upkeep import COLUMNS
+from tickwork.ports.store_maintenance import COLUMNS
 from tickwork.stores import checksums
 
 NAME = "checksums"  # of the migration

@@ -2,7 +2,7 @@
 
 JSON with these names; times are RFC 3339 in UTC; an absent field means its default. The OpenAPI document is
 made from these structs, so a field's docstring is its documentation. Nothing private exists beside them,
-except the worker's exchange, which is MessagePack (`ports/exchange.py`).
+except the worker's exchange, which is MessagePack (`protocol/worker_messages.py`).
 """
 
 from typing import Any, Literal

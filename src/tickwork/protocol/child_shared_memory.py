@@ -10,7 +10,7 @@ any other begins: what stands behind that attempt is the pool's again.
 import time
 from typing import Final
 
-from tickwork.ports.host import sizes
+from tickwork.protocol.child_messages import sizes
 
 WORD: Final = 8
 HELD, UNSENT = 0, 1  # of the whole child

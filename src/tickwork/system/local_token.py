@@ -22,7 +22,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from tickwork.ports.places import private_file, private_folder
+from tickwork.system.private_files import private_file, private_folder
 
 FILE = "token"  # in a data folder
 CHARACTERS_MIN = 16

@@ -14,7 +14,7 @@ import msgspec
 
 from tickwork.core.base.errors import Conflict, Refused, Unavailable
 from tickwork.core.base.values import Ref
-from tickwork.ports.wire import ScheduleRequest
+from tickwork.protocol.http_models import ScheduleRequest
 
 PROTOCOL = 1  # raised when something changes that the other side must know of; new fields at the end need not be
 OLDEST = 1  # the earliest that is still spoken: that of the version before, so that they can be replaced one by one

@@ -8,8 +8,8 @@ from pathlib import Path
 import msgspec
 
 from tickwork.core.base.errors import Unavailable
-from tickwork.ports.places import private_file
 from tickwork.ports.store import HasTime
+from tickwork.system.private_files import private_file
 
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 

@@ -17,7 +17,7 @@ import msgspec
 
 from tickwork.core.base.errors import Refused, TickworkError
 from tickwork.core.base.stable_hash import stable_digest
-from tickwork.ports.exchange import Spec, Work
+from tickwork.protocol.worker_messages import Spec, Work
 
 REDELIVER_MS = 30_000  # what was received and not accepted for so long comes again, to anybody
 DELIVERIES_MAX = 50  # what came so often and was never accepted is a dead letter

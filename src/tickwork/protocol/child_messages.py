@@ -13,7 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from tickwork.core.base.errors import Refused
-from tickwork.ports.exchange import Broke, Done, Fetch, Progressed, Saved, Spec, Timetable, Work
+from tickwork.protocol.worker_messages import Broke, Done, Fetch, Progressed, Saved, Spec, Timetable, Work
 
 PACKET_BYTES_MAX: Final = 100_000  # what is larger travels as a file
 FRAME_HEAD: Final = 4

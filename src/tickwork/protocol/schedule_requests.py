@@ -11,7 +11,7 @@ from tickwork.core.calendar.durations import duration_ms, instant_ms
 from tickwork.core.calendar.schedule_spec import When
 from tickwork.core.calendar.zones import Zone
 from tickwork.core.state.schedule import Terms
-from tickwork.ports import wire
+from tickwork.protocol import http_models as wire
 
 _READING = re.compile(r"\d{4}-\d\d-\d\d(?:T\d\d:\d\d(?P<seconds>:\d\d(?:\.\d+)?)?)?", re.ASCII)
 _WORDS = {

@@ -12,9 +12,9 @@ from pathlib import Path
 
 from tickwork.core.base.errors import Corrupt, Unavailable
 from tickwork.ports.artifacts import Named, digest_of
-from tickwork.ports.places import private_file, private_folder
 from tickwork.ports.store import StoreFull
-from tickwork.uuids import Uuids
+from tickwork.system.private_files import private_file, private_folder
+from tickwork.system.uuids import Uuids
 
 _SCARCE = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)  # gone when something else ends, without anybody's doing
 

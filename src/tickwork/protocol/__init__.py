@@ -1,0 +1,1 @@
+"""Messages between processes: HTTP models, worker and child messages. No behaviour."""

@@ -1,0 +1,1 @@
+"""The real machine: clocks, files, ids, processes, zone data."""
