@@ -28,7 +28,7 @@ from throughput import benching, missed, say
 from tickwork.cluster.switchboard import Switchboard
 from tickwork.protocol.worker_messages import Beats, Call, Profile, Reply, beats_decoder, encoder, reply_decoder
 from tickwork.runtime.engine import Engine
-from tickwork.runtime.floor import LOST_AFTER_MS
+from tickwork.runtime.workers.sessions import LOST_AFTER_MS
 from tickwork.sim.loop import VirtualLoop
 from tickwork.sim.net import MemoryArtifacts
 from tickwork.stores.memory import MemoryDisk, MemoryStore

@@ -18,9 +18,9 @@ from tickwork.compose.settings import Settings
 from tickwork.core.base.errors import Corrupt
 from tickwork.ports.store import Fenced
 from tickwork.protocol import http_models as wire
-from tickwork.runtime import moving
 from tickwork.runtime.engine import Engine
-from tickwork.runtime.retention import DAY_MS, Keep
+from tickwork.runtime.maintenance import backup as moving
+from tickwork.runtime.maintenance.retention import DAY_MS, Keep
 from tickwork.stores.postgres.store import PostgresStore
 from tickwork.stores.sqlite.store import SqliteStore
 from tickwork.system.clock import FolderArtifacts

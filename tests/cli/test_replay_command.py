@@ -14,7 +14,7 @@ from tickwork.core.machine import rules_of
 from tickwork.journal import stream
 from tickwork.journal.export import Head, write_head
 from tickwork.journal.record import GENESIS, seal, unseal
-from tickwork.runtime.recovery import settings_of
+from tickwork.runtime.partition.recovery import settings_of
 from tickwork.stores.sqlite.store import SqliteStore
 from tickwork.system.zone_data import load_zones
 

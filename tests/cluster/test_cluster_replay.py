@@ -8,7 +8,7 @@ from cluster.clusterhouse import Doing, TestCluster
 from tickwork.core.base.errors import ReplayDiffers
 from tickwork.core.machine import Machine
 from tickwork.journal.replay import replay
-from tickwork.runtime.recovery import settings_of
+from tickwork.runtime.partition.recovery import settings_of
 
 
 @pytest_asyncio.fixture

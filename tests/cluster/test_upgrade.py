@@ -12,7 +12,7 @@ from tickwork.core.base.errors import Newer, Refused
 from tickwork.core.machine import MACHINE
 from tickwork.protocol.worker_messages import OLDEST, PROTOCOL, Profile, unspoken
 from tickwork.runtime.engine import Engine
-from tickwork.runtime.recovery import check_rules, recover
+from tickwork.runtime.partition.recovery import check_rules, recover
 from tickwork.sim.net import MemoryArtifacts
 from tickwork.stores.memory import MemoryDisk, MemoryStore
 from tickwork.system.clock import SystemClock, SystemIds

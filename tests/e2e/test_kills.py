@@ -19,7 +19,7 @@ from tickwork.core.state.events import TaskSucceeded
 from tickwork.journal.record import GENESIS, unseal
 from tickwork.journal.replay import replay
 from tickwork.protocol.worker_messages import Catalog, Done, Spec, Work
-from tickwork.runtime.recovery import recover, settings_of
+from tickwork.runtime.partition.recovery import recover, settings_of
 from tickwork.stores.sqlite.store import SqliteStore
 from tickwork.system.clock import SystemClock, SystemIds
 from tickwork.worker.agent import Agent

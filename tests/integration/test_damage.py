@@ -24,10 +24,10 @@ from tickwork.core.state.schedule import Range
 from tickwork.ports.artifacts import digest_of
 from tickwork.ports.store import BackfillRow, CacheRow, ChildRow, InboxRow, Route, Rows, StoreUnusable
 from tickwork.protocol import http_models as wire
-from tickwork.runtime.books import Attempt
-from tickwork.runtime.checking import check
 from tickwork.runtime.engine import Engine
-from tickwork.runtime.retention import DAY_MS
+from tickwork.runtime.maintenance.integrity_check import check
+from tickwork.runtime.maintenance.retention import DAY_MS
+from tickwork.runtime.partition.write_behind import Attempt
 from tickwork.stores import checksums
 from tickwork.stores.postgres.artifacts import PostgresArtifacts
 from tickwork.stores.postgres.store import PostgresStore

@@ -8,8 +8,8 @@ from contextlib import AsyncExitStack
 from runtime.house import House, task
 from tickwork.ports.broker import Lane
 from tickwork.protocol.worker_messages import Profile
-from tickwork.runtime.direct import DirectLink
-from tickwork.runtime.lanekeeper import LaneKeeper
+from tickwork.runtime.broker_publisher import LaneKeeper
+from tickwork.runtime.local_link import DirectLink
 from tickwork.worker.agent import Agent
 from tickwork.worker.lanes import Receiver
 from worker.scripted import Puppet

@@ -216,7 +216,7 @@ async def test_a_worker_that_dies_with_what_it_took_loses_it_and_another_gets_it
 
 
 async def test_what_is_too_large_for_a_message_comes_with_the_exchange(in_memory, monkeypatch):
-    monkeypatch.setattr("tickwork.runtime.lanekeeper.MESSAGE_BYTES_MAX", 10)
+    monkeypatch.setattr("tickwork.runtime.broker_publisher.MESSAGE_BYTES_MAX", 10)
     async with Line(in_memory) as line:
         executor, *_ = await line.worker()
         await line.completed(await line.submit(3))

@@ -8,7 +8,7 @@ import pytest_asyncio
 from cluster.clusterhouse import Doing, TestCluster
 from tickwork.lanes.memory import MemoryBroker, MemoryLane
 from tickwork.protocol.worker_messages import Profile
-from tickwork.runtime.lanekeeper import LaneKeeper
+from tickwork.runtime.broker_publisher import LaneKeeper
 from tickwork.system.clock import SystemClock, SystemIds
 from tickwork.worker.lanes import Receiver
 

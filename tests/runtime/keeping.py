@@ -5,7 +5,7 @@ import contextlib
 
 from runtime.house import Hand, House
 from tickwork.runtime.engine import Engine
-from tickwork.runtime.retention import DAY_MS, Keep
+from tickwork.runtime.maintenance.retention import DAY_MS, Keep
 
 KEEP = Keep(runs_ms=3 * DAY_MS, journal_ms=3 * DAY_MS, archive_ms=365 * DAY_MS, logs_ms=30 * DAY_MS)
 

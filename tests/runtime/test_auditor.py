@@ -14,8 +14,8 @@ from tickwork.journal import reproduction
 from tickwork.journal.record import GENESIS
 from tickwork.journal.replay import Recorder
 from tickwork.ports.store import Head
-from tickwork.runtime import auditor as module
-from tickwork.runtime.auditor import Auditor, at_the_beginning, at_the_watermark
+from tickwork.runtime.maintenance import auditor as module
+from tickwork.runtime.maintenance.auditor import Auditor, at_the_beginning, at_the_watermark
 
 
 class Tape:

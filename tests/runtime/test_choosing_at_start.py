@@ -7,10 +7,10 @@ from house import House, task
 
 from tickwork.core.base.errors import Refused
 from tickwork.protocol import http_models as wire
+from tickwork.runtime.context import PARTITION, TENANT
 from tickwork.runtime.engine import Engine
-from tickwork.runtime.ground import PARTITION, TENANT
-from tickwork.runtime.recovery import recover
-from tickwork.runtime.scheduleviews import catch_ups
+from tickwork.runtime.partition.recovery import recover
+from tickwork.runtime.views.schedules import catch_ups
 
 HOUR = 3_600_000
 

@@ -15,7 +15,7 @@ from tickwork.ports.store import OutcomeUnknown, StoreFull
 from tickwork.protocol import http_models as wire
 from tickwork.protocol.worker_messages import Begun, Broke, Done, Saved
 from tickwork.runtime.engine import BURST, Engine
-from tickwork.runtime.inbox import Letter
+from tickwork.runtime.partition.input_queue import Letter
 from tickwork.stores.memory import MemoryStore
 
 

@@ -11,7 +11,7 @@ from tickwork.core.calendar.durations import instant_text
 from tickwork.core.state import inputs as inp
 from tickwork.protocol import http_models as wire
 from tickwork.protocol.worker_messages import Broke, Done
-from tickwork.runtime.figures import SAMPLES, Figures, Histogram
+from tickwork.runtime.metrics import SAMPLES, Figures, Histogram
 from tickwork.stores.memory import MemoryStore
 
 

@@ -7,8 +7,8 @@ import msgspec
 from tickwork.core.base.errors import Corrupt
 from tickwork.core.base.values import Ref
 from tickwork.core.state.state import Clock
-from tickwork.runtime.assign import Assigner, Part, Source
-from tickwork.runtime.vault import Vault, encode_value
+from tickwork.runtime.partition.task_assignment import Assigner, Part, Source
+from tickwork.runtime.storage.payloads import Vault, encode_value
 
 
 class WritesMeanwhile:

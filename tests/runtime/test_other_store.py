@@ -9,7 +9,7 @@ import pytest
 from runtime.house import Hand, House, task
 from tickwork.core.base.values import pack
 from tickwork.protocol.worker_messages import Broke, Call, Done, Profile, Reply, Returned, Saved
-from tickwork.runtime.direct import DirectLink
+from tickwork.runtime.local_link import DirectLink
 from tickwork.worker.agent import Agent
 from worker.scripted import Puppet
 

@@ -1,6 +1,6 @@
 """Alone at once, in a crowd at a distance."""
 
-from tickwork.runtime.pace import GATHER_S, MANY, REST_S, Pace
+from tickwork.runtime.partition.pacing import GATHER_S, MANY, REST_S, Pace
 
 
 def heard(pace: Pace, *, every_s: float, times: int, since: float = 100.0) -> float:

@@ -9,7 +9,7 @@ from tickwork.core.calendar.zones import UTC_ONLY
 from tickwork.core.snapshot.snapshot import digest
 from tickwork.protocol import http_models as wire
 from tickwork.runtime.engine import Engine
-from tickwork.runtime.recovery import at_watermark, recover
+from tickwork.runtime.partition.recovery import at_watermark, recover
 from tickwork.stores.memory import MemoryStore
 
 

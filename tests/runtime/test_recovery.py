@@ -16,8 +16,8 @@ from tickwork.core.state.inputs import Input
 from tickwork.journal.record import GENESIS, Sealed
 from tickwork.journal.replay import Recorder
 from tickwork.ports.store import Rows, RunFilter, RunRow, Store
-from tickwork.runtime.books import Attempt, Books, attempts_decoder
-from tickwork.runtime.recovery import recover
+from tickwork.runtime.partition.recovery import recover
+from tickwork.runtime.partition.write_behind import Attempt, Books, attempts_decoder
 from tickwork.stores.memory import MemoryDisk, MemoryStore
 
 
@@ -171,7 +171,7 @@ async def test_newer_rules_are_refused(monkeypatch):
         _, store = await stored(seed, 10)
         if (await store.load(0)).tail:
             break
-    monkeypatch.setattr("tickwork.runtime.recovery.MACHINE", 0)
+    monkeypatch.setattr("tickwork.runtime.partition.recovery.MACHINE", 0)
     with pytest.raises(Corrupt, match="newer rules"):
         await recover(store, 0)
 

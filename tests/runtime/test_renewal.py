@@ -14,8 +14,8 @@ from tickwork.core.base.errors import Refused
 from tickwork.core.base.values import Ref
 from tickwork.ports.store_maintenance import RUNS
 from tickwork.protocol import http_models as wire
-from tickwork.runtime.archive import unpacked
-from tickwork.runtime.renewal import DAY_MS, SLACK_DAYS, named_in, swept_before
+from tickwork.runtime.maintenance.value_gc import DAY_MS, SLACK_DAYS, named_in, swept_before
+from tickwork.runtime.storage.archive import unpacked
 
 LARGE, HUGE = 3_000, 90_000  # a payload, an artifact
 REF = re.compile(rb"\x95\x01\xd9\x40([0-9a-f]{64})")  # the beginning of one: five parts, of which the first is a tag

@@ -15,11 +15,11 @@ from tickwork.journal.export import read as read_export
 from tickwork.journal.replay import replay
 from tickwork.ports.store import RunFilter
 from tickwork.protocol import http_models as wire
-from tickwork.runtime import retention as module
-from tickwork.runtime.archive import unpacked
-from tickwork.runtime.auditor import Auditor, at_the_beginning
 from tickwork.runtime.engine import Engine
-from tickwork.runtime.retention import DAY_MS, Keep, keep_of
+from tickwork.runtime.maintenance import retention as module
+from tickwork.runtime.maintenance.auditor import Auditor, at_the_beginning
+from tickwork.runtime.maintenance.retention import DAY_MS, Keep, keep_of
+from tickwork.runtime.storage.archive import unpacked
 from tickwork.stores.memory import MemoryStore
 
 

@@ -10,9 +10,9 @@ from tickwork.core.machine import TIMERS_PER_TICK
 from tickwork.ports.store import OutcomeUnknown, SyncFailed
 from tickwork.protocol import http_models as wire
 from tickwork.protocol.worker_messages import Call
-from tickwork.runtime import ground
-from tickwork.runtime import partition as partition_module
-from tickwork.runtime.partition import AHEAD_INPUTS
+from tickwork.runtime import context as ground
+from tickwork.runtime.partition import partition as partition_module
+from tickwork.runtime.partition.partition import AHEAD_INPUTS
 from tickwork.stores.memory import MemoryStore
 
 LARGE = "x" * 20_000  # not in the journal: it is read from the store

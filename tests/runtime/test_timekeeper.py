@@ -3,7 +3,7 @@
 import pytest
 
 from tickwork.core.state.state import Clock as LogicalClock
-from tickwork.runtime.timekeeper import HOLD_MS, Gap, RealTime, Timekeeper
+from tickwork.runtime.partition.logical_clock import HOLD_MS, Gap, RealTime, Timekeeper
 
 NOW_MS = 1_800_000_000_000
 HOUR_MS = 3_600_000

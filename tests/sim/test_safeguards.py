@@ -16,7 +16,11 @@ from tickwork.core.decide import worker_reports as reports
 from tickwork.core.state import inputs
 from tickwork.core.state.lifecycle import Phase
 from tickwork.executors import pool
-from tickwork.runtime import floor, partition, reporting, seat, timekeeper
+from tickwork.runtime.partition import logical_clock as timekeeper
+from tickwork.runtime.partition import partition
+from tickwork.runtime.workers import reports as reporting
+from tickwork.runtime.workers import seat
+from tickwork.runtime.workers import sessions as floor
 from tickwork.sim import checkers, net, scenario
 from tickwork.sim.__main__ import _options
 from tickwork.stores import memory

@@ -12,7 +12,7 @@ import msgspec
 from tickwork.api.asked import Asked
 from tickwork.api.table import Param
 from tickwork.core.base.errors import Refused
-from tickwork.runtime.ground import TENANT
+from tickwork.runtime.context import TENANT
 
 CURSOR = Param("cursor", "`next` of the page before, with the same filters.", characters_max=12_000)  # 512 partitions
 _NO_FILTERS = ("cursor", "limit")

@@ -11,11 +11,11 @@ from prometheus_client.registry import Collector
 from tickwork.cluster.node import Node
 from tickwork.core.state.schedule import Fate
 from tickwork.protocol import http_models as wire
-from tickwork.runtime.auditor import Audit
 from tickwork.runtime.engine import Engine
-from tickwork.runtime.reads import depths
-from tickwork.runtime.seat import Freshness
-from tickwork.runtime.writer import COMMIT_SECONDS
+from tickwork.runtime.maintenance.auditor import Audit
+from tickwork.runtime.partition.commit_writer import COMMIT_SECONDS
+from tickwork.runtime.views.runs import depths
+from tickwork.runtime.workers.seat import Freshness
 
 BEAT_QUANTILES = (0.5, 0.95, 1.0)
 

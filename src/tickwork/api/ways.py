@@ -24,8 +24,8 @@ from tickwork.cluster.node import Node
 from tickwork.core.base.errors import OutcomeUnknown, Refused, Unavailable
 from tickwork.core.base.shortened import shortened
 from tickwork.protocol import http_models as wire
+from tickwork.runtime.context import TENANT
 from tickwork.runtime.engine import Engine
-from tickwork.runtime.ground import TENANT
 
 if TYPE_CHECKING:
     from tickwork.api.app import Place

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tickwork.core.state.state import Settings
     from tickwork.journal.record import Sealed
     from tickwork.ports.store import Head
-    from tickwork.runtime.auditor import Auditor, Hold, Place, Source
+    from tickwork.runtime.maintenance.auditor import Auditor, Hold, Place, Source
     from tickwork.sdk.client import Client
 
 SHOWN_S = 5.0
@@ -102,8 +102,8 @@ class _Served:
 
 async def _of_server(to: To, partition: int | None, into: Path, *, once: bool) -> int:
     from tickwork.cli.replay import partitions
-    from tickwork.runtime.auditor import at_the_beginning
-    from tickwork.runtime.patience import patiently
+    from tickwork.runtime.maintenance.auditor import at_the_beginning
+    from tickwork.runtime.storage.store_retry import patiently
     from tickwork.system.zone_data import load_zones
 
     with to.client() as client:
@@ -136,10 +136,10 @@ def _worst_last(judges: "list[Auditor]") -> "list[Auditor]":
 
 async def _of_folder(folder: Path, into: Path, to: To) -> int:
     from tickwork.compose.server import ARTIFACTS, DATABASE
-    from tickwork.runtime.archive import Archives
-    from tickwork.runtime.auditor import at_the_beginning
-    from tickwork.runtime.ground import PARTITION
-    from tickwork.runtime.recovery import settings_of
+    from tickwork.runtime.context import PARTITION
+    from tickwork.runtime.maintenance.auditor import at_the_beginning
+    from tickwork.runtime.partition.recovery import settings_of
+    from tickwork.runtime.storage.archive import Archives
     from tickwork.stores.sqlite.store import SqliteStore
     from tickwork.system.clock import FolderArtifacts
     from tickwork.system.zone_data import load_zones
@@ -165,7 +165,7 @@ async def _of_folder(folder: Path, into: Path, to: To) -> int:
 
 def _made(source: "Source", partition: int, place: "Place", into: Path, hold: "Hold") -> "Auditor":
     from tickwork.compose.auditing import keeping
-    from tickwork.runtime.auditor import Auditor
+    from tickwork.runtime.maintenance.auditor import Auditor
     from tickwork.system.clock import SystemClock
     from tickwork.system.zone_data import load_zones
 

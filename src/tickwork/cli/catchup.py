@@ -95,7 +95,7 @@ def _of_data(to: To, policy: str, data: str | None) -> "list[wire.CatchUp]":
 
 
 async def _of_folder(database: Path, policy: str) -> "list[wire.CatchUp]":
-    from tickwork.runtime.ground import PARTITION
+    from tickwork.runtime.context import PARTITION
     from tickwork.stores.sqlite.store import SqliteStore
 
     store = SqliteStore(database, upgrade=False)
@@ -108,7 +108,7 @@ async def _of_folder(database: Path, policy: str) -> "list[wire.CatchUp]":
 
 async def _of_store(address: str, policy: str) -> "list[wire.CatchUp]":
     from tickwork.cluster.placement import home_of
-    from tickwork.runtime.ground import TENANT
+    from tickwork.runtime.context import TENANT
     from tickwork.stores.postgres.store import PostgresStore
 
     store = PostgresStore(address, upgrade=False)
@@ -124,9 +124,9 @@ async def _of_store(address: str, policy: str) -> "list[wire.CatchUp]":
 
 
 async def _late(store: "Store", partition: int, policy: str) -> "list[wire.CatchUp]":
-    from tickwork.runtime.ground import TENANT
-    from tickwork.runtime.recovery import recover
-    from tickwork.runtime.scheduleviews import catch_ups
+    from tickwork.runtime.context import TENANT
+    from tickwork.runtime.partition.recovery import recover
+    from tickwork.runtime.views.schedules import catch_ups
     from tickwork.system.clock import SystemClock
     from tickwork.system.zone_data import load_zones
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tickwork.ports.artifacts import Artifacts
     from tickwork.ports.store import Store
     from tickwork.ports.store_maintenance import Batch
-    from tickwork.runtime.moving import Say
+    from tickwork.runtime.maintenance.backup import Say
 
 db = App(name="db", help_format="plaintext")
 
@@ -140,7 +140,7 @@ async def _upgrade(place: str, *, json: bool) -> int:
 
 async def _check(place: str, *, json: bool) -> int:
     from tickwork.cli.screen import print_json
-    from tickwork.runtime.checking import check as verify
+    from tickwork.runtime.maintenance.integrity_check import check as verify
     from tickwork.system.zone_data import load_zones
 
     async with _opened(place, exists=True) as (store, artifacts):
@@ -163,7 +163,7 @@ async def _check(place: str, *, json: bool) -> int:
 
 
 async def _backup(place: str, file: Path, *, json: bool) -> int:
-    from tickwork.runtime.moving import write
+    from tickwork.runtime.maintenance.backup import write
     from tickwork.system.private_files import private_file
 
     draft = file.with_name(f".{file.name}.part")
@@ -187,7 +187,7 @@ async def _backup(place: str, file: Path, *, json: bool) -> int:
 
 
 async def _restore(file: Path, place: str, *, json: bool) -> int:
-    from tickwork.runtime.moving import bring_in, read
+    from tickwork.runtime.maintenance.backup import bring_in, read
 
     try:
         with file.open("rb") as source:
@@ -206,7 +206,7 @@ async def _restore(file: Path, place: str, *, json: bool) -> int:
 
 async def _copy(source: str, target: str, *, json: bool) -> int:
     from tickwork.ports.store_maintenance import Batch
-    from tickwork.runtime.moving import ARTIFACTS, bring_in
+    from tickwork.runtime.maintenance.backup import ARTIFACTS, bring_in
 
     async with (
         _opened(source, exists=True) as (store, _),

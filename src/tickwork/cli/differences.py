@@ -81,7 +81,7 @@ def expected(side: "ScheduleFile", zones: "Zones", from_ms: int, to_ms: int) -> 
     from tickwork.core.calendar.schedule_spec import compile_when
     from tickwork.core.evolve.schedules import anchored
     from tickwork.protocol.schedule_requests import in_words, when_of
-    from tickwork.runtime.ground import TENANT
+    from tickwork.runtime.context import TENANT
 
     holidays = {name: frozenset(dates) for name, dates in side.holidays.items()}
     streams = []

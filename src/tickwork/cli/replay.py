@@ -83,7 +83,7 @@ def replay(
 def partitions(client: "Client") -> list[int]:
     """Of a cluster; of a server that is alone, its only one."""
     from tickwork.core.base.errors import Refused
-    from tickwork.runtime.ground import PARTITION
+    from tickwork.runtime.context import PARTITION
 
     try:
         return [one.partition for one in client.cluster().partitions]
@@ -268,9 +268,9 @@ def _kept(pieces: Iterator[bytes], file: IO[bytes]) -> Iterator[bytes]:
 async def _of_folder(folder: Path, *, quiet: bool) -> Replayed:
     from tickwork.compose.server import ARTIFACTS, DATABASE
     from tickwork.core.base.errors import Corrupt
-    from tickwork.runtime.archive import Archives
-    from tickwork.runtime.ground import PARTITION
-    from tickwork.runtime.recovery import settings_of
+    from tickwork.runtime.context import PARTITION
+    from tickwork.runtime.partition.recovery import settings_of
+    from tickwork.runtime.storage.archive import Archives
     from tickwork.stores.sqlite.store import SqliteStore
     from tickwork.system.clock import FolderArtifacts
 

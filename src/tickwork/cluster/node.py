@@ -34,11 +34,11 @@ from tickwork.ports.store import InboxRow, Route, Store
 from tickwork.ports.system import Clock
 from tickwork.protocol import http_models as wire
 from tickwork.protocol.worker_messages import OLDEST, PROTOCOL, Beats, Call, Reply
-from tickwork.runtime.auditor import Auditor
+from tickwork.runtime.context import Alarm
 from tickwork.runtime.engine import Engine
-from tickwork.runtime.floor import LOST_AFTER_MS
-from tickwork.runtime.ground import Alarm
+from tickwork.runtime.maintenance.auditor import Auditor
 from tickwork.runtime.supervision import is_cancelled, supervised
+from tickwork.runtime.workers.sessions import LOST_AFTER_MS
 from tickwork.version import VERSION
 
 PARTITIONS = 8

@@ -16,9 +16,17 @@ from tickwork.core.base.errors import Refused, Unavailable
 from tickwork.core.state.state import NUMBER_BITS
 from tickwork.ports.system import Clock
 from tickwork.protocol.worker_messages import Call, Profile, Reply, Report, Spec, Work, of_other_store, unspoken
-from tickwork.runtime.floor import CLOSED_AFTER_MS, GIVEN_UP, LOST_AFTER_MS, MOVED, RETRY_MS, SILENT_MS, WAIT_MS_MAX
-from tickwork.runtime.seat import Freshness
 from tickwork.runtime.supervision import supervised
+from tickwork.runtime.workers.seat import Freshness
+from tickwork.runtime.workers.sessions import (
+    CLOSED_AFTER_MS,
+    GIVEN_UP,
+    LOST_AFTER_MS,
+    MOVED,
+    RETRY_MS,
+    SILENT_MS,
+    WAIT_MS_MAX,
+)
 from tickwork.worker.caller import Key
 
 DELIVER_S = 2.0  # after which a report that is not durable yet is asked for again

@@ -14,10 +14,10 @@ from tickwork.cluster.node import Attendant, Node
 from tickwork.core.base.errors import TickworkError
 from tickwork.core.calendar.zones import Zones
 from tickwork.ports.system import Clock
-from tickwork.runtime.archive import Archives
-from tickwork.runtime.auditor import Auditor, Hold, Leave, at_the_watermark
 from tickwork.runtime.engine import Engine
-from tickwork.runtime.patience import patiently
+from tickwork.runtime.maintenance.auditor import Auditor, Hold, Leave, at_the_watermark
+from tickwork.runtime.storage.archive import Archives
+from tickwork.runtime.storage.store_retry import patiently
 from tickwork.system.private_files import private_file, private_folder
 
 

@@ -30,8 +30,8 @@ from tickwork.core.state.state import Settings as MachineSettings
 from tickwork.ports.artifacts import Artifacts
 from tickwork.ports.leases import Leases
 from tickwork.ports.store import HasNotes, HasTime, Store
+from tickwork.runtime.context import Alarm
 from tickwork.runtime.engine import Engine
-from tickwork.runtime.ground import Alarm
 from tickwork.system.clock import SystemClock, SystemIds, SystemProcesses
 from tickwork.system.time_reference import StoreTime
 from tickwork.system.zone_data import load_zones

@@ -23,8 +23,8 @@ from tickwork.executors.guard import LOOPBACK
 from tickwork.executors.shell import ShellExecutor
 from tickwork.ports.executor import Executor
 from tickwork.protocol.worker_messages import Catalog, Profile, shown
-from tickwork.runtime.direct import DirectLink
 from tickwork.runtime.engine import Engine
+from tickwork.runtime.local_link import DirectLink
 from tickwork.sdk.async_client import AsyncClient
 from tickwork.sdk.client import Client
 from tickwork.sdk.declared import DECLARED

@@ -8,8 +8,8 @@ from tickwork.compose.settings import BadSettings, Settings, names
 from tickwork.core.base.errors import Refused
 from tickwork.lanes.making import make_lane
 from tickwork.ports.broker import Lane, Seal
+from tickwork.runtime.broker_publisher import LaneKeeper
 from tickwork.runtime.engine import Engine
-from tickwork.runtime.lanekeeper import LaneKeeper
 from tickwork.system.clock import SystemClock, SystemIds
 from tickwork.worker.agent import Agent
 from tickwork.worker.lanes import Receiver

@@ -2,7 +2,7 @@
 
 from tickwork.compose.settings import BadSettings, Settings
 from tickwork.core.base.errors import Refused
-from tickwork.runtime.retention import Keep, keep_of
+from tickwork.runtime.maintenance.retention import Keep, keep_of
 
 
 def how_long(settings: Settings) -> Keep:

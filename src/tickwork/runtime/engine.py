@@ -27,21 +27,21 @@ from tickwork.core.state.state import Clock as LogicalClock
 from tickwork.core.state.state import Settings
 from tickwork.ports.store import ALONE, Head
 from tickwork.protocol.worker_messages import Call, LogPiece, Reply
-from tickwork.runtime.assign import Assigner
-from tickwork.runtime.auditor import Auditor, Leave, at_the_watermark
-from tickwork.runtime.clock_monitor import ClockMonitor
-from tickwork.runtime.commands import INPUT_BYTES_MAX, Commands
-from tickwork.runtime.facts import Facts
-from tickwork.runtime.floor import Floor
-from tickwork.runtime.ground import TENANT
-from tickwork.runtime.partition import Decided, Partition
-from tickwork.runtime.patience import patiently
-from tickwork.runtime.recovery import Follower, Recovered, check_rules, read_ahead, recover
-from tickwork.runtime.retention import Keep as HowLong
-from tickwork.runtime.retention import Retention
-from tickwork.runtime.timekeeper import BelievedClock, RealTime, Timekeeper
-from tickwork.runtime.vault import ARGUMENTS_STEP, NIL, decode_value
-from tickwork.runtime.versions import stranded_words
+from tickwork.runtime.context import TENANT
+from tickwork.runtime.maintenance.auditor import Auditor, Leave, at_the_watermark
+from tickwork.runtime.maintenance.retention import Keep as HowLong
+from tickwork.runtime.maintenance.retention import Retention
+from tickwork.runtime.partition.clock_monitor import ClockMonitor
+from tickwork.runtime.partition.fact_lookup import Facts
+from tickwork.runtime.partition.logical_clock import BelievedClock, RealTime, Timekeeper
+from tickwork.runtime.partition.partition import Decided, Partition
+from tickwork.runtime.partition.recovery import Follower, Recovered, check_rules, read_ahead, recover
+from tickwork.runtime.partition.task_assignment import Assigner
+from tickwork.runtime.services.runs import INPUT_BYTES_MAX, Commands
+from tickwork.runtime.services.workflows import stranded_words
+from tickwork.runtime.storage.payloads import ARGUMENTS_STEP, NIL, decode_value
+from tickwork.runtime.storage.store_retry import patiently
+from tickwork.runtime.workers.sessions import Floor
 
 TIDY_S = 5.0
 BURST = 16  # timers of one tick: what they began does not wait for anybody

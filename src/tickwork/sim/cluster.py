@@ -24,8 +24,8 @@ from tickwork.core.state.lifecycle import Phase
 from tickwork.core.state.state import Settings, State
 from tickwork.journal.record import Sealed
 from tickwork.ports.store import Route
-from tickwork.runtime.ground import TENANT
-from tickwork.runtime.timekeeper import STEP_MS
+from tickwork.runtime.context import TENANT
+from tickwork.runtime.partition.logical_clock import STEP_MS
 from tickwork.sim import checkers
 from tickwork.sim.chance import Chance
 from tickwork.sim.executor import EffectLedger

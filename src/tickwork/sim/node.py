@@ -22,9 +22,9 @@ from tickwork.core.state.state import Clock, Settings
 from tickwork.journal.record import GENESIS, unseal
 from tickwork.protocol import http_models as wire
 from tickwork.protocol.worker_messages import Call, Catalog, LogPiece, Reply, encoder, reply_decoder
+from tickwork.runtime.context import Alarm
 from tickwork.runtime.engine import Engine
-from tickwork.runtime.ground import Alarm
-from tickwork.runtime.recovery import recover
+from tickwork.runtime.partition.recovery import recover
 from tickwork.sim.asgi import PORT, HttpService, Request
 from tickwork.sim.cluster import Alive, Cluster, NodeSeat
 from tickwork.sim.journals import Belief

@@ -21,9 +21,9 @@ from tickwork.core.state.lifecycle import Phase
 from tickwork.core.state.state import Run as CoreRun
 from tickwork.protocol import http_models as wire
 from tickwork.protocol.worker_messages import Profile
-from tickwork.runtime.direct import DirectLink
+from tickwork.runtime.context import TENANT
 from tickwork.runtime.engine import Engine
-from tickwork.runtime.ground import TENANT
+from tickwork.runtime.local_link import DirectLink
 from tickwork.sdk.plain import plain
 from tickwork.sdk.registry import app_with
 from tickwork.sdk.tasks import BoundTask, Task

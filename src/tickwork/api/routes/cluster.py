@@ -18,7 +18,7 @@ from tickwork.core.calendar.durations import instant_text
 from tickwork.ports import store as ports
 from tickwork.protocol import http_models as wire
 from tickwork.protocol.worker_messages import Beats, beats_decoder
-from tickwork.runtime.ground import TENANT
+from tickwork.runtime.context import TENANT
 
 if TYPE_CHECKING:
     from tickwork.api.ways import Ways

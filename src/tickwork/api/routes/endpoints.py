@@ -13,7 +13,7 @@ from tickwork.api.routes.runs import DONE, KEY, said
 from tickwork.api.table import Body, Gives, Param, Route
 from tickwork.executors.guard import AddressRefused, closed_by, plain_host
 from tickwork.protocol import http_models as wire
-from tickwork.runtime.words import STATE_NUMBERS
+from tickwork.runtime.views.text import STATE_NUMBERS
 
 PAGE_MAX = 500
 RUNS_MAX = 100

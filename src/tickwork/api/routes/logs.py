@@ -16,7 +16,7 @@ from tickwork.core.base.shortened import shortened
 from tickwork.core.calendar.durations import INSTANT_MS_MAX, INSTANT_MS_MIN, instant_text
 from tickwork.protocol import http_models as wire
 from tickwork.protocol.worker_messages import LogPiece
-from tickwork.runtime.logs import CHUNK_BYTES_MAX, Line
+from tickwork.runtime.storage.logs import CHUNK_BYTES_MAX, Line
 
 NDJSON = "application/x-ndjson"
 LINES_MAX = 10_000  # of one answer; a follower gets all

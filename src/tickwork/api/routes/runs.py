@@ -13,8 +13,8 @@ from tickwork.api.problems import HttpRefused
 from tickwork.api.table import Body, Gives, Param, Route
 from tickwork.core.base.errors import Refused
 from tickwork.protocol import http_models as wire
-from tickwork.runtime.ground import TENANT
-from tickwork.runtime.words import STATE_NUMBERS
+from tickwork.runtime.context import TENANT
+from tickwork.runtime.views.text import STATE_NUMBERS
 
 if TYPE_CHECKING:
     from tickwork.api.app import Place

@@ -13,7 +13,7 @@ from tickwork.api.table import Gives, Route
 from tickwork.core.base.errors import TickworkError
 from tickwork.ports.store import HasHorizon
 from tickwork.protocol import http_models as wire
-from tickwork.runtime.ground import TENANT
+from tickwork.runtime.context import TENANT
 
 if TYPE_CHECKING:
     from tickwork.api.app import Place

@@ -25,7 +25,7 @@ from tickwork.core.base import strict_json as strictjson
 from tickwork.core.base.errors import OutcomeUnknown, Refused, Unavailable
 from tickwork.ports.store import StoreFull
 from tickwork.protocol import http_models as wire
-from tickwork.runtime.ground import TENANT
+from tickwork.runtime.context import TENANT
 
 if TYPE_CHECKING:
     from tickwork.api.app import Place

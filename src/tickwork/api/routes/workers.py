@@ -13,7 +13,7 @@ from tickwork.cluster.credentials import CODE
 from tickwork.core.base.errors import Refused, Unavailable
 from tickwork.protocol import http_models as wire
 from tickwork.protocol.worker_messages import Call, Reply, call_decoder, encoder
-from tickwork.runtime.ground import TENANT
+from tickwork.runtime.context import TENANT
 from tickwork.runtime.supervision import is_cancelled
 
 if TYPE_CHECKING:

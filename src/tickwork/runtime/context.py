@@ -1,0 +1,242 @@
+"""What every part of the engine stands on: the live partition, and the ways to it.
+
+Commands post through `_command` and `_post`, which return when their tick is durable; questions wait in `_durable`
+until the tick that they show is. Whatever refuses while the engine starts, drains or has no space refuses here.
+"""
+
+import asyncio
+import re
+from collections import deque
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import msgspec
+
+from tickwork.core.base.errors import Refused, Unavailable
+from tickwork.core.base.names import is_run_id
+from tickwork.core.base.shortened import shortened
+from tickwork.core.calendar.zones import UTC_ONLY, Zones
+from tickwork.core.definition.plan import Plan
+from tickwork.core.explain.catch_up_preview import read_policy
+from tickwork.core.state import inputs as ask
+from tickwork.core.state.effects import Answer
+from tickwork.core.state.state import Settings, State, Tenant
+from tickwork.ports.artifacts import Artifacts
+from tickwork.ports.ids import Ids
+from tickwork.ports.processes import Processes
+from tickwork.ports.store import Payload, RunRow, Store, StoreFull
+from tickwork.ports.system import Clock, TimeReference
+from tickwork.runtime.maintenance.auditor import Auditor, Difference
+from tickwork.runtime.maintenance.retention import Keep, Retention
+from tickwork.runtime.metrics import Figures
+from tickwork.runtime.partition.clock_monitor import ClockMonitor
+from tickwork.runtime.partition.input_queue import Letter
+from tickwork.runtime.partition.logical_clock import HOLD_MS
+from tickwork.runtime.partition.partition import Partition
+from tickwork.runtime.storage.archive import Archives
+from tickwork.runtime.storage.logs import Logs
+from tickwork.runtime.storage.payloads import Vault
+from tickwork.runtime.storage.request_checks import check_writable
+from tickwork.runtime.workers.sessions import LOST_AFTER_MS, Floor
+
+PARTITION = 0  # the only one where there is no cluster
+TENANT = "default"
+BACKLOG_MAX = 200_000  # inputs that wait for their tick; more are refused before they are accepted
+LEFT_MAX = 200_000  # ended runs that wait to be written, about 120 MB; then nothing new is accepted
+ALERTS_KEPT = 100
+_PATH = re.compile(r"[a-z_]+([.\[][^\s:]*)?")
+
+
+class Alarm(msgspec.Struct, frozen=True):
+    at_ms: int
+    kind: str
+    text: str
+
+
+class Ground:
+    floor: Floor  # from `start` on
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        artifacts: Artifacts,
+        clock: Clock,
+        ids: Ids,
+        owner: str,
+        settings: Settings | None = None,
+        own_process: bool = False,
+        zones: Zones = UTC_ONLY,
+        lost_after_ms: int = LOST_AFTER_MS,  # how long a worker may be silent
+        processes: Processes | None = None,  # of this host; None: no process is known to have ended
+        catch_up: str = "",  # for whatever is late at the start; "": as each schedule says
+        keep: Keep | None = None,  # how long what is kept; None: nothing is archived or deleted
+        reference: TimeReference | None = None,  # a second opinion on real time
+        clock_hold_ms: int | None = HOLD_MS,  # how long a step of the wall clock is not believed; None: virtual time
+        number: int = PARTITION,
+        shared: bool = False,  # the store is others' too: whoever made this engine opens and closes it
+    ) -> None:
+        self.number = number
+        self.store_id = ""  # identity of the store, known once it is open; where nodes share it, the node says it
+        self._shared = shared
+        self._keep = keep
+        self.retention: Retention | None = None
+        self._beside: list[asyncio.Task[None]] = []  # jobs that never end by themselves
+        self._store = store
+        self._clock = clock
+        self._reference = reference
+        self._clock_hold_ms = clock_hold_ms
+        self.clock_monitor: ClockMonitor | None = None
+        self._ids = ids
+        self._owner = owner
+        self._settings = settings
+        self._own_process = own_process
+        self._zones = zones
+        self._lost_after_ms = lost_after_ms
+        self._processes = processes
+        self._choice = read_policy(catch_up, path="catch_up") if catch_up else None
+        self._jobs: set[asyncio.Task[None]] = set()
+        self._watchers: dict[tuple[str, str], list[asyncio.Event]] = {}
+        self._draining = False
+        self.partition: Partition | None = None
+        self.artifacts = artifacts
+        self.archives = Archives(store, artifacts)
+        self.vault = Vault(store, artifacts, children=self.archives.read_children)
+        self.logs = Logs(store, artifacts, clock, self.archives)
+        self.alarms: deque[Alarm] = deque(maxlen=ALERTS_KEPT)
+        self.alarm_counts: dict[str, int] = {}
+        self.figures = Figures()
+        self.auditors: list[Auditor] = []  # that run beside it
+        self._auditing: list[asyncio.Task[Difference]] = []
+        self.on_alarm: Callable[[Alarm], None] = lambda _: None
+
+    @property
+    def _live(self) -> Partition:
+        assert self.partition is not None, "the engine is started"
+        return self.partition
+
+    @property
+    def state(self) -> State:
+        return self._live.machine.state
+
+    @property
+    def backlog(self) -> int:
+        """Inputs that wait for their tick."""
+        return self._live.backlog
+
+    @property
+    def accepting(self) -> bool:
+        live = self.partition
+        return live is not None and not self._draining and live.failed is None and not live.writer.full
+
+    @property
+    def idle(self) -> bool:
+        """Nothing is under way here: only an input, a worker or the next timer brings something to do."""
+        return not self._jobs and self._live.idle
+
+    @property
+    def why_not_accepting(self) -> str:
+        """What a person is told while nothing new is accepted; "": it is."""
+        live = self.partition
+        if live is None:
+            return "the engine has not started yet"
+        if self._draining:
+            return "the engine is shutting down"
+        if live.failed is not None:
+            return f"the partition has stopped: {live.failed}"
+        return "the store has no space left" if live.writer.full else ""
+
+    def now_ms(self) -> int:
+        """Real time, as far as it is believed."""
+        return self._clock.wall_ms() if self.partition is None else self.partition.keeper.real.peek()
+
+    def new_id(self) -> str:
+        """An id that nobody has had: of a run, or of a request in the log."""
+        return self._ids.new()
+
+    def new_token(self) -> str:
+        """What must not be guessed."""
+        return self._ids.token()
+
+    def _spawn(self, job: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.get_running_loop().create_task(job)
+        self._jobs.add(task)
+        task.add_done_callback(self._jobs.discard)
+        return task
+
+    def alarm(self, kind: str, text: str) -> None:
+        """For whoever stands above the engine."""
+        self._alarm(kind, text)
+
+    def _alarm(self, kind: str, text: str) -> None:
+        alarm = Alarm(self._clock.wall_ms(), kind, text)
+        self.alarms.append(alarm)
+        self.alarm_counts[kind] = self.alarm_counts.get(kind, 0) + 1
+        self.on_alarm(alarm)
+
+    async def _command(self, asked: ask.Input, payloads: list[Payload] | None = None, *, facts: bool = False) -> Answer:
+        check_writable(asked)
+        letter = self._post([asked], payloads or [], facts=facts)
+        await letter.done
+        answer = letter.answers.get(0) or Answer(0)
+        if answer.code:
+            raise refusal_of(answer)
+        return answer
+
+    def _post(self, asked: list[ask.Input], payloads: list[Payload], *, facts: bool) -> Letter:
+        live = self._live
+        if self._draining:
+            raise Unavailable(
+                "the server is shutting down; ask another node, or again in a moment", retry_after_ms=1_000
+            )
+        if live.writer.full:
+            raise StoreFull("the store has no space left; free some and try again", retry_after_ms=5_000)
+        if live.backlog > BACKLOG_MAX:
+            raise Unavailable("too many requests wait already; try again in a moment", retry_after_ms=1_000)
+        if live.books.left_count > LEFT_MAX:
+            raise Unavailable(
+                "the store is slower than what comes: too many ended runs wait to be written; try again in a moment",
+                retry_after_ms=1_000,
+            )
+        return live.ask(asked, payloads, facts=facts)
+
+    async def _durable(self) -> None:
+        """Until everything that a view was built from is durable."""
+        live, seq = self._live, self._live.decided_seq
+        while live.durable_seq < seq and live.failed is None:
+            await live.next_commit()
+        if live.durable_seq < seq:
+            raise Unavailable(f"this partition has stopped: {live.failed}; ask again", retry_after_ms=1_000)
+
+    def _tenant(self, tenant: str) -> Tenant:
+        found = self.state.tenants.get(tenant)
+        if found is None:
+            raise Refused("unknown_tenant", f"there is no tenant {shortened(tenant, 128)!r}", path="tenant")
+        return found
+
+    def _plan(self, tenant: str, workflow: str, definition: str = "") -> Plan:
+        owner = self._tenant(tenant)
+        plan = owner.versions.get(definition) if definition else owner.plans.get(workflow)
+        if plan is None or plan.name != workflow:
+            which = f" with the definition {definition}" if definition else ""
+            raise Refused(
+                "unknown_workflow", f"there is no workflow {shortened(workflow, 128)!r}{which}", path="workflow"
+            )
+        return plan
+
+    async def _ended_row(self, tenant: str, run_id: str) -> RunRow | None:
+        left = self._live.books.find_left(tenant, run_id)
+        if left is not None:
+            return left
+        if not is_run_id(run_id):
+            return None
+        rows = await self.archives.find_runs(tenant, ids=[run_id])
+        return rows[0] if rows else None
+
+
+def refusal_of(answer: Answer) -> Refused:
+    """The machine says place and message in one text, as the journal keeps it; whoever asked gets them apart."""
+    path, _, message = answer.message.partition(": ")
+    if not message or not _PATH.fullmatch(path):
+        return Refused(answer.code, answer.message)
+    return Refused(answer.code, message, path=path)

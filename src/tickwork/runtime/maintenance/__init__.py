@@ -1,0 +1,1 @@
+"""What keeps a store in order: retention, value collection, backup, integrity check, auditor."""

@@ -1,0 +1,283 @@
+"""A second opinion: whoever follows a journal, decides it again and compares the hash of every tick.
+
+An auditor owns nothing and writes nothing into the partition it follows. The first difference is the end of its
+work: it raises an alarm, has dispatch of the partition held, so that no more work leaves on a doubtful decision, and
+leaves a reproduction that runs without the store. The same where the journal goes back behind what it has seen.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Protocol
+
+import msgspec
+
+from tickwork.core.base.errors import Corrupt, Refused, Unavailable
+from tickwork.core.base.shortened import shortened
+from tickwork.core.calendar.zones import UTC_ONLY, Zones
+from tickwork.core.machine import Machine
+from tickwork.core.state.state import Settings
+from tickwork.journal import reproduction
+from tickwork.journal.record import GENESIS, Row, Sealed, unseal
+from tickwork.journal.reproduction import Before, Claim, Reproduction
+from tickwork.ports.store import Head, Store
+from tickwork.ports.system import Clock
+from tickwork.runtime.partition.recovery import at_watermark
+from tickwork.runtime.storage.store_retry import patiently
+
+ROWS_PER_STEP = 64
+POLL_S = 0.25
+SNAPSHOT_ROWS = 2_000  # between two states that a reproduction can be built from; more where the state is large
+REASON_CHARACTERS_MAX = 400
+
+
+class Source(Protocol):
+    """What is followed. A store has it."""
+
+    async def read_head(self, partition: int) -> Head: ...
+
+    async def journal(self, partition: int, *, after: int, limit: int) -> list[Sealed]: ...
+
+
+class Difference(msgspec.Struct, frozen=True, kw_only=True):
+    partition: int
+    seq: int
+    text: str
+    reproduction: str = ""  # its name; "": there is nothing to decide again
+    inputs: int = 0  # that are enough for it
+    held: bool = False  # dispatch of the partition is
+
+
+class Audit(msgspec.Struct, frozen=True, kw_only=True):
+    """How far an auditor is."""
+
+    partition: int
+    seq: int
+    hash: str
+    rows: int  # decided again and found equal
+    folded: int  # of other rules, so only folded
+    lag_rows: int
+    lag_ms: int
+    difference: Difference | None = None
+
+
+class Place(msgspec.Struct, frozen=True):
+    """Where an auditor begins: a machine as it stood after `seq`."""
+
+    machine: Machine
+    seq: int = 0
+    hash: bytes = GENESIS
+
+
+Hold = Callable[[int, str], Awaitable[None]]
+Leave = Callable[[str, bytes], Awaitable[None]]
+
+
+class Auditor:
+    def __init__(
+        self,
+        source: Source,
+        partition: int,
+        place: Place,
+        *,
+        zones: Zones,
+        clock: Clock,
+        hold: Hold,
+        keep: Leave,
+        on_alarm: Callable[[str, str], None] = lambda _kind, _text: None,
+    ) -> None:
+        self.partition = partition
+        self.difference: Difference | None = None
+        self.rows = self.folded = 0
+        self._source = source
+        self._zones = zones
+        self._clock = clock
+        self._hold = hold
+        self._keep = keep
+        self._on_alarm = on_alarm
+        self._machine, self._seq, self._hash = place.machine, place.seq, place.hash
+        self._epoch = 0  # the highest that was seen
+        self._end = place.seq
+        self._kept = (self._seq, self._hash, reproduction.before(self._machine))
+
+    # ---- from outside
+
+    @property
+    def seq(self) -> int:
+        return self._seq
+
+    @property
+    def lag_rows(self) -> int:
+        return max(0, self._end - self._seq)
+
+    def view(self) -> Audit:
+        settled_ms = self._machine.state.settings.clock.ms_of(self._machine.state.tick)
+        lag_ms = max(0, self._clock.wall_ms() - settled_ms) if self.lag_rows else 0
+        return Audit(
+            partition=self.partition,
+            seq=self._seq,
+            hash=self._hash.hex(),
+            rows=self.rows,
+            folded=self.folded,
+            lag_rows=self.lag_rows,
+            lag_ms=lag_ms,
+            difference=self.difference,
+        )
+
+    async def follow(self) -> Difference:
+        """Until there is a difference; a source that cannot be reached is asked again."""
+        while self.difference is None:
+            if not await patiently(self.step):
+                await asyncio.sleep(POLL_S)
+        return self.difference
+
+    async def catch_up(self) -> Difference | None:
+        """Through what is there now."""
+        while self.difference is None and await self.step():
+            pass
+        return self.difference
+
+    async def step(self) -> int:
+        """Compare some rows; how many were equal. 0 where nothing is left, or a difference was found."""
+        if self.difference is not None:
+            return 0
+        head = await self._source.read_head(self.partition)
+        if head.seq < self._seq or head.epoch < self._epoch:
+            await self._went_back(head)
+            return 0
+        self._end, self._epoch = head.seq, head.epoch
+        if head.seq == self._seq:
+            return 0
+        equal = 0
+        for sealed in await self._rows():
+            claim, row = self._compare(sealed)
+            if claim is not None:
+                await self._differs(sealed, row, claim)
+                return 0
+            equal += 1
+            await asyncio.sleep(0)
+        self._keep_state()
+        return equal
+
+    async def _rows(self) -> list[Sealed]:
+        """What stands behind the last equal row. Where it cannot be had, that is a difference as well."""
+        try:
+            rows = await self._source.journal(self.partition, after=self._seq, limit=ROWS_PER_STEP)
+        except Corrupt as error:
+            await self._cannot_go_on(str(error))
+            return []
+        if not rows:
+            await self._cannot_go_on(f"the journal stands at seq {self._end}, and has no row behind seq {self._seq}")
+        return rows
+
+    # ---- comparing
+
+    def _compare(self, sealed: Sealed) -> tuple[Claim | None, Row | None]:
+        machine = self._machine
+        try:
+            if sealed.seq != self._seq + 1 or sealed.tick <= machine.state.tick:
+                raise Corrupt(f"seq {sealed.seq}, tick {sealed.tick} cannot follow seq {self._seq}")
+            row = unseal(sealed, self._hash)
+        except Corrupt as error:
+            return Claim(text=str(error), opaque=True), None
+        decided = row.rules == machine.rules
+        claim = reproduction.decide(machine, row, sealed, self._hash) if decided else reproduction.fold(machine, row)
+        if claim is None:
+            self._seq, self._hash = sealed.seq, sealed.hash
+            self.rows += decided
+            self.folded += not decided
+        return claim, row
+
+    def _keep_state(self) -> None:
+        """Now and then: a reproduction is built from the last state kept and the rows behind it."""
+        between = max(SNAPSHOT_ROWS, len(self._machine.state.tasks) // 8)
+        if self._seq - self._kept[0] >= between:
+            self._kept = (self._seq, self._hash, reproduction.before(self._machine))
+
+    # ---- a difference
+
+    async def _differs(self, sealed: Sealed, row: Row | None, claim: Claim) -> None:
+        name = f"audit-p{self.partition}-seq{sealed.seq}.twr"
+        text = f"seq {sealed.seq}: {claim.text}"
+        self._on_alarm(
+            "audit_difference", f"partition {self.partition}, {shortened(text, REASON_CHARACTERS_MAX)}; see {name}"
+        )
+        self.difference = Difference(partition=self.partition, seq=sealed.seq, text=text, reproduction=name)
+        await self._stop_dispatch(f"{text}; see {name}")
+        # A row that does not even verify was never applied.
+        state = await patiently(self._before) if row is not None else reproduction.before(self._machine)
+        if state is None:
+            self.difference = msgspec.structs.replace(self.difference, reproduction="")
+            return
+        places = reproduction.shrink(state, row, claim, self._zones) if row is not None else []
+        made = Reproduction(
+            partition=self.partition,
+            rules=self._machine.rules,
+            zones=self._zones.version,
+            hash=self._hash,
+            before=state,
+            row=sealed,
+            claim=claim,
+            inputs=places,
+        )
+        await self._keep(name, reproduction.write(made))
+        self.difference = msgspec.structs.replace(self.difference, inputs=len(places))
+
+    async def _before(self) -> Before | None:
+        """The state at the last equal seq, once more: the machine has moved on from it. None where the journal tells
+        another story of the same rows by now."""
+        seq, head, kept = self._kept
+        rows: list[Row] = []
+        try:
+            while seq < self._seq:
+                limit = min(ROWS_PER_STEP, self._seq - seq)
+                for sealed in await self._source.journal(self.partition, after=seq, limit=limit):
+                    rows.append(unseal(sealed, head))
+                    seq, head = sealed.seq, sealed.hash
+        except Corrupt:
+            return None
+        if head != self._hash:
+            return None
+        machine = kept.machine(self._zones)
+        for row in rows:
+            machine.fold(row.tick, row.inputs, row.events)
+        return reproduction.before(machine)
+
+    async def _went_back(self, head: Head) -> None:
+        await self._cannot_go_on(
+            f"the journal stands at seq {head.seq}, epoch {head.epoch}, and stood at seq {self._seq}, "
+            f"epoch {self._epoch}: the store has lost what it had committed",
+            seq=head.seq,
+        )
+
+    async def _cannot_go_on(self, text: str, *, seq: int = -1) -> None:
+        """There is no row that could be decided again."""
+        self._on_alarm("audit_difference", f"partition {self.partition}: {text}")
+        self.difference = Difference(partition=self.partition, seq=self._seq + 1 if seq < 0 else seq, text=text)
+        await self._stop_dispatch(text)
+
+    async def _stop_dispatch(self, reason: str) -> None:
+        asked = shortened(f"audit_difference at {reason}", REASON_CHARACTERS_MAX)
+        try:
+            await patiently(lambda: self._hold(self.partition, asked))
+        except Refused as refused:
+            if refused.code != "illegal_move":  # somebody has paused it before
+                self._on_alarm("audit_not_held", f"partition {self.partition} goes on: {refused}")
+                return
+        assert self.difference is not None
+        self.difference = msgspec.structs.replace(self.difference, held=True)
+
+
+# ---- where to begin
+
+
+def at_the_beginning(settings: Settings, zones: Zones = UTC_ONLY) -> Place:
+    return Place(Machine(settings=settings, zones=zones))
+
+
+async def at_the_watermark(store: Store, partition: int, zones: Zones = UTC_ONLY) -> Place:
+    """From the rows: what came before them was believed by whoever wrote them."""
+    loaded = await store.load(partition)
+    if not loaded.settings:
+        raise Unavailable(f"nobody has begun partition {partition} yet; try again later", retry_after_ms=1_000)
+    machine = await at_watermark(loaded, zones)
+    return Place(machine, loaded.head.watermark, loaded.watermark_hash) if loaded.header else Place(machine)

@@ -1,0 +1,179 @@
+"""A whole store as one stream: for backups, and on its way to another store.
+
+The file is frames of rows, each with its checksum, and a last frame that counts them: one that lacks it is cut off.
+Artifacts travel with it under a table name of their own. What is brought in is fenced: another cluster, and epochs
+that no owner of the original will ever reach, so that neither can write into the other.
+"""
+
+import struct
+import zlib
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from types import MappingProxyType
+from typing import IO, Any
+
+import msgspec
+
+from tickwork.core.base.errors import Corrupt, Refused
+from tickwork.core.state.state import NUMBER_BITS
+from tickwork.ports.artifacts import Artifacts
+from tickwork.ports.store import ALONE, Store
+from tickwork.ports.store_maintenance import COLUMNS, Batch
+from tickwork.runtime.context import PARTITION, TENANT
+
+MAGIC = b"TWB1"
+EPOCH_STEP = 1_000_000  # claims that the original will not live to see
+ARTIFACTS = "artifacts"
+FRAME_BYTES_MAX = 1 << 30
+INLINE_BYTES_MAX = 64 * 1024  # what is larger than a payload may be is an artifact
+_SIZE = struct.Struct(">II")  # length, checksum
+_COUNTS = "counts"
+# Tables of work, and where each row has a number that tells its partition.
+_NUMBERED = MappingProxyType({"live_runs": 0, "schedules": 0, "runs": 0, "archived": 2})
+
+Say = Callable[[str, int], None]  # a table, and how many of its rows have passed
+
+
+class _Frame(msgspec.Struct, array_like=True, frozen=True):
+    table: str
+    rows: list[tuple[Any, ...]]
+
+
+_decoder = msgspec.msgpack.Decoder(_Frame)
+_encode = msgspec.msgpack.Encoder().encode
+
+
+def frame(batch: Batch) -> bytes:
+    body = zlib.compress(_encode(_Frame(batch.table, batch.rows)), 1)
+    return _SIZE.pack(len(body), zlib.crc32(body)) + body
+
+
+async def write(store: Store, artifacts: Iterable[tuple[str, bytes]], file: IO[bytes], say: Say) -> dict[str, int]:
+    """Everything of a store, then artifacts that lie beside it, then the counts."""
+    counts: dict[str, int] = {}
+    file.write(MAGIC)
+
+    async def take(batch: Batch) -> None:
+        file.write(frame(batch))
+        counts[batch.table] = counts.get(batch.table, 0) + len(batch.rows)
+        say(batch.table, counts[batch.table])
+
+    await store.export(take)
+    for digest, data in artifacts:
+        await take(Batch(ARTIFACTS, [(digest, data)]))
+    file.write(frame(Batch(_COUNTS, sorted(counts.items()))))
+    return counts
+
+
+def read(file: IO[bytes]) -> Iterator[Batch]:
+    """What `write` wrote. Raises `Corrupt` where it is damaged, at the latest when it ends too early."""
+    if file.read(len(MAGIC)) != MAGIC:
+        raise Corrupt("this is no backup of tickwork: it begins with something else")
+    counts: dict[str, int] = {}
+    while True:
+        batch = _next(file)
+        if batch.table == _COUNTS:
+            if dict(batch.rows) != counts or file.read(1):
+                raise Corrupt("the backup has other rows than it counted: it is damaged")
+            return
+        if batch.table not in COLUMNS and batch.table != ARTIFACTS:
+            raise Corrupt(f"the backup has a table {batch.table!r}, which this version does not know: upgrade it")
+        counts[batch.table] = counts.get(batch.table, 0) + len(batch.rows)
+        yield batch
+
+
+def _next(file: IO[bytes]) -> Batch:
+    head = file.read(_SIZE.size)
+    if len(head) < _SIZE.size:
+        raise Corrupt("the backup is cut off: it has no end")
+    length, checksum = _SIZE.unpack(head)
+    if length > FRAME_BYTES_MAX:
+        raise Corrupt("the backup is damaged: a frame cannot be that long")
+    body = file.read(length)
+    if len(body) < length or zlib.crc32(body) != checksum:
+        raise Corrupt("the backup is cut off or damaged: a checksum does not match")
+    try:
+        found = _decoder.decode(zlib.decompress(body))
+    except (zlib.error, msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise Corrupt(f"the backup cannot be read: {error}") from None
+    return Batch(found.table, found.rows)
+
+
+def fenced(batch: Batch, *, cluster: str) -> Batch:
+    """The same rows, of another cluster: owners of the original are strangers to it."""
+    if batch.table == "founded":
+        return Batch(batch.table, [(cluster, *row[1:]) for row in batch.rows])
+    if batch.table == "partitions":
+        return Batch(batch.table, [(row[0], row[1] + EPOCH_STEP, *row[2:]) for row in batch.rows])
+    return batch
+
+
+class Arrived(msgspec.Struct):
+    """What came in."""
+
+    rows: dict[str, int] = {}
+    heads: dict[int, tuple[int, bytes]] = {}  # of partitions: seq and hash
+
+
+async def bring_in(
+    store: Store, artifacts: Artifacts, batches: AsyncIterator[Batch], *, cluster: str, inside: bool, say: Say
+) -> Arrived:
+    """All of it or nothing, fenced. `inside`: the store is a database that nodes share, and keeps artifacts itself,
+    among its payloads; a folder has only one partition. What comes from a folder has its home there."""
+    arrived = Arrived()
+    named: set[str] = set()  # bytes that somebody reads as artifacts
+
+    async def rows() -> AsyncIterator[Batch]:
+        async for batch in batches:
+            if inside and batch.table == "founded":
+                batch = Batch(batch.table, [row for row in batch.rows if row[1] != ALONE])
+                if not batch.rows:
+                    continue  # of a folder: the first node founds its cluster
+            count = arrived.rows.get(batch.table, 0) + len(batch.rows)
+            arrived.rows[batch.table] = count
+            say(batch.table, count)
+            if batch.table == ARTIFACTS and inside:
+                yield Batch("payloads", batch.rows)
+                continue
+            if batch.table == ARTIFACTS:
+                for _, data in batch.rows:
+                    await artifacts.put(data)
+                continue
+            if not inside:
+                _must_fit_one(batch)
+            for row in batch.rows:
+                if batch.table == "partitions":
+                    arrived.heads[row[0]] = (row[3], row[5])
+                elif batch.table == "log_chunks":
+                    named.add(row[6])
+                elif batch.table == "archives":
+                    named.add(row[0])
+                elif batch.table == "payloads" and len(row[1]) > INLINE_BYTES_MAX and not inside:
+                    await artifacts.put(row[1])
+            yield fenced(batch, cluster=cluster)
+        if inside and "founded" not in arrived.rows and "routes" not in arrived.rows and arrived.heads:
+            yield Batch("routes", [(TENANT, PARTITION, 1)])  # not where the hash of a name would look for it
+
+    await store.bring_in(rows())
+    for digest in sorted(named):  # a database keeps artifacts among its payloads; a folder does not
+        if not inside and await artifacts.get(digest) is None:
+            data = (await store.read_payloads([digest])).get(digest)
+            if data is not None:
+                await artifacts.put(data)
+    for partition, (seq, hash_) in arrived.heads.items():
+        head = await store.read_head(partition)
+        if (head.seq, head.hash) != (seq, hash_):
+            raise Corrupt(f"partition {partition} arrived at seq {head.seq}, and left at {seq}, or with another hash")
+    return arrived
+
+
+def _must_fit_one(batch: Batch) -> None:
+    place = _NUMBERED.get(batch.table)
+    if place is None:
+        return
+    elsewhere = next((row[place] >> NUMBER_BITS for row in batch.rows if row[place] >> NUMBER_BITS != PARTITION), None)
+    if elsewhere is not None:
+        raise Refused(
+            "many_partitions",
+            f"a cluster's work is in several partitions, some of this in partition {elsewhere}, and a folder has only "
+            f"partition {PARTITION}: name a PostgreSQL",
+        )

@@ -1,0 +1,61 @@
+"""What an engine counts of its work for /metrics.
+
+Nothing here is done for each task: a tick is looked at once, and of how long its dispatches had waited a few are read,
+each of which stands for its neighbours. What is rare (a retry, a failure, a broken promise) is counted when it comes.
+"""
+
+from bisect import bisect_left
+from collections import Counter
+
+from tickwork.core.state.state import State, Task
+from tickwork.runtime.partition.task_assignment import Order, Ready
+
+SAMPLES = 4  # of a tick; where it dispatches no more, all are read
+WAIT_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0, 300.0)
+
+
+class Histogram:
+    def __init__(self, bounds: tuple[float, ...]) -> None:
+        self.bounds = bounds
+        self.counts = [0] * (len(bounds) + 1)
+        self.sum = 0.0
+
+    def add(self, value: float, times: int = 1) -> None:
+        self.counts[bisect_left(self.bounds, value)] += times
+        self.sum += value * times
+
+
+class Figures:
+    """Since this engine started."""
+
+    def __init__(self) -> None:
+        self.waits = {"schedule": Histogram(WAIT_SECONDS), "task": Histogram(WAIT_SECONDS)}
+        self.again: Counter[str] = Counter()  # attempts that ended and were not the last of their task, by how
+        self.failed = 0  # tasks, for good
+        self.breaches: Counter[str] = Counter()  # of service levels, by workflow
+
+    def dispatched(self, state: State, orders: list[Ready | Order], now_ms: int) -> None:
+        """These are given to workers now: their tick is durable."""
+        count = len(orders)
+        step = -(-count // SAMPLES)
+        for place in range(0, count, step):
+            order = orders[place]
+            task = state.tasks.get(order[1].task if isinstance(order, tuple) else order.task)
+            if task is not None:
+                source, since_ms = _since(state, task)
+                self.waits[source].add(max(now_ms - since_ms, 0) / 1000, min(step, count - place))
+
+
+def _since(state: State, task: Task) -> tuple[str, int]:
+    """From when on it should have begun: a scheduled run from the time it was due, unless its schedule itself put
+    that off (jitter, another run's turn, catching up); everything else from when it became ready."""
+    run = task.run
+    if run.source != "schedule" or task.attempt > 1 or task.step.parents or task.parent:
+        return "task", task.ready_ms
+    made_ms = state.settings.clock.ms_of(run.submitted)
+    schedule = run.tenant.schedules.get(run.schedule)
+    if schedule is None or not run.scheduled_ms:
+        return "schedule", made_ms
+    terms = schedule.terms
+    put_off = terms.jitter or terms.overlap.startswith("buffer") or made_ms - run.scheduled_ms > terms.grace_ms
+    return "schedule", made_ms if put_off else run.scheduled_ms

@@ -1,0 +1,1 @@
+"""The tick loop of a partition: input queue, facts, commit writer, clocks, pacing, recovery, write-behind."""

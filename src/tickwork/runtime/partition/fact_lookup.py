@@ -1,0 +1,147 @@
+"""Facts beside inputs: what a decision needs to know of runs that have left memory, or are about to.
+
+Asked in the tick that decides, never before: with one writer, nothing can change in between. First what the
+store does not know yet, then the store, in one batch.
+"""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import msgspec
+
+from tickwork.core.base.names import is_run_id
+from tickwork.core.evolve import record_of_run
+from tickwork.core.state.inputs import (
+    Cancel,
+    Decide,
+    Input,
+    Known,
+    Pause,
+    Resolve,
+    Resume,
+    RunRecord,
+    Submit,
+    Terms,
+    Trigger,
+)
+from tickwork.core.state.state import NUMBER_BITS
+from tickwork.ports.store import RunRow
+from tickwork.runtime.partition.input_queue import Part
+from tickwork.runtime.partition.write_behind import Books
+from tickwork.runtime.storage.run_records import record_of
+from tickwork.runtime.storage.store_retry import patiently
+
+KEYED = (Submit, Trigger)  # what begins a run, and may have begun it before
+
+
+class Finder(Protocol):
+    """Ended runs wherever they are: a store, or a store with its archives."""
+
+    async def find_runs(self, tenant: str, *, ids: Sequence[str] = (), keys: Sequence[str] = ()) -> list[RunRow]: ...
+
+
+class Facts:
+    def __init__(self, runs: Finder, books: Books, partition: int) -> None:
+        self._partition = partition
+        self._runs = runs
+        self._books = books
+
+    def over(self, books: Books) -> "Facts":
+        """The same beside other books."""
+        return Facts(self._runs, books, self._partition)
+
+    async def beside(self, parts: list[Part]) -> list[Input]:
+        """The inputs of these parts, with the facts that they need."""
+        inputs: list[Input] = []
+        asked: list[int] = []
+        for part in parts:
+            if part.letter.facts:
+                asked.extend(range(len(inputs), len(inputs) + part.count))
+            inputs += part.letter.inputs[part.start : part.start + part.count]
+        if asked:
+            await patiently(lambda: self._look_up(inputs, asked))
+        return inputs
+
+    async def _look_up(self, inputs: list[Input], asked: list[int]) -> None:
+        wanted = []
+        for place in asked:
+            tenant, run_id, key = _wants(inputs[place])
+            if run_id and not is_run_id(run_id):
+                run_id = ""  # no run has it: the machine refuses it, and no store has to understand it
+            live = self._live(tenant, run_id, key) if type(inputs[place]) in KEYED else None
+            if live is None:
+                wanted.append((place, tenant, run_id, key))
+            else:
+                inputs[place] = _with_fact(inputs[place], live)
+        found = await self._find([(tenant, run_id, key) for _, tenant, run_id, key in wanted])
+        for (place, *_), record in zip(wanted, found, strict=True):
+            # A run of another partition is none of ours to change; but its id and key are taken.
+            own = record is not None and record.number >> NUMBER_BITS == self._partition
+            if record is not None and (own or type(inputs[place]) in KEYED):
+                inputs[place] = _with_fact(inputs[place], record)
+
+    async def _find(self, wanted: Sequence[tuple[str, str, str]]) -> list[RunRecord | None]:
+        records = [self._not_stored_yet(*one) for one in wanted]
+        missing: dict[str, tuple[list[str], list[str]]] = {}
+        for (tenant, run_id, key), record in zip(wanted, records, strict=True):
+            if record is None and tenant:
+                ids, keys = missing.setdefault(tenant, ([], []))
+                if run_id:
+                    ids.append(run_id)
+                if key:
+                    keys.append(key)
+        for tenant, (ids, keys) in missing.items():
+            rows = await self._runs.find_runs(tenant, ids=ids, keys=keys)
+            by_id = {row.id: row for row in rows}
+            by_key = {row.key: row for row in rows if row.key}
+            for place, (owner, run_id, key) in enumerate(wanted):
+                row = by_id.get(run_id) or (by_key.get(key) if key else None)
+                if records[place] is None and owner == tenant and row is not None:
+                    records[place] = record_of(row)
+        return records
+
+    def _live(self, tenant: str, run_id: str, key: str) -> RunRecord | None:
+        """A run in memory may end in the very tick that is asked for it again: the machine is told of it as well."""
+        known = self._books.state.tenants.get(tenant)
+        if known is None:
+            return None
+        run = known.runs.get(run_id) or (known.keys.get(key) if key else None)
+        return None if run is None else record_of_run(run)
+
+    def _not_stored_yet(self, tenant: str, run_id: str, key: str) -> RunRecord | None:
+        row = self._books.find_left(tenant, run_id) if run_id else None
+        if row is None and key:
+            row = self._books.find_left_key(tenant, key)
+        return None if row is None else record_of(row)
+
+
+def _wants(asked: Input) -> tuple[str, str, str]:
+    """Tenant, run id and key to look for; empty where there is nothing to ask."""
+    match asked:
+        case Submit():
+            return asked.tenant, asked.run_id, asked.terms.key if asked.terms is not None else ""
+        case Trigger():
+            return asked.tenant, "", asked.key
+        case Cancel() | Resolve() | Decide():
+            return asked.tenant, asked.run_id, ""
+        case Pause() | Resume():
+            return asked.tenant, asked.name if asked.scope == "run" else "", ""
+        case _:
+            return "", "", ""
+
+
+def _with_fact(asked: Input, record: RunRecord) -> Input:
+    match asked:
+        case Submit():
+            known = Known(record.run_id, record.body, record.submitted)
+            return msgspec.structs.replace(
+                asked, terms=msgspec.structs.replace(asked.terms, known=known) if asked.terms else Terms(known=known)
+            )
+        case Trigger():
+            return msgspec.structs.replace(asked, known=Known(record.run_id, record.body, record.submitted))
+        case Cancel() | Pause() | Resume() | Decide():
+            return msgspec.structs.replace(asked, left_as=record.state)
+        case Resolve():
+            return msgspec.structs.replace(asked, record=record)
+        case _:
+            return asked

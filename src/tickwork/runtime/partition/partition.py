@@ -1,0 +1,577 @@
+"""One partition at work: take inputs, pick a tick, decide, commit, then act.
+
+A tick is decided once and its bytes are committed until the outcome is known; nothing leaves before its own tick
+is durable. While one tick commits, the next one is decided if much waits or a timer is due (never more than that), so
+load turns into larger batches by itself. Rows follow behind. Idle, it waits for an input or for the next due timer,
+and costs nothing.
+"""
+
+import asyncio
+import gc
+import sys
+from collections import deque
+from collections.abc import Awaitable, Callable
+
+import msgspec
+
+from tickwork.core.base.errors import OutcomeUnknown, TickworkError, Unavailable
+from tickwork.core.base.shortened import shortened
+from tickwork.core.decide.worker_reports import stand_in
+from tickwork.core.machine import Machine, Outcome
+from tickwork.core.snapshot.dirty_rows import Touched
+from tickwork.core.state.effects import Answer, Dispatch, Effect
+from tickwork.core.state.events import Event
+from tickwork.core.state.inputs import ClockGap, Input, Submit
+from tickwork.journal.record import Sealed
+from tickwork.journal.replay import Recorder
+from tickwork.ports.store import Fenced, Head, Payload, Rows, Store, StoreUnusable
+from tickwork.runtime.partition.commit_writer import Writer
+from tickwork.runtime.partition.fact_lookup import Facts
+from tickwork.runtime.partition.input_queue import Inbox, Letter, Part
+from tickwork.runtime.partition.logical_clock import Timekeeper
+from tickwork.runtime.partition.pacing import Pace
+from tickwork.runtime.partition.recovery import Recovered
+from tickwork.runtime.partition.rowpace import RowPace
+from tickwork.runtime.partition.task_assignment import Assigner, Order, Ready
+from tickwork.runtime.partition.write_behind import Books
+from tickwork.runtime.storage.store_retry import RETRY_S, patiently
+
+UNDURABLE_MAX = 2  # one tick commits, one is decided
+AHEAD_INPUTS = 200  # that make it worth while; fewer wait for the commit, and take along what comes until then
+WRITTEN_S = 0.002
+COLLECT_TICKS = 64
+STOP_S = 10.0  # an owner that ends waits no longer for a store that takes nothing
+BESIDE_TIMERS, TIMER_TICKS_MAX = 32, 8  # inputs that a tick takes while timers are due, and for how many ticks
+BUSY_INPUTS = 100
+REASON_CHARACTERS_MAX = 500
+TOLD_S = 0.002
+SWITCH_S, SWITCH_BUSY_S = 0.0002, 0.005
+
+
+class Decided(msgspec.Struct, eq=False):
+    """A tick that waits to become durable, and what is to be done then. Without `row`, only rows are written."""
+
+    seq: int
+    row: Sealed | None = None
+    payloads: list[Payload] = []
+    through: list[Letter] = []
+    fired: int = 0  # timers that it took
+    orders: list[Ready | Order] = []
+    effects: list[Effect] = []  # beside what the orders came of
+    inputs: list[Input] = []
+    events: list[Event] = []  # out of the ordinary
+    rows: Rows | None = None
+    tick: int = 0
+    head: bytes = b""
+    changed: frozenset[int] = frozenset()  # runs, where somebody watches
+    committing: "asyncio.Future[None] | None" = None  # where nothing stood before it: begun at once
+
+
+class Poisoned(TickworkError):
+    """A tick without inputs cannot be decided, or the shell itself broke: a defect of ours, and nobody may go on."""
+
+    code = "poisoned"
+
+
+class Partition:
+    def __init__(
+        self,
+        *,
+        number: int,
+        store: Store,
+        machine: Machine,
+        head: Head,
+        watermark_head: bytes,
+        keeper: Timekeeper,
+        books: Books,
+        assigner: Assigner,
+        facts: Facts,
+        on_durable: Callable[[Decided], None],
+        on_alarm: Callable[[str, str], None],
+        rebuild: Callable[[], Awaitable[Recovered]],
+        own_process: bool,
+    ) -> None:
+        self.number = number
+        self.machine = machine
+        self.epoch = head.epoch
+        self.durable_seq = head.seq
+        self.writer = Writer(store, number, head=head, watermark_head=watermark_head, on_alarm=on_alarm)
+        self.durable_tick = machine.state.tick
+        self.books = books
+        self.keeper = keeper
+        self.watched = False  # somebody wants to know which runs change
+        self.failed: TickworkError | None = None
+        self.inputs_taken = self.dispatches = self.tasks_ended = 0  # since the start
+        self._facts = facts
+        self._assigner = assigner
+        self._recorder = Recorder(seq=head.seq, head=head.hash, rules=machine.rules)
+        self._inbox = Inbox()
+        self._pace = Pace()
+        self._row_pace = RowPace()
+        self._on_durable = on_durable
+        self._on_alarm = on_alarm
+        self._rebuild = rebuild
+        self._own_process = own_process
+        self._in_hand: list[Part] = []  # taken from the inbox and not decided yet
+        self._one_by_one = 0  # inputs to be tried alone, because one of them cannot be decided
+        self._wake = asyncio.Event()
+        self._undurable: deque[Decided] = deque()
+        self._pending = asyncio.Event()
+        self._room = asyncio.Event()
+        self._committed = asyncio.Event()
+        self._behind: deque[Decided] = deque()  # rows to write
+        self._rows_left = False  # to the next owner
+        self._rows_ready = asyncio.Event()
+        self._stopping = False
+        self._over = False  # nothing is decided any more
+        self._told_at = 0.0
+        self._timer_ticks = 0  # in a row that took few inputs
+        self._since_collect = 0
+        self._busy: bool | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+
+    # ---- from outside
+
+    def start(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._row_pace.ticked(loop.time(), events=0)  # what a recovery has folded may be unwritten
+        self._tasks = [loop.create_task(job) for job in (self._run(), self._commit_all(), self._write_behind())]
+        self._tasks[1].add_done_callback(lambda _: self._rows_ready.set())
+
+    async def stop(self) -> None:
+        """Decide and commit what waits, write the rows, then end. Where the store takes nothing, whoever waits is told
+        that the outcome is not known; rows that are missing are in the journal."""
+        self._stopping = True
+        self._wake.set()
+        taken = -1
+        while not all(task.done() for task in self._tasks):
+            if taken == self.writer.taken:
+                await self._drop(Unavailable("the store takes nothing, and this owner ends", retry_after_ms=5_000))
+                return
+            taken = self.writer.taken
+            await asyncio.wait(self._tasks, timeout=STOP_S)
+
+    async def abandon(self, reason: str) -> None:
+        """It is another's by now, or may be: nothing more is decided or written, and whoever waits is told."""
+        await self._drop(Fenced(reason))
+
+    async def _drop(self, error: TickworkError) -> None:
+        self._fail(error)
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def leave_rows(self) -> None:
+        """Those of now are written; later ones are left to whoever reads ahead from there."""
+        await self._until_written()
+        self._close_window(force=True)
+        self._rows_left = True
+        await self._until_written()
+
+    def write_rows(self) -> None:
+        self._rows_left = False
+        self._wake.set()
+
+    async def _until_written(self) -> None:
+        while self.books.writing is not None and self.failed is None:
+            await asyncio.sleep(WRITTEN_S)
+
+    def ask(self, inputs: list[Input], payloads: list[Payload] | None = None, *, facts: bool = False) -> Letter:
+        """Hand over inputs; `letter.done` is set when the tick that took the last of them is durable."""
+        if self.failed is not None:
+            raise Unavailable(f"this partition has stopped: {self.failed}", retry_after_ms=5_000)
+        if self._over:  # nobody would ever answer
+            raise Unavailable("this partition has stopped here; ask again in a moment", retry_after_ms=50)
+        letter = Letter(inputs, asyncio.get_running_loop().create_future(), payloads or [], facts)
+        letter.weight = sum(len(payload.data) for payload in letter.payloads)
+        self._inbox.add(letter)
+        if self._inbox.waiting >= AHEAD_INPUTS:
+            self._room.set()
+        if type(inputs[0]) is Submit:
+            self._pace.heard(asyncio.get_running_loop().time())
+        self._wake.set()
+        return letter
+
+    @property
+    def backlog(self) -> int:
+        return self._inbox.waiting
+
+    @property
+    def decided_seq(self) -> int:
+        """What views are built from; at most two ticks ahead of `durable_seq`."""
+        return self._recorder.seq
+
+    @property
+    def decided_hash(self) -> bytes:
+        """Of that seq."""
+        return self._recorder.head
+
+    @property
+    def idle(self) -> bool:
+        """Everything that was asked is decided and durable, and no timer is due."""
+        return not (self._inbox or self._in_hand or self._undurable or self._timer_due())
+
+    def look_again(self) -> None:
+        """For whoever moves the clock by hand: a timer may be due by now."""
+        self._wake.set()
+
+    async def next_commit(self) -> None:
+        committed = self._committed
+        await committed.wait()
+
+    # ---- deciding
+
+    async def _run(self) -> None:
+        try:
+            while True:
+                await self._until_something_is_due()
+                if self._stopping and not self._inbox:
+                    break
+                await self._until_room()
+                await self._until_gathered()
+                if self.failed is not None:
+                    break
+                if self._inbox or self._timer_due():
+                    await self._until_told()
+                    await self._tick()
+                    await asyncio.sleep(0)  # what is decided goes to the store while the next tick is
+                    await self._until_told()
+                self._close_window()
+        except Exception as error:
+            self._fail(error)
+        finally:
+            self._stopping = self._over = True
+            self._close_window(force=True)
+            self._pending.set()
+
+    async def _until_something_is_due(self) -> None:
+        """An input, a timer, or rows that have waited long enough."""
+        while not self._inbox and not self._stopping and self.failed is None:
+            due = self.machine.next_tick()
+            wait = None if due is None else self.keeper.seconds_until(due)
+            if self.books.unwritten and self.books.writing is None and not self._rows_left:
+                rows = self._rows_wait()
+                wait = rows if wait is None else min(wait, rows)
+            if wait is not None and wait <= 0:
+                return
+            self._wake.clear()
+            loop = asyncio.get_running_loop()  # by its clock: a wait that is rounded down to nothing would spin
+            alarm = None if wait is None else loop.call_at(loop.time() + wait, self._wake.set)
+            await self._wake.wait()
+            if alarm is not None:
+                alarm.cancel()
+
+    def _rows_wait(self) -> float:
+        """One piece of arithmetic for waiting and for acting: where they round differently, nothing would do either."""
+        window = self.books.window
+        return self._row_pace.wait_s(asyncio.get_running_loop().time(), ticks=window.ticks, ended=len(window.left))
+
+    def _timer_due(self) -> bool:
+        due = self.machine.next_tick()
+        return due is not None and due <= self.keeper.tick()
+
+    def _inputs_beside_timers(self) -> int | None:
+        """What waits for its time goes before what only reports; but not for long, or a stream of timers would
+        keep everybody else waiting."""
+        few = self._inbox.waiting <= BESIDE_TIMERS
+        if few or self._timer_ticks >= TIMER_TICKS_MAX or not self._timer_due():
+            self._timer_ticks = 0
+            return None
+        self._timer_ticks += 1
+        return BESIDE_TIMERS
+
+    async def _until_room(self) -> None:
+        while self._undurable and self.failed is None:
+            ahead = self._inbox.waiting >= AHEAD_INPUTS or self._timer_due()
+            if ahead and len(self._undurable) < UNDURABLE_MAX:
+                return
+            self._room.clear()
+            await self._room.wait()
+
+    async def _until_gathered(self) -> None:
+        loop = asyncio.get_running_loop()
+        wait = self._pace.wait_s(loop.time(), waiting=self._inbox.waiting)
+        if wait > 0 and not self._stopping:
+            await asyncio.sleep(wait)
+        self._pace.ticked(loop.time())
+
+    async def _until_told(self) -> None:
+        """Who was told a moment ago what has become durable sends it on its way before anything else is done."""
+        if asyncio.get_running_loop().time() - self._told_at < TOLD_S:
+            await asyncio.sleep(0)
+
+    async def _next_tick(self) -> int:
+        """Above the last one, and not ahead of real time. Where logical time is ahead already, it is the next one."""
+        last = self.machine.state.tick
+        while (tick := self.keeper.tick()) <= last:
+            if self.keeper.is_ahead():
+                await asyncio.sleep(self.machine.state.settings.clock.resolution_ms / 1000)
+                return max(self.keeper.tick(), self.keeper.creep(last))
+            await asyncio.sleep(max(self.keeper.seconds_until(last + 1), 0.0005))
+        return tick
+
+    async def _tick(self) -> None:
+        limit = 1 if self._one_by_one else self._inputs_beside_timers()
+        parts = self._in_hand = self._inbox.take() if limit is None else self._inbox.take(limit=limit)
+        self._one_by_one = max(0, self._one_by_one - 1)
+        try:
+            asked = await self._facts.beside(parts)
+        except StoreUnusable:
+            raise  # an outage: nothing could be committed either
+        except Exception as error:
+            self._refuse_unreadable(parts, error)
+            return
+        tick = await self._next_tick()
+        if self.failed is not None:
+            return  # whoever asked has been told
+        gaps: list[Input] = [ClockGap(gap.from_ms, gap.to_ms, gap.cause, gap.by) for gap in self.keeper.take_gaps()]
+        inputs = gaps + asked if gaps else asked
+        try:
+            outcome = self.machine.apply(tick, inputs)
+            taken = inputs if outcome.taken == len(inputs) else inputs[: outcome.taken]
+            row = self._recorder.row(outcome.tick, taken, outcome.events)  # fails where an input cannot be encoded
+        except Exception as error:
+            await self._isolate(parts, error)
+            return
+        self._in_hand = []
+        self._decided(outcome, row, parts, taken, len(gaps))
+
+    def _decided(self, outcome: Outcome, row: Sealed, parts: list[Part], taken: list[Input], gaps: int) -> None:
+        payloads = [payload for part in parts if part.start == 0 for payload in part.letter.payloads]
+        began = asyncio.get_running_loop().time()
+        committing = None if self._undurable else self.writer.begin(row, payloads)
+        took = asyncio.get_running_loop().time() - began
+        others = self.books.observe(taken, outcome.events)
+        for difference in self.books.ledger.take_found():
+            self._on_alarm("ledger_gap", difference)
+        effects = [effect for effect in outcome.effects if type(effect) is not Dispatch]
+        _sort_answers(parts, effects, gaps)
+        orders = self._assigner.orders(self.machine.state.tasks, outcome.effects)
+        self.inputs_taken += len(taken)
+        self.dispatches += len(orders)
+        self.tasks_ended += len(self.machine.state.ended)
+        decided = Decided(
+            seq=row.seq,
+            row=row,
+            payloads=payloads,
+            through=self._inbox.settle(parts, max(0, outcome.taken - gaps)),
+            fired=outcome.fired,
+            orders=orders,
+            effects=effects,
+            inputs=taken,
+            events=others,
+            tick=outcome.tick,
+            changed=self._changed(outcome.events) if self.watched else frozenset(),
+            committing=committing,
+        )
+        self._undurable.append(decided)
+        if committing is not None and committing.done() and committing.exception() is None:
+            self._made_durable(decided, took)
+            self._undurable.popleft()
+        else:
+            self._pending.set()
+        self._row_pace.ticked(asyncio.get_running_loop().time(), events=len(outcome.events))
+        if self._own_process:
+            self._share_interpreter(busy=len(taken) > BUSY_INPUTS)
+            self._collect()
+
+    def _changed(self, events: list[Event]) -> frozenset[int]:
+        noted = Touched(self.machine.state)
+        noted.note(self.machine.state, events)
+        return frozenset(noted.runs)
+
+    async def _isolate(self, parts: list[Part], error: Exception) -> None:
+        """A tick that cannot be decided is a defect of ours. The machine is rebuilt from the store, the inputs are
+        tried one by one, and the one at fault is set aside with an alarm; a report of a worker is replaced by one that
+        ends its task, or it would come again for ever. The partition goes on."""
+        reason = f"{type(error).__name__}: {error}"
+        while (self._undurable or self.books.writing is not None) and self.failed is None:
+            await asyncio.sleep(RETRY_S)
+        if self.failed is not None:
+            return
+        self.machine, self.books, self.writer.watermark_head = await patiently(self._rebuild)
+        self._in_hand = []
+        self._facts = self._facts.over(self.books)
+        count = sum(part.count for part in parts)
+        if count == 0:
+            raise Poisoned(f"a tick without inputs could not be decided: {reason}") from error
+        if count > 1:
+            self._inbox.settle(parts, 0)
+            self._one_by_one = count
+            return
+        message = "this request cannot be decided; it is set aside"
+        self._set_aside(parts, "quarantined", message, reason)
+
+    def _refuse_unreadable(self, parts: list[Part], error: Exception) -> None:
+        """A lookup failed for a reason that waiting does not mend. The inputs are tried one by one, and an input whose
+        own lookup fails is refused with an alarm. Nothing was decided, so the machine is as it was."""
+        if self.failed is not None:
+            return  # the senders know that the outcome is not known
+        self._in_hand = []
+        if (count := sum(part.count for part in parts)) > 1:
+            self._inbox.settle(parts, 0)
+            self._one_by_one = count
+            return
+        message = "what the store holds about this request cannot be read, so it was refused; see the server's alarms"
+        self._set_aside(parts, "lookup_failed", message, f"{type(error).__name__}: {error}")
+
+    def _set_aside(self, parts: list[Part], code: str, message: str, reason: str) -> None:
+        """Answer a single input, and take it out of the inbox."""
+        letter = parts[0].letter
+        asked = letter.inputs[letter.taken]
+        reason = shortened(reason, REASON_CHARACTERS_MAX)
+        self._on_alarm(code, f"a {type(asked).__name__} was set aside: {reason}")
+        instead = stand_in(asked, reason)
+        if instead is not None:
+            letter.inputs[letter.taken] = instead
+            self._inbox.settle(parts, 0)
+            self._one_by_one = 1
+            return
+        letter.answers[letter.taken] = Answer(0, "", code, message)
+        for through in self._inbox.settle(parts, 1):
+            through.done.set_result(None)
+
+    def _share_interpreter(self, *, busy: bool) -> None:
+        """A commit needs the interpreter a few times. In a large tick it may wait for it, because every hand-over
+        costs; in a small one it gets it soon."""
+        if busy is not self._busy:
+            self._busy = busy
+            sys.setswitchinterval(SWITCH_BUSY_S if busy else SWITCH_S)
+
+    def _collect(self) -> None:
+        """Young garbage goes, what survives is never looked at again: a full collection over a million tasks would
+        stop the partition."""
+        self._since_collect += 1
+        if self._since_collect >= COLLECT_TICKS:
+            self.collect()
+
+    def collect(self) -> None:
+        self._since_collect = 0
+        gc.collect(1)
+        gc.freeze()
+
+    def _close_window(self, *, force: bool = False) -> None:
+        books = self.books
+        if not books.unwritten or books.writing is not None or self.failed is not None:
+            return
+        if self._rows_left and not (force and books.window.cache):  # the journal tells all but what is cached
+            return
+        if not force and self._rows_wait() > 0:
+            return
+        now, window = asyncio.get_running_loop().time(), books.window
+        whole = force or self._row_pace.is_whole(now) or bool(window.reopened)
+        self._row_pace.wrote(now, whole=whole)
+        rows, last = books.rows() if whole else books.ended_rows(), self._undurable[-1] if self._undurable else None
+        if last is not None and last.rows is None:
+            last.rows, last.head = rows, self._recorder.head
+        else:
+            self._undurable.append(Decided(seq=self._recorder.seq, rows=rows, head=self._recorder.head))
+            self._pending.set()
+
+    # ---- committing
+
+    async def _commit_all(self) -> None:
+        """In order, one after the other, each until its outcome is known."""
+        try:
+            while True:
+                if not self._undurable:
+                    if self._stopping and self._tasks[0].done():
+                        return
+                    self._pending.clear()
+                    await self._pending.wait()
+                    continue
+                decided = self._undurable[0]
+                if decided.row is not None:
+                    began = asyncio.get_running_loop().time()
+                    await self.writer.commit(decided.row, decided.payloads, decided.committing)
+                    if self.failed is not None:
+                        return  # whoever waited has been told that the outcome is not known
+                    self._made_durable(decided, asyncio.get_running_loop().time() - began)
+                self._undurable.popleft()
+                self._room.set()
+                if decided.rows is not None:
+                    self._behind.append(decided)
+                    self._rows_ready.set()
+        except Exception as error:
+            self._fail(error)
+
+    def _made_durable(self, decided: Decided, took: float) -> None:
+        self.writer.committed(took)
+        self.durable_seq, self.durable_tick = decided.seq, decided.tick
+        self._on_durable(decided)
+        if decided.orders:  # workers first: what is written leaves when everybody who is awake has had a turn
+            asyncio.get_running_loop().call_soon(_tell, decided.through)
+        else:
+            _tell(decided.through)
+        self._told_at = asyncio.get_running_loop().time()
+        committed, self._committed = self._committed, asyncio.Event()
+        committed.set()
+
+    async def _write_behind(self) -> None:
+        """Beside the commits, in portions, so that no commit waits long behind them."""
+        try:
+            while True:
+                if self._behind:
+                    decided = self._behind.popleft()
+                    assert decided.rows is not None
+                    await self.writer.write_rows(decided.rows, through=decided.seq, head=decided.head)
+                    self.books.written()
+                    self._wake.set()
+                    continue
+                if self._tasks[1].done() or self.failed is not None:
+                    return
+                self._rows_ready.clear()
+                await self._rows_ready.wait()
+        except Exception as error:
+            self._fail(error)
+
+    def _fail(self, cause: Exception) -> None:
+        """Nothing more is decided or written here; whoever waits is told."""
+        if self.failed is not None:
+            return
+        error = cause if isinstance(cause, TickworkError) else Poisoned(f"{type(cause).__name__}: {cause}")
+        self.failed = error
+        self._on_alarm(error.code, str(error))
+        decided_upon = [letter for decided in self._undurable for letter in decided.through]
+        waiting = [part.letter for part in self._in_hand] + self._inbox.drain()
+        for letter in (*decided_upon, *waiting):
+            if not letter.done.done():
+                letter.done.set_exception(_outcome(letter, error))
+                letter.done.exception()  # some only tell, and never ask what became of it
+        for decided in self._undurable:
+            if decided.committing is not None:
+                decided.committing.cancel()
+        self._undurable.clear()
+        for event in (self._wake, self._pending, self._room, self._committed, self._rows_ready):
+            event.set()
+
+
+def _outcome(letter: Letter, error: TickworkError) -> Unavailable:
+    """Of a request whose partition has failed. What no tick has taken did not happen; the rest may have."""
+    if not letter.taken:
+        return Unavailable(f"nothing was done: {error}; try again", retry_after_ms=1_000)
+    message = f"the outcome is not known: {error}; look, or repeat it under the same key"
+    return OutcomeUnknown(message, retry_after_ms=1_000)
+
+
+def _tell(letters: list[Letter]) -> None:
+    for letter in letters:
+        if not letter.done.done():
+            letter.done.set_result(None)
+
+
+def _sort_answers(parts: list[Part], effects: list[Effect], gaps: int) -> None:
+    """Give each letter what the machine said about its inputs, by their place in the letter."""
+    answers = [effect for effect in effects if type(effect) is Answer]
+    if not answers:
+        return
+    ends: list[tuple[int, int, Part]] = []
+    place = gaps
+    for part in parts:
+        ends.append((place, place + part.count, part))
+        place += part.count
+    for answer in answers:
+        for begin, end, part in ends:
+            if begin <= answer.input < end:
+                part.letter.answers[part.start + answer.input - begin] = answer
+                break

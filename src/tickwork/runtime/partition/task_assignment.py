@@ -1,0 +1,353 @@
+"""From a task that the machine dispatched to the work that a worker is given.
+
+What an attempt needs is collected from the state in the tick that dispatches it, because the state moves on before
+the commit returns. Small values are spliced as bytes, without being read. What lies elsewhere is
+loaded after that, and the work goes out a moment later.
+"""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Mapping
+
+import msgspec
+
+from tickwork.core.base.stable_hash import stable_hash
+from tickwork.core.base.values import Ref, Value, pack
+from tickwork.core.definition.input_fields import with_defaults
+from tickwork.core.definition.model import Argument, MapNode, TaskNode, WorkflowNode, WorkNode
+from tickwork.core.definition.plan import Plan, Step
+from tickwork.core.state.effects import Dispatch, Effect
+from tickwork.core.state.evaluation_context import reference, resolve, stored_value
+from tickwork.core.state.state import BLOCK_BITS, Clock, Run, Table, Task
+from tickwork.protocol.worker_messages import VALUE_BYTES_MAX, Fetch, Spec, Work
+from tickwork.runtime.storage.payloads import NIL, Vault, map_head, walk
+
+LISTS_KEPT_MAX = 256
+_raw_map = msgspec.msgpack.Decoder(dict[str, msgspec.Raw])
+_raw_list = msgspec.msgpack.Decoder(list[msgspec.Raw])
+
+
+class Part(msgspec.Struct, frozen=True):
+    """One argument: where its value starts (`root`), and the way into it."""
+
+    name: str
+    head: bytes  # the name, packed
+    root: str  # const, inputs, nodes, item, index, iteration, previous
+    node: int = -1
+    walk: tuple[str, ...] = ()
+    constant: bytes = b""  # of a constant; of one input, its default; of all inputs, all defaults
+
+
+class Recipe(msgspec.Struct, frozen=True):
+    """How to make the work of one step."""
+
+    spec: Spec
+    head: bytes
+    parts: tuple[Part, ...]
+    over: str | None
+
+
+class Source(msgspec.Struct):
+    """The value that a part starts from, as the state had it. `index` picks an item of a list, which `over` finds in
+    that value."""
+
+    part: Part
+    value: Value
+    index: int = -1
+    over: Part | None = None
+
+
+class Order(msgspec.Struct):
+    """An attempt to be given to a worker, as far as the state tells."""
+
+    worker: str
+    task: int
+    attempt: int
+    recipe: Recipe
+    tenant: str
+    run_id: str
+    child: int
+    checkpoint: Value
+    scheduled_ms: int
+    submitted_ms: int
+    sources: list[Source]
+
+
+Ready = tuple[str, Work, Spec]
+"""An attempt that can be given as it is, and the worker that gets it."""
+
+
+class BadArgument(Exception):
+    """A reference leads nowhere, so this attempt cannot begin."""
+
+
+class Assigner:
+    def __init__(self, vault: Vault, clock: Clock) -> None:
+        self._vault = vault
+        self._clock = clock
+        self._recipes: dict[Step, Recipe] = {}
+        self._lists: OrderedDict[str, list[msgspec.Raw]] = OrderedDict()
+        self._loading: dict[str, asyncio.Task[list[msgspec.Raw]]] = {}
+
+    # ---- in the tick
+
+    def orders(self, tasks: Table[Task], effects: list[Effect]) -> "list[Ready | Order]":
+        """What goes to the workers, where nothing has to be collected for it; else what was collected."""
+        recipes, blocks = self._recipes, tasks.blocks
+        origin_ms, resolution_ms = self._clock.origin_ms, self._clock.resolution_ms  # no call for each task
+        orders: list[Ready | Order] = []
+        for effect in effects:
+            if type(effect) is not Dispatch:
+                continue
+            number = effect.task
+            task = blocks[number >> BLOCK_BITS][number]
+            run, worker = task.run, task.worker
+            recipe = recipes.get(task.step) or self._learn(run.plan, task)
+            if recipe.parts or task.checkpoint is not None:
+                orders.append(self.order(task))
+                continue
+            assert worker is not None
+            spec, submitted_ms = recipe.spec, origin_ms + run.submitted * resolution_ms
+            work = Work(
+                number, task.attempt, spec.id, run.tenant.id, run.id, recipe.head, task.child, None, (),
+                run.scheduled_ms, submitted_ms,
+            )  # fmt: skip
+            orders.append((worker.id, work, spec))
+        return orders
+
+    def order(self, task: Task) -> Order:
+        run = task.run
+        recipe = self._recipes.get(task.step) or self._learn(run.plan, task)
+        assert task.worker is not None
+        return Order(
+            task.worker.id,
+            task.number,
+            task.attempt,
+            recipe,
+            run.tenant.id,
+            run.id,
+            task.child,
+            task.checkpoint,
+            run.scheduled_ms,
+            self._clock.ms_of(run.submitted),
+            [_source(run, task, part, recipe.over, task.child) for part in recipe.parts] if recipe.parts else [],
+        )
+
+    def _learn(self, plan: Plan, task: Task) -> Recipe:
+        outer, node = plan.steps[task.step.index], task.step.node
+        assert isinstance(node, WorkNode)
+        over = outer.node.over if isinstance(outer.node, MapNode) else None
+        parts = _parts(task.run, node.args)
+        recipe = Recipe(_spec(plan, outer, task.step, node), map_head(len(parts)), parts, over)
+        self._recipes[task.step] = recipe
+        return recipe
+
+    def child_inputs(self, parent: Task, child: int) -> list[Source]:
+        """Where the inputs of a child run come from that were too large to travel with it."""
+        outer = parent.step.node
+        node = parent.step.body.node if parent.step.body is not None else outer
+        assert isinstance(node, WorkflowNode)
+        over = outer.over if isinstance(outer, MapNode) else None
+        return [_source(parent.run, parent, part, over, child) for part in _parts(parent.run, node.args)]
+
+    # ---- afterwards
+
+    def at_once(self, order: Order) -> Work | None:
+        """The work, where everything in it is at hand."""
+        if not order.sources and order.checkpoint is None:
+            return _work(order, order.recipe.head, (), None)
+        pieces = [order.recipe.head]
+        for source in order.sources:
+            data = self._here(source)
+            if data is None:
+                return None
+            pieces += (source.part.head, _finish(data, source.part))
+        args = b"".join(pieces)
+        checkpoint = None if order.checkpoint is None else self._vault.at_hand(order.checkpoint)
+        if len(args) > VALUE_BYTES_MAX or (checkpoint is None and order.checkpoint is not None):
+            return None
+        return _work(order, args, (), checkpoint)
+
+    async def later(self, order: Order) -> Work:
+        """The work, with everything loaded that lies elsewhere. What is large the worker fetches by itself."""
+        args, fetch = await self.assemble(order.sources)
+        checkpoint = None if order.checkpoint is None else await self._vault.bytes_of(order.checkpoint)
+        return _work(order, args, fetch, checkpoint)
+
+    async def assemble(
+        self, sources: list[Source], *, bytes_max: int = VALUE_BYTES_MAX
+    ) -> tuple[bytes, tuple[Fetch, ...]]:
+        pieces, fetch, size, count = [b""], [], 0, 0
+        for source in sources:
+            part, value = source.part, source.value
+            if source.index < 0 and part.root == "nodes" and isinstance(value, Ref) and value.place == "artifact":
+                fetch.append(Fetch(part.name, value.digest, part.walk))
+                continue
+            data = _finish(await self._loaded(source), part)
+            if size + len(data) > bytes_max:
+                fetch.append(Fetch(part.name, await self._vault.as_artifact(data)))
+                continue
+            size, count = size + len(data), count + 1
+            pieces += (part.head, data)
+        pieces[0] = map_head(count)
+        return b"".join(pieces), tuple(fetch)
+
+    # ---- single values
+
+    def _here(self, source: Source) -> bytes | None:
+        if source.index < 0:
+            return self._vault.at_hand(source.value)
+        pieces = self._lists.get(_list_name(source))
+        if pieces is None:
+            data = self._vault.at_hand(source.value)
+            if data is None:
+                return None
+            pieces = self._take_apart(data, source)
+        return bytes(pieces[source.index])
+
+    def _take_apart(self, data: bytes, source: Source) -> list[msgspec.Raw]:
+        """The items of a list that a map goes over. A large one is taken apart once, not once per child."""
+        try:
+            pieces = _raw_list.decode(_finish(data, source.over) if source.over is not None else data)
+        except msgspec.DecodeError as error:
+            raise BadArgument(f"a map goes over a list: {error}") from None
+        if name := _list_name(source):
+            self._lists[name] = pieces
+            while len(self._lists) > LISTS_KEPT_MAX:
+                self._lists.popitem(last=False)
+        return pieces
+
+    async def _loaded(self, source: Source) -> bytes:
+        data = self._here(source)
+        if data is not None:
+            return data
+        if source.index < 0:
+            return await self._vault.bytes_of(source.value)
+        return bytes((await self._list(source))[source.index])
+
+    async def _list(self, source: Source) -> list[msgspec.Raw]:
+        """The items of a list that is not at hand. A tick dispatches thousands of a map's children, and each comes here
+        before the first has its list: one of them loads it for all."""
+        name = _list_name(source)
+        loading = self._loading.get(name)
+        if loading is None:
+            loading = self._loading[name] = asyncio.get_running_loop().create_task(self._load_list(source))
+            loading.add_done_callback(lambda _: self._loading.pop(name))
+        return await asyncio.shield(loading)
+
+    async def _load_list(self, source: Source) -> list[msgspec.Raw]:
+        return self._take_apart(await self._vault.bytes_of(source.value), source)
+
+
+def _list_name(source: Source) -> str:
+    """What a list that is not inline is known by; "" for any other."""
+    if not isinstance(source.value, Ref):
+        return ""
+    walk = source.over.walk if source.over is not None else ()
+    return "/".join((source.value.digest, *walk))
+
+
+def _work(order: Order, args: bytes, fetch: tuple[Fetch, ...], checkpoint: bytes | None) -> Work:
+    return Work(
+        order.task,
+        order.attempt,
+        order.recipe.spec.id,
+        order.tenant,
+        order.run_id,
+        args,
+        order.child,
+        checkpoint,
+        fetch,
+        order.scheduled_ms,
+        order.submitted_ms,
+    )
+
+
+def _finish(data: bytes, part: Part) -> bytes:
+    if part.root == "inputs":
+        return _input(data, part)
+    return _walked(data, part.walk, part.name) if part.walk else data
+
+
+def _input(data: bytes, part: Part) -> bytes:
+    given = _raw_map.decode(data) if data != NIL else {}
+    if not part.walk:
+        return msgspec.msgpack.encode(_raw_map.decode(part.constant) | given, order="sorted")
+    found = given.get(part.walk[0])
+    value = bytes(found) if found is not None else part.constant
+    if not value:
+        raise BadArgument(f"input {part.walk[0]!r} has neither a value nor a default")
+    return _walked(value, part.walk[1:], part.name) if len(part.walk) > 1 else value
+
+
+def _walked(data: bytes, steps: tuple[str, ...], name: str) -> bytes:
+    try:
+        return pack(walk(msgspec.msgpack.decode(data), steps))
+    except LookupError as missing:
+        raise BadArgument(f"argument {name!r}: there is no {missing.args[0]!r} in it") from None
+
+
+def _parts(run: Run, args: Mapping[str, Argument]) -> tuple[Part, ...]:
+    return tuple(_part(run, name, argument) for name, argument in args.items())
+
+
+def _part(run: Run, name: str, argument: Argument) -> Part:
+    head = pack(name)
+    if argument.source is None:
+        return Part(name, head, "const", constant=pack(argument.value))
+    ref = reference(run, argument.source)
+    definition = run.plan.definition
+    if ref.root == "inputs" and not ref.name:
+        return Part(name, head, "inputs", constant=pack(with_defaults(definition, {})))
+    if ref.root == "inputs":
+        default = definition.inputs[ref.name].default
+        constant = b"" if default is msgspec.UNSET else pack(default)
+        return Part(name, head, "inputs", -1, (ref.name, *ref.walk), constant)
+    return Part(name, head, ref.root, run.plan.index.get(ref.name, -1), ref.walk)
+
+
+def _source(run: Run, task: Task, part: Part, over: str | None, child: int) -> Source:
+    match part.root:
+        case "inputs":
+            return Source(part, run.inputs)
+        case "nodes":
+            return Source(part, (run.results or {}).get(part.node))
+        case "const":
+            return Source(part, part.constant)
+        case "index" | "iteration":
+            return Source(part, pack(child))
+        case "previous":
+            return Source(part, _previous(task))
+    assert over is not None, "only a map has items"
+    ref = reference(run, over)
+    if ref.root == "nodes" and not ref.walk:
+        return Source(part, stored_value(run, ref), child)
+    stored = stored_value(run, ref)
+    if isinstance(stored, Ref):
+        return Source(part, stored, child, _part(run, "item", Argument(source=over)))
+    return Source(part, pack(resolve(run, over)[child]))
+
+
+def _previous(task: Task) -> Value:
+    fanning = (task.run.fanning or {}).get(task.step.index)
+    return fanning.fan.last if fanning is not None and fanning.fan is not None else None
+
+
+def _spec(plan: Plan, outer: Step, step: Step, node: WorkNode) -> Spec:
+    kind = node.__struct_config__.tag
+    assert isinstance(kind, str)
+    handler, version = (node.handler, node.handler_version) if isinstance(node, TaskNode) else ("", "")
+    return Spec(
+        # By content, not by a counter: a worker that outlives the server still means the same by it.
+        id=stable_hash("spec", plan.hash, step.index, "node" if step is outer else "body") >> 1,
+        kind=kind,
+        workflow=plan.name,
+        node=outer.id,
+        definition=plan.hash,
+        handler=handler,
+        handler_version=version,
+        attempts_max=step.retry.attempts,
+        running_ms=step.timeout.running_ms or 0,
+        silent_ms=step.timeout.silent_ms or 0,
+        document=b"" if handler else msgspec.json.encode(node),
+    )

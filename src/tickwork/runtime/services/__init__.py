@@ -1,0 +1,1 @@
+"""What callers ask of an engine: runs, workflows, schedules, endpoints, queries."""

@@ -1,0 +1,238 @@
+"""Endpoints: URLs that are called when the Governor says so, without any code of users.
+
+An endpoint is a workflow and a schedule (`endpointwords`); both are put in one go and checked before, so there is
+never one without the other. What became of its calls is read from its runs, newest first, a page at a time.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from tickwork.core.base.errors import Refused
+from tickwork.core.base.shortened import shortened
+from tickwork.core.base.strict_json import loads
+from tickwork.core.base.values import Value
+from tickwork.core.calendar.durations import instant_ms
+from tickwork.core.decide.schedule_commands import check_put, is_same
+from tickwork.core.definition.model import HttpNode
+from tickwork.core.definition.plan import new_plan
+from tickwork.core.state import inputs as ask
+from tickwork.core.state.state import Schedule, Tenant
+from tickwork.protocol import http_models as wire
+from tickwork.runtime.context import TENANT
+from tickwork.runtime.services.queries import Questions
+from tickwork.runtime.services.schedules import PAGE_MAX, TIMES_SHOWN, Schedules
+from tickwork.runtime.storage.request_checks import check_writable, shown
+from tickwork.runtime.views import endpoints as words
+from tickwork.runtime.views.text import instant
+
+ENDPOINTS_MAX = 1_000  # in one set
+PAGE_BYTES_MAX = 4 * 1024 * 1024  # of bodies in one page of runs
+LAST_LOOKED_AT = 20  # runs, to find the last that is no test
+
+
+class Endpoints(Schedules, Questions):
+    # ---- what changes something
+
+    async def put_endpoint(
+        self, name: str, wanted: wire.EndpointRequest, *, by: str, tenant: str = TENANT
+    ) -> wire.EndpointPreview:
+        await self._put_endpoints({name: wanted}, by=by, tenant=tenant)
+        return self._endpoint_preview(name, wanted, tenant)
+
+    async def put_endpoints(
+        self, wanted: Mapping[str, wire.EndpointRequest], *, by: str, tenant: str = TENANT
+    ) -> dict[str, wire.EndpointPreview]:
+        """All or none. Others are left alone."""
+        if len(wanted) > ENDPOINTS_MAX:
+            raise Refused("too_many", f"a set has at most {ENDPOINTS_MAX} endpoints", path="endpoints")
+        await self._put_endpoints(wanted, by=by, tenant=tenant, path="endpoints")
+        return {name: self._endpoint_preview(name, one, tenant) for name, one in sorted(wanted.items())}
+
+    async def _put_endpoints(
+        self, wanted: Mapping[str, wire.EndpointRequest], *, by: str, tenant: str, path: str = ""
+    ) -> None:
+        owner = self._tenant(tenant)
+        asked: list[ask.Input] = []
+        for name, one in sorted(wanted.items()):
+            try:
+                asked += self._endpoint_inputs(owner, name, one, by)
+            except Refused as refused:
+                raise words.in_words_of_request(refused, f"{path}.{name}" if path else "") from None
+        for each in asked:
+            check_writable(each)
+        if asked:
+            letter = self._post(asked, [], facts=False)
+            await letter.done
+            wrong = next((answer for _, answer in sorted(letter.answers.items()) if answer.code), None)
+            if wrong is not None:
+                raise Refused(wrong.code, wrong.message)
+        await self._durable()  # also where nothing is new: whoever put it first may not have been told yet
+
+    def _endpoint_inputs(self, owner: Tenant, name: str, wanted: wire.EndpointRequest, by: str) -> list[ask.Input]:
+        """What there is to do; nothing for what is there just so, because putting a schedule again would move it."""
+        words.check_endpoint_name(name)
+        document = words.document_of(name, wanted)
+        plan = new_plan(document)
+        put = words.endpoint_put(name, wanted, by=by, tenant=owner.id)
+        old, latest = owner.schedules.get(name), owner.plans.get(plan.name)
+        if old is not None and not words.is_endpoint(old):
+            raise Refused("name_taken", f"{name} is a schedule of {old.workflow}; choose another name", path="endpoint")
+        check_put(self.state, put, plans=owner.plans | {plan.name: plan})
+        asked: list[ask.Input] = []
+        if latest is None or latest.hash != plan.hash:
+            asked.append(ask.PutDefinition(by, owner.id, document))
+        if not is_same(old, put):
+            asked.append(put)
+        if old is not None and old.archived:
+            asked.append(ask.SteerSchedule(by, owner.id, name, "restore"))
+        return asked
+
+    def _endpoint_preview(self, name: str, wanted: wire.EndpointRequest, tenant: str) -> wire.EndpointPreview:
+        one = self._endpoint_of(name, tenant)
+        told = self._told(name, words.schedule_request(name, wanted), one, tenant, owner="")
+        view = words.endpoint_view(one, self._plan(tenant, one.workflow))
+        times = told.next
+        if one.when.every_ms is not None and view.next_at is not None:
+            # The intervals of an endpoint count from the start of its runs: these are the times if each is shorter.
+            first_ms, every_ms = instant_ms(view.next_at, path="next_at"), one.when.every_ms
+            ticks = [instant(first_ms + number * every_ms) for number in range(TIMES_SHOWN)]
+            times = tuple(wire.Time(utc=at, local=at) for at in ticks)
+        return wire.EndpointPreview(
+            says=view.says,
+            next=times,
+            warnings=(*told.warnings, *words.warnings_of(wanted)),
+            tzdata=told.tzdata,
+            next_at=view.next_at,
+            source=view.source,
+        )
+
+    async def archive_endpoint(self, name: str, *, by: str, tenant: str = TENANT) -> None:
+        """It begins no more runs and keeps its history; putting it again brings it back."""
+        if not self._endpoint_of(name, tenant).archived:
+            await self.steer_schedule(name, "archive", by=by, tenant=tenant)
+        await self._durable()
+
+    def check_endpoint(self, name: str, *, tenant: str = TENANT) -> None:
+        """Raises `Refused` where there is none of this name."""
+        self._endpoint_of(name, tenant)
+
+    # ---- what is read
+
+    async def endpoint(self, name: str, *, tenant: str = TENANT) -> wire.Endpoint:
+        one = self._endpoint_of(name, tenant)
+        last = await self._last_run(name, tenant)
+        view = words.endpoint_view(one, self._plan(tenant, one.workflow), last=last)
+        await self._durable()
+        return view
+
+    async def endpoints(
+        self, *, tenant: str = TENANT, after: str = "", limit: int = PAGE_MAX, group: str = "", archived: bool = False
+    ) -> wire.EndpointPage:
+        """A page by name, those after `after`."""
+        owner = self._tenant(tenant)
+        found = [
+            one for name, one in owner.schedules.items()
+            if name > after and one.archived is archived and group in ("", one.terms.group) and words.is_endpoint(one)
+        ][: limit + 1]  # fmt: skip
+        shown_ones = tuple(words.endpoint_view(one, owner.plans[one.workflow]) for one in found[:limit])
+        await self._durable()
+        return wire.EndpointPage(endpoints=shown_ones, next=found[limit - 1].name if len(found) > limit else None)
+
+    async def endpoint_runs(
+        self, name: str, *, tenant: str = TENANT, before: int = 0, limit: int = 20, states: tuple[str, ...] = ()
+    ) -> tuple[list[wire.EndpointRun], int]:
+        """Its calls, newest first, and the number before which the next page begins (0: none)."""
+        workflow = self._endpoint_of(name, tenant).workflow
+        wanted = self.filter(workflow=workflow, schedule=name, states=states, before=before, limit=limit, tenant=tenant)
+        heads, following = await self.runs(wanted)
+        found: list[wire.EndpointRun] = []
+        size, last = 0, 0
+        for head in heads:
+            one, number, length = await self._call(head, tenant)
+            if found and size + length > PAGE_BYTES_MAX:
+                return found, last
+            found.append(one)
+            size, last = size + length, number
+        return found, following
+
+    async def _last_run(self, name: str, tenant: str) -> wire.EndpointRun | None:
+        wanted = self.filter(schedule=name, limit=LAST_LOOKED_AT, tenant=tenant)
+        heads, _ = await self.runs(wanted)
+        head = next((one for one in heads if one.source != "test"), None)
+        if head is None:
+            return None
+        found, _, _ = await self._call(head, tenant)
+        return msgspec.structs.replace(found, body=None)
+
+    async def _call(self, head: wire.Run, tenant: str) -> tuple[wire.EndpointRun, int, int]:
+        """A run as one call, its number, and about how many bytes its body has."""
+        draft = await self._draft(tenant, head.id)
+        # Definitions are kept for as long as anybody may ask for their runs, so the node is there.
+        task: dict[str, Any] = {"attempts": (), "id": "0"}
+        value: Value = None
+        if draft is not None and draft.tasks:
+            task, value = draft.tasks[0]
+        attempt: wire.Attempt | None = task["attempts"][-1] if task["attempts"] else None
+        broke = attempt is not None and head.state != "completed"
+        answer, size = await self._answer(value)
+        if answer is None:
+            answer = self._refused_answer(head, attempt, tenant)
+        run = wire.EndpointRun(
+            id=head.id,
+            source=head.decided or head.source,
+            by=head.by,
+            state=head.state,
+            attempt=attempt.attempt if attempt is not None else 0,
+            status=answer.get("status"),
+            duration_ms=answer.get("duration_ms"),
+            body=answer.get("body"),
+            cut=bool(answer.get("cut")),
+            error=attempt.error if attempt is not None and broke else "",
+            message=(attempt.message if attempt is not None and broke else "") or head.error,
+            scheduled_at=head.scheduled_at,
+            started_at=head.started_at,
+            ended_at=head.ended_at,
+        )
+        return run, int(task["id"]), size
+
+    async def _answer(self, value: Value) -> tuple[dict[str, Any] | None, int]:
+        if value is None:
+            return None, 0
+        data = await self.vault.bytes_of(value)
+        found = shown(data)
+        return (found, len(data)) if isinstance(found, dict) else (None, 0)
+
+    def _refused_answer(self, head: wire.Run, attempt: wire.Attempt | None, tenant: str) -> dict[str, Any]:
+        """Of a try that failed, what its report tells: the status, and as much of the body as the message has."""
+        if attempt is None:
+            return {}
+        found: dict[str, Any] = {"status": attempt.exit_code, "duration_ms": _lasted_ms(attempt)}
+        plan = self._tenant(tenant).versions.get(head.definition)
+        node = plan.steps[0].node if plan is not None else None
+        if isinstance(node, HttpNode) and attempt.error == "HttpStatus":
+            said = f"{node.method} {node.url} answered {attempt.exit_code}: "
+            found["body"] = _plain(attempt.message.removeprefix(said))
+        return found
+
+    def _endpoint_of(self, name: str, tenant: str) -> Schedule:
+        found = self._tenant(tenant).schedules.get(name)
+        if found is None or not words.is_endpoint(found):
+            raise Refused("unknown_endpoint", f"there is no endpoint {shortened(name, 128)!r}", path="endpoint")
+        return found
+
+
+def _lasted_ms(attempt: wire.Attempt) -> int | None:
+    if attempt.ended_at is None:
+        return None
+    begun = attempt.started_at or attempt.dispatched_at
+    return max(0, instant_ms(attempt.ended_at, path="ended_at") - instant_ms(begun, path="started_at"))
+
+
+def _plain(text: str) -> Any:
+    """As data where it is whole; a message is cut after so many characters, and then it is text."""
+    try:
+        return loads(text.encode())
+    except (Refused, UnicodeEncodeError):
+        return text

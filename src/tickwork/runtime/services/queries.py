@@ -1,0 +1,346 @@
+"""Questions: what is read, and what is followed. Nothing here changes anything.
+
+A view is built from the machine and the books in one go, then waits until the tick it was built at is durable: nobody
+is shown what a crash could take back.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+import msgspec
+
+from tickwork.core.base.errors import Corrupt, Refused
+from tickwork.core.base.shortened import shortened
+from tickwork.core.base.values import Value
+from tickwork.core.explain.run_history import Story, Teller
+from tickwork.core.explain.why_not import WhyNot, why_not
+from tickwork.core.machine import Machine
+from tickwork.core.state.ready_queues import PIN_LABEL
+from tickwork.core.state.state import NUMBER_BITS, Run, Settings
+from tickwork.journal.record import GENESIS, Sealed, unseal
+from tickwork.ports.store import RunFilter
+from tickwork.protocol import http_models as wire
+from tickwork.runtime.context import TENANT, Ground
+from tickwork.runtime.partition.clock_monitor import describe_clock
+from tickwork.runtime.partition.partition import Decided
+from tickwork.runtime.partition.recovery import settings_of
+from tickwork.runtime.partition.write_behind import Attempt, attempts_decoder
+from tickwork.runtime.services.workflows import latest_name, stranded_words
+from tickwork.runtime.storage.payloads import decode_value
+from tickwork.runtime.storage.request_checks import shown
+from tickwork.runtime.views import runs as reads
+from tickwork.runtime.views.text import STATE_NUMBERS, instant, instant_or_none
+from tickwork.version import VERSION
+
+ROWS_PER_READ = 256
+
+
+class Questions(Ground):
+    async def run(self, run_id: str, *, tenant: str = TENANT) -> wire.RunDetail:
+        draft = await self._draft(tenant, run_id)
+        if draft is None:
+            raise Refused("unknown_run", f"there is no run {shortened(run_id, 128)!r}", path="run_id")
+        await self._durable()
+        tasks = tuple([await self._task(view, value) for view, value in draft.tasks])
+        return wire.RunDetail(
+            **draft.head,
+            inputs=await self._plain(draft.inputs),
+            output=await self._plain(draft.output),
+            output_size=reads.shown(draft.output),
+            tasks=tasks,
+        )
+
+    async def _draft(self, tenant: str, run_id: str) -> reads.Draft | None:
+        owner = self._tenant(tenant)
+        live = owner.runs.get(run_id)
+        if live is not None:
+            # What is written while the store is asked would be in neither, so the books are asked first and last.
+            unwritten = self._live.books.attempts_of(live.number)
+            stored = await self._stored_attempts(live.number)
+            if owner.runs.get(run_id) is live:
+                return reads.live_draft(self.state, self._live.books, live, [*stored, *unwritten])
+        row = await self._ended_row(tenant, run_id)
+        if row is None:
+            return None
+        stored = await self._stored_attempts(row.number)
+        if (archived := self.archives.opened(row.number)) is not None:
+            stored = [*(one for data in archived.attempts for one in attempts_decoder.decode(data)), *stored]
+        known = {(one.task, one.attempt, one.ended_ms) for one in stored}
+        own = attempts_decoder.decode(row.attempts) if row.attempts else []
+        stored += [one for one in own if (one.task, one.attempt, one.ended_ms) not in known]
+        plan = owner.versions.get(row.definition)
+        return reads.ended_draft(row, plan, decode_value(row.output), stored)
+
+    async def attempts(self, task: int, run_id: str = "", *, tenant: str = TENANT) -> list[Attempt]:
+        """Of one task, as its run's record has them; a child of a map that has ended is found by its run's id only."""
+        run_id = run_id or await self._run_id_of(task, tenant) or ""
+        live, books = self._tenant(tenant).runs.get(run_id), self._live.books
+        if live is not None:
+            unwritten = books.attempts_of(live.number)  # before the store is asked: it may be written meanwhile
+            found = [*unwritten, *await self._stored_attempts(live.number), *books.attempts_of(live.number)]
+        elif (row := await self._ended_row(tenant, run_id) if run_id else None) is not None:
+            found = [*await self._stored_attempts(row.number), *attempts_decoder.decode(row.attempts or b"\x90")]
+        else:
+            found = []
+        return [one for one in found if one.task == task]
+
+    async def _stored_attempts(self, number: int) -> list[Attempt]:
+        return [
+            one for data in await self._store.read_attempts(number) if data for one in attempts_decoder.decode(data)
+        ]
+
+    async def _task(self, view: dict[str, Any], value: Value) -> wire.Task:
+        return wire.Task(**view, result=await self._plain(value), result_size=reads.shown(value))
+
+    async def _plain(self, value: Value) -> Any:
+        """A value for people; nothing where it is too large to be shown."""
+        if value is None or reads.shown(value) > reads.SHOWN_BYTES_MAX:
+            return None
+        try:
+            data = await self.vault.bytes_of(value)
+        except Corrupt as error:  # the rest of the run can be shown; who asks for the value alone gets the error
+            return f"[this value is damaged: {error}]"
+        return shown(data) if len(data) <= reads.SHOWN_BYTES_MAX else None
+
+    async def value_bytes(self, run_id: str, node: str = "", *, tenant: str = TENANT) -> bytes:
+        """The whole output of a run, or the result of one of its nodes, as MessagePack."""
+        draft = await self._draft(tenant, run_id)
+        if draft is None:
+            raise Refused("unknown_run", f"there is no run {shortened(run_id, 128)!r}", path="run_id")
+        await self._durable()
+        if not node:
+            return await self.vault.bytes_of(draft.output)
+        for view, value in draft.tasks:
+            if view["node"] == node:
+                return await self.vault.bytes_of(value)
+        raise Refused(
+            "unknown_node", f"run {shortened(run_id, 128)!r} has no node {shortened(node, 128)!r}", path="node"
+        )
+
+    async def runs(self, wanted: RunFilter) -> tuple[list[wire.Run], int]:
+        """One page, newest first, and the number before which the next one begins (0: none)."""
+        self._tenant(wanted.tenant)
+        if self._shared:
+            end = self.number + 1 << NUMBER_BITS
+            wanted = msgspec.structs.replace(wanted, before=min(wanted.before or end, end))
+        left = self._live.books.recently_left()  # before the store is asked: what is written meanwhile is in neither
+        stored = await self._store.list_runs(msgspec.structs.replace(wanted, limit=wanted.limit + 1))
+        stored = [row for row in stored if row.number >> NUMBER_BITS == self.number]  # others are further down
+        found = reads.page(self.state, self._live.books, wanted, stored, left)
+        await self._durable()
+        return found
+
+    def filter(
+        self, *, workflow: str = "", states: Sequence[str] = (), schedule: str = "", before: int = 0, limit: int = 50,
+        tenant: str = TENANT,
+    ) -> RunFilter:  # fmt: skip
+        unknown = [state for state in states if state not in STATE_NUMBERS]
+        if unknown:
+            raise Refused("bad_state", f"a state is one of {', '.join(STATE_NUMBERS)}", path="state")
+        return RunFilter(tenant, workflow, tuple(STATE_NUMBERS[state] for state in states), schedule, before, limit)
+
+    def why_not(self, run_id: str, *, tenant: str = TENANT) -> WhyNot | None:
+        return why_not(self.state, tenant, run_id)
+
+    async def why(self, run_id: str, *, tenant: str = TENANT) -> Story | None:
+        """The chain of decisions, folded from the journal in small portions so that ticks go on. None: there is no such
+        run, which is looked up before a journal of any length is read."""
+        live = self._tenant(tenant).runs.get(run_id)
+        if live is None and await self._ended_row(tenant, run_id) is None:
+            return None
+        await self._durable()
+        machine = Machine(settings=self.state.settings, zones=self._zones)
+        teller = Teller(machine.state, tenant, run_id)
+        head, seq, last = GENESIS, 0, self._live.durable_seq
+        while seq < last:
+            for sealed in await self.journal(after=seq, limit=min(ROWS_PER_READ, last - seq)):
+                teller.hear(unseal(sealed, head))
+                head, seq = sealed.hash, sealed.seq
+                await asyncio.sleep(0)
+        return teller.story()
+
+    async def journal(self, *, after: int, limit: int) -> list[Sealed]:
+        return await self.archives.journal(self.number, after=after, limit=limit)
+
+    async def head(self) -> wire.PartitionHead:
+        """From the store: whoever asks wants to know what is durable."""
+        found, gauge = await self._store.read_head(self.number), self.state.gauge
+        return wire.PartitionHead(
+            partition=self.number,
+            epoch=found.epoch,
+            seq=found.seq,
+            tick=found.tick,
+            hash=found.hash.hex(),
+            watermark=found.watermark,
+            dispatch_held=(gauge.pause_reason or "paused") if gauge.paused else "",
+        )
+
+    async def settings(self) -> Settings:
+        return settings_of(msgspec.msgpack.encode(self.state.settings))
+
+    async def status(self, *, tenant: str = TENANT) -> wire.Status:
+        state, live = self.state, self._live
+        owner = self._tenant(tenant)
+        ended = {"completed": owner.completed, "failed": owner.failed, "cancelled": owner.cancelled}
+        ledger = live.books.ledger
+        balance = ledger.balances.get(tenant)
+        return wire.Status(
+            version=VERSION,
+            tick=state.tick,
+            seq=live.durable_seq,
+            watermark=live.writer.watermark,
+            epoch=live.epoch,
+            live_runs=state.live_runs,
+            live_tasks=len(state.tasks),
+            ready=sum(lane.live for lane in state.lanes.values()),
+            running=len(live.books.open),
+            workers=len(state.workers),
+            runs={state: count for state, count in ended.items() if count},
+            alerts=(*(f"{alarm.kind}: {alarm.text}" for alarm in self.alarms), *stranded_words(self.state)),
+            accepting=self.accepting,
+            schedules=len(ledger),
+            schedules_late=len(ledger.late),
+            occurrences=balance.words() if balance is not None else {},
+            ledger_differences=ledger.differences,
+            dispatch_held=(state.gauge.pause_reason or "paused") if state.gauge.paused else "",
+            clock=self._clock_status(),
+        )
+
+    def _clock_status(self) -> wire.ClockStatus | None:
+        if self.clock_monitor is None:
+            return None
+        reading = self.clock_monitor.reading()
+        return wire.ClockStatus(
+            state=reading.state,
+            wall_time=instant(reading.wall_ms),
+            real_time=instant(reading.real_ms),
+            logical_time=instant(reading.logical_ms),
+            step_ms=reading.step_ms,
+            contradicted=reading.contradicted,
+            adopted_in_ms=reading.adopted_in_ms,
+            description=describe_clock(reading),
+        )
+
+    @property
+    def warnings(self) -> list[str]:
+        """What a person should know although work is accepted."""
+        clock = self._clock_status()
+        return [clock.description] if clock is not None and clock.description else []
+
+    def workflows(self, *, tenant: str = TENANT) -> list[wire.Workflow]:
+        return reads.workflows(self.state, tenant)
+
+    def workflow(self, name: str, *, tenant: str = TENANT) -> wire.WorkflowDetail:
+        """The latest version, with the document that was put."""
+        plan = self._plan(tenant, name)
+        head = next(one for one in reads.workflows(self.state, tenant) if one.name == name)
+        document = msgspec.json.decode(self.state.documents[plan.hash])
+        return wire.WorkflowDetail(**msgspec.structs.asdict(head), document=document)
+
+    async def known(self, ids: Sequence[str], *, tenant: str = TENANT) -> list[str]:
+        """Those of the ids whose runs live here, or ended here and are not in the store yet; durable."""
+        runs, left = self._tenant(tenant).runs, self._live.books.find_left
+        found = [one for one in ids if runs.get(one) is not None or left(tenant, one) is not None]
+        await self._durable()
+        return found
+
+    def queues(self) -> list[wire.Queue]:
+        return reads.queues(self.state)
+
+    def workers(self) -> list[wire.Worker]:
+        now_ms, mono_ms = self._clock.wall_ms(), self._clock.mono_ms()
+        found: list[wire.Worker] = []
+        for worker in sorted(self.state.workers.values(), key=lambda one: one.id):
+            seat = self.floor.seats.get(worker.id)
+            heard_ms = now_ms - (mono_ms - seat.heard_ms) if seat is not None else 0
+            profile = seat.profile if seat is not None else None
+            application, _, version = worker.labels.get(PIN_LABEL, "").rpartition("@")
+            latest = latest_name(self.state.tenants.get(TENANT), application)
+            found.append(
+                wire.Worker(
+                    id=worker.id,
+                    queues=worker.queues,
+                    labels=worker.labels,
+                    credit=worker.credit,
+                    running=len(worker.tasks),
+                    last_heard_at=instant_or_none(heard_ms),
+                    host=profile.host if profile is not None else "",
+                    pid=profile.pid if profile is not None else 0,
+                    application=application,
+                    version=version,
+                    latest=version == latest if latest else None,
+                )
+            )
+        return found
+
+    async def run_of_task(self, task: int, *, tenant: str = TENANT) -> wire.RunDetail:
+        """The run that a task belongs to. A child of a map is found by its number only while it lives."""
+        run_id = await self._run_id_of(task, tenant)
+        if run_id is not None:
+            detail = await self.run(run_id, tenant=tenant)
+            if any(one.id == str(task) for one in detail.tasks):
+                return detail
+        raise Refused("unknown_task", f"there is no task {task}; look at the tasks of its run", path="task")
+
+    def check_number(self, task: int) -> None:
+        """Refuse a number that no run and no task has had yet."""
+        if not self.state.settings.first_number <= task < self.state.next_number:
+            raise Refused("unknown_task", f"there is no task {task}", path="task")
+
+    async def _run_id_of(self, task: int, tenant: str) -> str | None:
+        live = self.state.tasks.get(task)
+        if live is not None:
+            return live.run.id if live.run.tenant.id == tenant else None
+        found, _ = await self.runs(RunFilter(tenant, before=task + 1, limit=1))
+        return found[0].id if found else None
+
+    # ---- following
+
+    async def changes(
+        self, run_id: str, *, tenant: str = TENANT, idle_s: float = 15.0
+    ) -> AsyncIterator[wire.Run | None]:
+        """The run whenever something of it changed, until it has ended; None after `idle_s` without a change."""
+        woken = asyncio.Event()
+        watchers = self._watchers.setdefault((tenant, run_id), [])
+        watchers.append(woken)
+        self._live.watched = True
+        try:
+            while True:
+                woken.clear()
+                view = await self._summary(tenant, run_id)
+                yield view
+                if view.ended_at is not None:
+                    return
+                while not woken.is_set():
+                    try:
+                        async with asyncio.timeout(idle_s):
+                            await woken.wait()
+                    except TimeoutError:
+                        yield None
+        finally:
+            watchers.remove(woken)
+            if not watchers:
+                self._watchers.pop((tenant, run_id), None)
+            self._live.watched = bool(self._watchers)
+
+    async def _summary(self, tenant: str, run_id: str) -> wire.Run:
+        live = self._tenant(tenant).runs.get(run_id)
+        if live is not None:
+            view = reads.summary(live, self.state.settings.clock)
+            await self._durable()
+            return view
+        row = await self._ended_row(tenant, run_id)
+        if row is None:
+            raise Refused("unknown_run", f"there is no run {shortened(run_id, 128)!r}", path="run_id")
+        await self._durable()
+        return reads.row_summary(row)
+
+    def _wake_watchers(self, decided: Decided) -> None:
+        """Whoever watches a run that these events changed. A run that closed is named by the events, too."""
+        for (tenant, run_id), watchers in self._watchers.items():
+            owner = self.state.tenants.get(tenant)
+            run: Run | None = owner.runs.get(run_id) if owner is not None else None
+            if run is None or run.number in decided.changed:
+                for woken in watchers:
+                    woken.set()

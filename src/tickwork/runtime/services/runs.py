@@ -1,0 +1,390 @@
+"""Commands: what changes something, each answered when its tick is durable.
+
+What can be known to be wrong before the machine is asked is refused here; the machine has the last word. Schedules
+and endpoints have modules of their own.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+
+from tickwork.core.base.errors import Corrupt, Refused
+from tickwork.core.base.names import NAME_CHARACTERS_MAX, check_name
+from tickwork.core.base.shortened import shortened
+from tickwork.core.base.stable_hash import stable_digest
+from tickwork.core.base.strict_json import check as check_plain
+from tickwork.core.base.values import INLINE_BYTES_MAX, Ref, Value, pack
+from tickwork.core.calendar.durations import duration_ms, instant_ms
+from tickwork.core.definition.input_fields import SCHEDULED_TIME, check_inputs
+from tickwork.core.definition.model import TaskNode
+from tickwork.core.definition.plan import Plan, new_plan
+from tickwork.core.evolve.versions import by_age
+from tickwork.core.state import inputs as ask
+from tickwork.core.state.effects import Answer
+from tickwork.core.state.state import NUMBER_BITS
+from tickwork.ports.store import Payload, RunRow
+from tickwork.protocol import http_models as wire
+from tickwork.runtime.context import TENANT, refusal_of
+from tickwork.runtime.maintenance.value_gc import named_in
+from tickwork.runtime.services.endpoints import Endpoints
+from tickwork.runtime.services.schedules import new_ones
+from tickwork.runtime.services.workflows import Versions, registration
+from tickwork.runtime.storage.payloads import APART, decode_value
+from tickwork.runtime.storage.request_checks import check_terms, check_writable, packed, small
+from tickwork.runtime.storage.run_records import record_of
+from tickwork.runtime.views import runs as reads
+from tickwork.runtime.views.endpoints import PREFIX
+from tickwork.runtime.views.text import instant
+
+INPUT_BYTES_MAX = 16 * 1024 * 1024
+
+
+class Commands(Endpoints, Versions):
+    async def submit(
+        self,
+        submissions: Sequence[wire.Submission],
+        *,
+        by: str,
+        tenant: str = TENANT,
+        new_id: Callable[[], str] | None = None,
+    ) -> list[wire.Submitted | wire.Rejected]:
+        """All of them in one call; each is accepted or refused on its own. `new_id` names those without a name."""
+        new_id = new_id or self._ids.new
+        asked: list[ask.Input] = []
+        payloads: list[Payload] = []
+        refused: dict[int, wire.Rejected] = {}
+        facts = False
+        bare = self._bare(submissions, tenant) if len(submissions) > 1 else {}
+        for place, submission in enumerate(submissions):
+            if submission == bare.get(submission.workflow):
+                asked.append(ask.Submit(by, tenant, new_id(), submission.workflow))
+                continue
+            try:
+                one = await self._submission(submission, by, tenant, payloads, new_id)
+            except Refused as error:
+                refused[place] = wire.Rejected(code=error.code, detail=error.message, path=error.path)
+                continue
+            facts = facts or bool(submission.key or submission.id)
+            asked.append(one)
+        answers: dict[int, Answer] = {}
+        if asked:
+            letter = self._post(asked, payloads, facts=facts)
+            await letter.done
+            answers = letter.answers
+        if not refused and not answers:
+            return [wire.Submitted(id=one.run_id) for one in asked]  # type: ignore[union-attr]
+        return _in_order(len(submissions), asked, answers, refused)
+
+    def _bare(self, submissions: Sequence[wire.Submission], tenant: str) -> dict[str, wire.Submission]:
+        """Of each workflow that needs nothing, the submission that says nothing but its name: most of a batch."""
+        owner = self.state.tenants.get(tenant)
+        plans = owner.plans if owner is not None else {}
+        named = {submission.workflow: plans.get(submission.workflow) for submission in submissions}
+        return {
+            name: wire.Submission(workflow=name)
+            for name, plan in named.items()
+            if plan is not None and not plan.definition.inputs
+        }
+
+    async def _submission(
+        self, submission: wire.Submission, by: str, tenant: str, payloads: list[Payload], new_id: Callable[[], str]
+    ) -> ask.Submit:
+        submission = self._timed(self._pinned(submission, tenant), tenant)
+        inputs: Value = None
+        if submission.inputs:
+            data = packed(submission.inputs, "inputs")
+            inputs = data if len(data) <= INLINE_BYTES_MAX else await self._large_inputs(submission, tenant, payloads)
+        workflow = submission.workflow
+        if len(workflow) > NAME_CHARACTERS_MAX or not workflow.isascii():
+            raise Refused("unknown_workflow", f"there is no workflow {shortened(workflow, 128)!a}", path="workflow")
+        run_id = submission.id or new_id()
+        if not _has_terms(submission):
+            return ask.Submit(by, tenant, run_id, submission.workflow, inputs)
+        check_terms(submission)
+        terms = ask.Terms(
+            key=submission.key,
+            body=_body(submission) if submission.key or submission.id else "",
+            start_at_ms=instant_ms(submission.start_at, path="start_at") if submission.start_at else None,
+            delay_ms=submission.delay_ms,
+            debounce=submission.debounce,
+            priority=submission.priority,
+            definition=submission.definition,
+            version=submission.version,
+        )
+        return ask.Submit(by, tenant, run_id, submission.workflow, inputs, terms)
+
+    def _timed(self, submission: wire.Submission, tenant: str) -> wire.Submission:
+        """A workflow that asks for its scheduled time gets the present where nobody gave one."""
+        owner = self.state.tenants.get(tenant)
+        plan = owner.plans.get(submission.workflow) if owner is not None else None
+        if plan is None or SCHEDULED_TIME not in plan.definition.inputs or SCHEDULED_TIME in submission.inputs:
+            return submission
+        given = submission.inputs | {SCHEDULED_TIME: instant(self.now_ms())}
+        return msgspec.structs.replace(submission, inputs=given)
+
+    async def _large_inputs(self, submission: wire.Submission, tenant: str, payloads: list[Payload]) -> Value:
+        """Inputs that the machine will not look into are checked here."""
+        data = pack(submission.inputs)
+        if len(data) > INPUT_BYTES_MAX:
+            raise Refused(
+                "inputs_too_large",
+                f"inputs have {len(data)} bytes, and at most {INPUT_BYTES_MAX} (16 MiB) can be submitted: put the data "
+                "where tasks can read it, and submit its name",
+                path="inputs",
+            )
+        plan = self._plan(tenant, submission.workflow, submission.definition)
+        problems = check_inputs(plan.definition, submission.inputs)
+        if problems:
+            raise Refused(problems[0].code, problems[0].message, path=problems[0].path)
+        return await self.vault.take_any(data, payloads)
+
+    async def publish(self, publication: wire.Publication, *, by: str, tenant: str = TENANT) -> list[wire.Workflow]:
+        """Definitions and schedules, all or none. Queues that they name and nobody declared are declared with them.
+        The answer names the schedules that were published, not a million others."""
+        if publication.application:
+            check_name(publication.application, path="application", kind="application")
+        documents = [msgspec.json.encode(document) for document in publication.documents]
+        plans = [new_plan(document) for document in documents]
+        taken = next((plan.name for plan in plans if plan.name.startswith(PREFIX)), None)
+        if taken is not None:
+            name = shortened(taken, 128)
+            message = f"{name!r} is a name for what stands behind an endpoint; choose another, or put an endpoint"
+            raise Refused("name_reserved", message, path="name")
+        self._check_policies(plans)
+        owner = self._tenant(tenant)
+        queues = sorted({queue for plan in plans for queue in _queues(plan)} - set(self.state.queues))
+        asked: list[ask.Input] = [ask.PutQueue(by, queue) for queue in queues]
+        versioned = bool(publication.application and publication.version)
+        for plan, document in zip(plans, documents, strict=True):
+            if versioned:
+                if plan.hash not in owner.versions:
+                    asked.append(ask.PutDefinition(by, tenant, document, False))
+                continue
+            latest = owner.plans.get(plan.name)
+            if latest is None or latest.hash != plan.hash:
+                asked.append(ask.PutDefinition(by, tenant, document))
+        known = owner.plans | {plan.name: plan for plan in plans}
+        if publication.application or publication.schedules:
+            whole = self._set_of(
+                publication.application, publication.schedules, known, by=by, tenant=tenant, queues=frozenset(queues)
+            )
+            if versioned:
+                asked.append(registration(publication, plans, whole))
+            else:
+                asked += [whole] if publication.application else new_ones(owner, whole)
+        for one in asked:
+            check_writable(one)
+        if asked:
+            letter = self._post(asked, [], facts=False)
+            await letter.done
+            wrong = next((answer for _, answer in sorted(letter.answers.items()) if answer.code), None)
+            if wrong is not None:
+                raise Refused(wrong.code, wrong.message)
+        await self._durable()  # also where nothing is new: whoever published it first may not have been told yet
+        return reads.workflows(self.state, tenant, among=publication.schedules)
+
+    def _check_policies(self, plans: Sequence[Plan]) -> None:
+        """Refuse a workflow that names a policy which does not exist: each of its runs would be denied and fail."""
+        for plan in plans:
+            named = {name for step in plan.steps for name in step.policies}
+            missing = sorted(named - self.state.policies.keys())
+            if missing:
+                message = f"{plan.name}: there is no policy {missing[0]}, so that each run would fail; leave it out"
+                raise Refused("policy_missing", f"{message} (policies cannot be put yet)", path="policy")
+
+    def published(self, *, tenant: str = TENANT) -> list[wire.Publication]:
+        """What another partition needs to decide as this one does, in this order: the latest version of each workflow,
+        then the versions of applications, the latest last. Schedules live at home."""
+        owner, documents = self._tenant(tenant), self.state.documents
+        plain = [plan.hash for plan in owner.plans.values() if not plan.name.startswith(PREFIX)]
+        found = [wire.Publication(documents=tuple(msgspec.json.decode(documents[one]) for one in plain))]
+        for application, versions in sorted(owner.applications.items()):
+            for version in by_age(versions):
+                if version.declared is not None and all(one in documents for one in version.workflows.values()):
+                    own = tuple(msgspec.json.decode(documents[one]) for one in version.workflows.values())
+                    found.append(wire.Publication(documents=own, application=application, version=version.name))
+        return found
+
+    async def put_queue(self, name: str, wanted: wire.QueueRequest, *, by: str) -> None:
+        rate_ms = duration_ms(wanted.per, path="per")
+        await self._command(ask.PutQueue(by, name, wanted.limit, wanted.rate, rate_ms, wanted.burst, wanted.window))
+
+    async def confirm_clock(self, *, by: str) -> bool:
+        """A person says that the wall clock is right. Return whether a step of it was held here."""
+        if self.clock_monitor is None or not self.clock_monitor.confirm(by):
+            return False
+        await self._command(ask.HoldTimers(self._live.keeper.is_ahead()))  # durable, with the gap before it
+        return True
+
+    async def cancel(self, run_id: str, *, by: str, reason: str = "", tenant: str = TENANT) -> None:
+        await self._command(ask.Cancel(by, tenant, run_id, reason), facts=True)
+
+    async def pause(
+        self, scope: str, name: str, *, by: str, reason: str = "", until: str = "", tenant: str = TENANT
+    ) -> None:
+        until_ms = instant_ms(until, path="until") if until else None
+        if until_ms is not None and until_ms <= max(self.now_ms(), self.state.now_ms):
+            raise Refused("bad_time", "a pause must end in the future", path="until")
+        await self._command(ask.Pause(by, scope, tenant, name, reason, until_ms), facts=scope == "run")
+
+    async def resume(self, scope: str, name: str, *, by: str, tenant: str = TENANT) -> None:
+        await self._command(ask.Resume(by, scope, tenant, name), facts=scope == "run")
+
+    async def resolve(
+        self,
+        run_id: str,
+        *,
+        by: str,
+        reason: str = "",
+        decisions: dict[str, str] | None = None,
+        values: dict[str, Any] | None = None,
+        tenant: str = TENANT,
+    ) -> None:
+        if self._tenant(tenant).runs.get(run_id) is not None:
+            raise Refused("illegal_move", f"run {run_id[:128]} goes on: only a failed run is resolved", path="run_id")
+        row = await self._ended_row(tenant, run_id)
+        if row is not None:
+            await self._bring_back(row)
+        given: dict[str, Value] = {node: small(value, f"values.{node}") for node, value in (values or {}).items()}
+        asked = ask.Resolve(by, tenant, run_id, reason or "retry", decisions or {}, given)
+        await self._command(asked, facts=True)
+
+    async def _whole(self, record: ask.RunRecord, payloads: list[Payload]) -> ask.RunRecord:
+        """With values of its own, for another run: what its children gave leaves with it for the archive."""
+        inputs = await self._own_value(record.inputs, payloads)
+        results = tuple([(step, await self._own_value(value, payloads)) for step, value in record.results])
+        return msgspec.structs.replace(record, inputs=inputs, results=results)
+
+    async def _own_value(self, value: Value, payloads: list[Payload]) -> Value:
+        if isinstance(value, Ref) and value.place in APART:
+            return await self.vault.take_any(await self.vault.bytes_of(value), payloads)
+        if not await self.vault.renewed(value):
+            raise Corrupt("a value of this run is not kept any more")
+        return value
+
+    async def _bring_back(self, row: RunRow) -> None:
+        """A run that goes on: the values that it names are needed again, and what its children gave is in the store
+        again."""
+        archived = self.archives.opened(row.number)
+        children = archived.children if archived is not None and archived.row.ended_ms == row.ended_ms else []
+        named = sorted(named_in([row.record, row.output, *(child.value for child in children)]))
+        await self._store.renew_payloads(named)
+        await self.artifacts.renew(named)
+        for child in children:
+            self._live.books.keep_child(child.run, child.step, child.child, decode_value(child.value))
+
+    async def rerun_once(
+        self, run_id: str, wanted: wire.RerunRequest, *, by: str, key: str, tenant: str = TENANT
+    ) -> wire.Submitted:
+        """Under the same key it is the same run: its id is made of the old one's and the key, so that it stays known as
+        long as the run is, in whichever partition the old run lives."""
+        new = _rerun_id(run_id, key)
+        if await self.known([new], tenant=tenant) or await self._ended_row(tenant, new) is not None:
+            return wire.Submitted(id=new, duplicate=True)
+        try:
+            return wire.Submitted(id=await self.rerun(run_id, wanted, by=by, new_id=new, tenant=tenant))
+        except Refused as refused:
+            if refused.code != "already_submitted":
+                raise
+            return wire.Submitted(id=new, duplicate=True)
+
+    async def rerun(
+        self, run_id: str, wanted: wire.RerunRequest, *, by: str, new_id: str = "", tenant: str = TENANT
+    ) -> str:
+        row = await self._ended_row(tenant, run_id)
+        if row is None or row.number >> NUMBER_BITS != self.number:
+            if self._tenant(tenant).runs.get(run_id) is not None:
+                raise Refused(
+                    "illegal_move", f"run {run_id[:128]} goes on: only an ended run is repeated", path="run_id"
+                )
+            raise Refused("unknown_run", f"there is no run {shortened(run_id, 128)!r}", path="run_id")
+        payloads: list[Payload] = []
+        record = await self._whole(record_of(row), payloads)
+        inputs: Value = None
+        if wanted.inputs is not None:
+            check_plain(wanted.inputs)
+            inputs = await self.vault.take_any(pack(wanted.inputs), payloads)
+        new = new_id or self._ids.new()
+        asked = ask.Rerun(
+            by,
+            tenant,
+            new,
+            record,
+            wanted.from_node,
+            wanted.definition,
+            inputs,
+            wanted.inputs is not None,
+            wanted.from_start,
+        )
+        await self._command(asked, payloads)
+        return new
+
+    async def decide(
+        self, run_id: str, node: str, *, approve: bool, by: str, comment: str = "", tenant: str = TENANT
+    ) -> None:
+        await self._command(ask.Decide(by, tenant, run_id, node, approve, comment), facts=True)
+
+    async def signal(self, signal: wire.Signal, *, by: str, tenant: str = TENANT) -> wire.Heard:
+        payload = small(signal.payload, "payload") if signal.payload is not None else None
+        asked = ask.Ingest(by, tenant, signal.event, signal.key, signal.run, payload)
+        told = (await self._command(asked)).message  # "2 waiting"; nothing where one run was told
+        return wire.Heard(detail=told, waiting=int(told.partition(" ")[0]) if told else 1)
+
+
+def _has_terms(submission: wire.Submission) -> bool:
+    return bool(
+        submission.key
+        or submission.id
+        or submission.start_at
+        or submission.delay_ms is not None
+        or submission.debounce
+        or submission.priority is not None
+        or submission.definition
+        or submission.version
+    )
+
+
+def _body(submission: wire.Submission) -> str:
+    """What a key stands for: the request without id and key."""
+    return stable_digest(pack(msgspec.to_builtins(msgspec.structs.replace(submission, id="", key=""))))
+
+
+def _rerun_id(run_id: str, key: str) -> str:
+    text = stable_digest(pack([run_id, key]))
+    return "-".join((text[:8], text[8:12], text[12:16], text[16:20], text[20:32]))
+
+
+def _queues(plan: Plan) -> set[str]:
+    steps = [step.body or step for step in plan.steps]
+    return {step.requirement[0] for step in steps if isinstance(step.node, TaskNode) or step.kind == 0}
+
+
+def _in_order(
+    count: int, asked: list[ask.Input], answers: dict[int, Answer], refused: dict[int, wire.Rejected]
+) -> list[wire.Submitted | wire.Rejected]:
+    found: list[wire.Submitted | wire.Rejected] = []
+    posted = 0
+    for place in range(count):
+        if place in refused:
+            found.append(refused[place])
+            continue
+        one: Any = asked[posted]
+        answer = answers.get(posted)
+        posted += 1
+        if answer is None:
+            found.append(wire.Submitted(id=one.run_id))
+        elif answer.code:
+            found.append(_rejected(one, answer))
+        else:
+            found.append(wire.Submitted(id=answer.run_id, duplicate=True))
+    return found
+
+
+def _rejected(one: ask.Submit, answer: Answer) -> wire.Rejected:
+    refused = refusal_of(answer)
+    if refused.code == "key_reused" and (one.terms is None or not one.terms.key):
+        message = f"the id {one.run_id} was used for a different request; choose another, or send the same again"
+        return wire.Rejected(code=refused.code, detail=message, path="id")
+    path = "id" if refused.path == "run_id" else refused.path  # as a submission calls it
+    return wire.Rejected(code=refused.code, detail=refused.message, path=path)

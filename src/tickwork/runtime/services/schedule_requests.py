@@ -1,0 +1,43 @@
+"""A request for a schedule, as the machine is asked for it."""
+
+from tickwork.core.base.errors import Refused
+from tickwork.core.state import inputs as ask
+from tickwork.core.state.schedule import Governing
+from tickwork.protocol import http_models as wire
+from tickwork.protocol.schedule_requests import length_ms, terms_of, when_of
+from tickwork.runtime.storage.request_checks import packed
+
+RESERVED = frozenset(("preview",))
+
+
+def put_of(
+    name: str,
+    wanted: wire.ScheduleRequest,
+    *,
+    by: str,
+    tenant: str,
+    owner: str = "",
+    path: str = "",
+    new: bool = False,
+) -> ask.PutSchedule:
+    at = f"{path}." if path else ""
+    if name in RESERVED:
+        raise Refused("reserved_name", f"no schedule is named {name!r}: the API has that path", path=path or "schedule")
+    return ask.PutSchedule(
+        by,
+        tenant,
+        name,
+        wanted.workflow,
+        when_of(wanted, at),
+        terms_of(wanted, at),
+        packed(wanted.inputs, f"{at}inputs") if wanted.inputs else None,
+        packed(wanted.context, f"{at}context") if wanted.context is not None else None,
+        None if wanted.governor is None else _governing(wanted.governor, at),
+        owner,
+        wanted.description,
+        new,
+    )
+
+
+def _governing(wanted: wire.GovernorRequest, at: str) -> Governing:
+    return Governing(length_ms(wanted.min, f"{at}governor.min"), length_ms(wanted.max, f"{at}governor.max"))

@@ -1,0 +1,391 @@
+"""Schedules: what is asked of them and about them.
+
+What is put is checked before anything is posted, so that an application is accepted whole or not at all; the machine
+checks again, because it decides. Views are read from the state, fates also from what the store keeps of them.
+"""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from functools import partial
+from itertools import islice
+
+import msgspec
+
+from tickwork.core.base.errors import Refused
+from tickwork.core.base.names import check_name
+from tickwork.core.calendar.durations import duration_ms, instant_ms
+from tickwork.core.calendar.zones import in_zone
+from tickwork.core.decide.backfill import window_end_ms
+from tickwork.core.decide.schedule_commands import check_advice, check_put, is_same, schedule_of
+from tickwork.core.definition.plan import Plan
+from tickwork.core.evolve.schedules import anchored, is_held, occurrence_id, rhythm_of
+from tickwork.core.explain import schedule_preview as told
+from tickwork.core.explain.upcoming import left_of, upcoming
+from tickwork.core.snapshot.schedule_rows import LiveBackfill
+from tickwork.core.state import inputs as ask
+from tickwork.core.state.effects import FindRuns
+from tickwork.core.state.schedule import Fate, Range
+from tickwork.core.state.state import Schedule, Tenant
+from tickwork.core.state.terms import check_terms
+from tickwork.protocol import http_models as wire
+from tickwork.protocol.schedule_requests import in_words, length_ms, reading_ms, terms_of, when_of
+from tickwork.runtime.context import TENANT, Ground
+from tickwork.runtime.services.schedule_requests import put_of
+from tickwork.runtime.storage.store_retry import patiently
+from tickwork.runtime.views import schedules as views
+from tickwork.runtime.views.endpoints import is_endpoint
+from tickwork.runtime.views.text import instant
+
+PAGE_MAX = 1_000
+DAY_MS = 86_400_000
+CURSOR_DIGITS_MAX = 18
+TIMES_SHOWN = 10
+IDS_SHOWN = 10_000
+COUNTED_MAX = 1_000_000
+PORTION = 1_000
+FATES_READ = 10_000
+HINT_TTL_MS = 60 * 60_000  # where nothing is said; of one for a time, from that time on
+COMPARED_MAX = 100_000
+NOBODYS = "preview"  # a name that no schedule can have
+
+_decode_backfill = msgspec.msgpack.Decoder(LiveBackfill).decode
+
+
+class Schedules(Ground):
+    # ---- what changes something
+
+    async def put_schedule(
+        self, name: str, wanted: wire.ScheduleRequest, *, by: str, new: bool = False, tenant: str = TENANT
+    ) -> wire.SchedulePreview:
+        """Create or replace one; with `new`, only create it."""
+        put = put_of(name, wanted, by=by, tenant=tenant, new=new)
+        self._check_no_endpoint(name, tenant)
+        with in_words():
+            check_put(self.state, put)
+        old = self._tenant(tenant).schedules.get(name)
+        owner = "" if old is None else old.owner
+        await self._command(put)
+        return self._told(name, wanted, self._tenant(tenant).schedules.get(name), tenant, owner)
+
+    async def apply_schedules(self, wanted: wire.ScheduleSet, *, by: str, tenant: str = TENANT) -> list[wire.Schedule]:
+        check_name(wanted.owner, path="owner", kind="owner")
+        asked = self._set_of(wanted.owner, wanted.schedules, self._tenant(tenant).plans, by=by, tenant=tenant)
+        if not wanted.dry_run:
+            await self._command(asked)
+        held = self._tenant(tenant).schedules
+        applied = (held.get(name) for name in sorted(wanted.schedules))
+        return [views.schedule(one) for one in applied if one is not None and not one.archived]
+
+    def _set_of(
+        self,
+        owner: str,
+        wanted: Mapping[str, wire.ScheduleRequest],
+        plans: Mapping[str, Plan],
+        *,
+        by: str,
+        tenant: str,
+        queues: frozenset[str] = frozenset(),
+    ) -> ask.ApplySchedules:
+        """A whole set, checked as the machine will check it."""
+        puts = []
+        for name, one in sorted(wanted.items()):
+            path = f"schedules.{name}"
+            put = put_of(name, one, by=by, tenant=tenant, owner=owner, path=path)
+            self._check_no_endpoint(name, tenant, path=path)
+            with in_words(path):
+                check_put(self.state, put, plans=plans, queues=queues)
+            puts.append(put)
+        return ask.ApplySchedules(by, tenant, owner, puts)
+
+    def _check_no_endpoint(self, name: str, tenant: str, *, path: str = "schedule") -> None:
+        old = self._tenant(tenant).schedules.get(name)
+        if old is not None and is_endpoint(old):
+            raise Refused("name_taken", f"{name} is an endpoint; put it as one, or choose another name", path=path)
+
+    async def remove_schedule(self, name: str, *, by: str, tenant: str = TENANT) -> None:
+        """Not an endpoint, which keeps its history: that is archived."""
+        if is_endpoint(schedule_of(self.state, tenant, name)):
+            raise Refused("illegal_move", f"{name} is an endpoint, which is archived and not deleted", path="schedule")
+        await self._command(ask.RemoveSchedule(by, tenant, name))
+
+    async def steer_schedule(self, name: str, deed: str, *, by: str, tenant: str = TENANT) -> None:
+        await self._command(ask.SteerSchedule(by, tenant, name, deed))
+
+    async def advise(self, name: str, wanted: wire.HintRequest, *, by: str, tenant: str = TENANT) -> wire.Schedule:
+        interval_ms = length_ms(wanted.interval, "interval")
+        at_ms = instant_ms(wanted.at, path="at") if wanted.at else None
+        now_ms = self.now_ms()
+        ttl_ms = duration_ms(wanted.ttl, path="ttl") if wanted.ttl else HINT_TTL_MS + max(0, (at_ms or 0) - now_ms)
+        asked = ask.Advise(by, tenant, name, interval_ms, at_ms, ttl_ms, wanted.reason, wanted.cost)
+        with in_words():
+            check_advice(self.state, asked, now_ms=now_ms)
+        await self._command(asked)
+        return self.schedule(name, tenant=tenant)
+
+    async def clear_hints(self, name: str, *, by: str, tenant: str = TENANT) -> wire.Schedule:
+        await self._command(ask.Advise(by, tenant, name, clear=True))
+        return self.schedule(name, tenant=tenant)
+
+    async def trigger(self, name: str, *, by: str, test: bool = False, key: str = "", tenant: str = TENANT) -> str:
+        """Begin one run now; its id. What is in the archive begins nothing, also by hand. Under the same key it is the
+        same run, for 24 hours."""
+        if schedule_of(self.state, tenant, name).archived:
+            raise Refused("illegal_move", f"{name} is in the archive; bring it back first", path="schedule")
+        return (await self._command(ask.Trigger(by, tenant, name, test, key), facts=bool(key))).run_id
+
+    async def put_holidays(self, name: str, dates: tuple[str, ...] | None, *, by: str, tenant: str = TENANT) -> None:
+        await self._command(ask.PutHolidays(by, tenant, name, dates))
+
+    # ---- backfill
+
+    async def backfill(
+        self, name: str, wanted: wire.BackfillRequest, *, by: str, tenant: str = TENANT
+    ) -> wire.Backfill:
+        schedule = schedule_of(self.state, tenant, name)
+        zone = self.state.zones.get(schedule.when.zone)
+        from_ms, to_ms = (reading_ms(getattr(wanted, end), zone, path=end) for end in ("start", "end"))
+        plan, dues_ms = await self._backfill_plan(schedule, wanted, from_ms, to_ms)
+        if wanted.preview:
+            return plan if wanted.forced else await self._without_known(plan, schedule, dues_ms)
+        answer = await self._command(
+            ask.Backfill(
+                by, tenant, name, from_ms, to_ms, wanted.concurrency, wanted.priority, wanted.newest_first,
+                wanted.forced,
+            )
+        )  # fmt: skip
+        again = f"-again-{answer.run_id}" if wanted.forced else ""
+        ids = tuple(run_id + again for run_id in plan.run_ids)
+        return msgspec.structs.replace(plan, number=int(answer.run_id), state="active", by=by, run_ids=ids)
+
+    async def _backfill_plan(
+        self, schedule: Schedule, wanted: wire.BackfillRequest, from_ms: int, to_ms: int
+    ) -> tuple[wire.Backfill, list[int]]:
+        """What it may begin, and the times of those that are named."""
+        rhythm = schedule.rhythm
+        if rhythm is None or schedule.governing is not None:
+            raise Refused("not_backfillable", schedule.broken or "an endpoint has no fixed times", path="schedule")
+        if from_ms >= to_ms:
+            raise Refused("bad_window", "a window begins before it ends", path="start")
+        end_ms = window_end_ms(schedule, to_ms, self.state.now_ms)
+        if is_held(schedule):
+            end_ms = min(to_ms, self.state.now_ms + 1)
+        walk = rhythm.back_between if wanted.newest_first else rhythm.between
+        times, dues_ms, count = walk(from_ms, end_ms), list[int](), 0
+        while portion := list(islice(times, PORTION)):
+            dues_ms += portion[: IDS_SHOWN - len(dues_ms)]
+            count += len(portion)
+            if count > COUNTED_MAX:
+                break
+            await asyncio.sleep(0)  # others have their turn: a window may hold a million times
+        plan = wire.Backfill(
+            number=0,
+            schedule=schedule.name,
+            state="preview",
+            start=instant(from_ms),
+            end=instant(max(end_ms, from_ms)),
+            forced=wanted.forced,
+            newest_first=wanted.newest_first,
+            concurrency=wanted.concurrency,
+            run_ids=tuple(occurrence_id(schedule.name, due_ms) for due_ms in dues_ms),
+            count=min(count, COUNTED_MAX),
+            more=count > COUNTED_MAX,
+        )
+        return plan, dues_ms
+
+    async def _without_known(self, plan: wire.Backfill, schedule: Schedule, dues_ms: list[int]) -> wire.Backfill:
+        """Of those that are named, only what has not run yet; and how many of them have."""
+        known: set[int] = set()
+        for at in range(0, len(dues_ms), PORTION):
+            known |= await self._ran(schedule.tenant.id, schedule, schedule.name, dues_ms[at : at + PORTION])
+        missing = tuple(occurrence_id(schedule.name, due_ms) for due_ms in dues_ms if due_ms not in known)
+        return msgspec.structs.replace(plan, run_ids=missing, known=len(known))
+
+    async def steer_backfill(self, number: int, deed: str, *, by: str, tenant: str = TENANT) -> None:
+        await self._command(ask.SteerBackfill(by, tenant, number, deed))
+
+    async def backfills(self, *, tenant: str = TENANT, limit: int = 50) -> list[wire.Backfill]:
+        """Those under way, then those that ended, newest first."""
+        state = self.state
+        live = [
+            views.backfill(one.schedule.name, views.row_of(one))
+            for _, one in sorted(state.backfills.items(), reverse=True)
+            if one.schedule.tenant.id == tenant
+        ]
+        unwritten = self._live.books.left_backfills(tenant)
+        stored = await self._store.list_backfills(tenant, limit=limit)
+        known = frozenset(row.number for row in unwritten)
+        ended = [*unwritten, *(row for row in stored if row.number not in known)]
+        return (live + [views.backfill(row.schedule, _decode_backfill(row.data)) for row in ended])[:limit]
+
+    async def find_known(self, effect: FindRuns) -> ask.RunsKnown:
+        backfill = self.state.backfills.get(effect.backfill)
+        schedule = backfill.schedule if backfill is not None else None
+        known = await self._ran(effect.tenant, schedule, effect.schedule, effect.dues_ms)
+        return ask.RunsKnown(effect.backfill, tuple(due_ms for due_ms in effect.dues_ms if due_ms in known))
+
+    async def _ran(self, tenant: str, schedule: Schedule | None, name: str, dues_ms: Sequence[int]) -> set[int]:
+        """Of these occurrences, those that have run: by their run, or by their fate."""
+        known = await self._begun(tenant, name, dues_ms)
+        left = [due_ms for due_ms in dues_ms if due_ms not in known]
+        if not left:
+            return known
+        stored = await self._stored_fates(tenant, name, min(left), max(left) + 1)
+        spans = [span for span in [*stored, *self._live.books.fates_of(tenant, name)] if span.fate == Fate.RAN]
+        known.update(due_ms for span in spans for due_ms in left if due_ms in (span.from_ms, span.to_ms))
+        inside = [
+            (span, within)
+            for span in spans
+            if (within := [due_ms for due_ms in left if span.from_ms < due_ms < span.to_ms])
+        ]
+        ends = await self._begun(
+            tenant, name, sorted({end for span, _ in inside for end in (span.from_ms, span.to_ms)})
+        )
+        for span, within in inside:
+            # Where the runs of a range are still here, each speaks for itself: what has none is a date that did not
+            # count then. Where they are gone, the range alone is left to tell.
+            if not {span.from_ms, span.to_ms} <= ends and _has_times_of(span, schedule):
+                known.update(within)
+        return known
+
+    async def _begun(self, tenant: str, name: str, dues_ms: Sequence[int]) -> set[int]:
+        """Those that have a run: here, in the store or in the archive. Asked for in the order in which runs move on,
+        and at the end once more for one that came back."""
+        owner, books = self._tenant(tenant), self._live.books
+        ids = {occurrence_id(name, due_ms): due_ms for due_ms in dues_ms}
+
+        def here() -> set[str]:
+            return {one for one in ids if owner.runs.get(one) is not None or books.find_left(tenant, one) is not None}
+
+        found = here()
+        if ids:
+            found |= await patiently(lambda: self.archives.known(tenant, list(ids)))
+        return {ids[one] for one in found | here()}
+
+    async def _stored_fates(self, tenant: str, name: str, from_ms: int, to_ms: int) -> list[Range]:
+        """All of them, however many; some may come twice."""
+        found: list[Range] = []
+        while True:
+            read = partial(self._store.read_fates, tenant, name, from_ms=from_ms, to_ms=to_ms, limit=FATES_READ)
+            page = await patiently(read)
+            found += page
+            if len(page) < FATES_READ or page[-1].from_ms <= from_ms:
+                return found
+            from_ms = page[-1].from_ms
+
+    # ---- what is read
+
+    def schedule(self, name: str, *, tenant: str = TENANT) -> wire.Schedule:
+        return views.whole_schedule(schedule_of(self.state, tenant, name))
+
+    def schedules(
+        self, *, tenant: str = TENANT, after: str = "", limit: int = PAGE_MAX, group: str = "", archived: bool = False
+    ) -> wire.Schedules:
+        """A page by name, those after `after`."""
+        owner = self.state.tenants.get(tenant)
+        found = [
+            one for name, one in (owner.schedules.items() if owner is not None else ())
+            if name > after and one.archived is archived and group in ("", one.terms.group)
+        ][: limit + 1]  # fmt: skip
+        shown = tuple(views.schedule(one) for one in found[:limit])
+        return wire.Schedules(schedules=shown, next=found[limit - 1].name if len(found) > limit else None)
+
+    def preview_schedule(
+        self, name: str, wanted: wire.ScheduleRequest, *, tenant: str = TENANT
+    ) -> wire.SchedulePreview:
+        """What this schedule would do, without putting it. One that names a workflow is checked as if it were put."""
+        old = self._tenant(tenant).schedules.get(name)
+        with in_words():
+            check_terms(terms_of(wanted))
+            if wanted.workflow:
+                put = put_of(name or "any", wanted, by="", tenant=tenant)
+                check_put(self.state, put if name else msgspec.structs.replace(put, schedule=NOBODYS))
+        return self._told(name, wanted, old, tenant, owner="" if old is None else old.owner)
+
+    def _told(
+        self, name: str, wanted: wire.ScheduleRequest, old: Schedule | None, tenant: str, owner: str
+    ) -> wire.SchedulePreview:
+        state = self.state
+        when = anchored(when_of(wanted), old, state.now_ms)
+        with in_words():
+            rhythm = rhythm_of(state, self._tenant(tenant), name, when)
+        now_ms, zone, left = self.now_ms(), state.zones.get(when.zone), left_of(wanted.max_runs, old)
+        times, terms = told.next_times(rhythm, zone, now_ms, min(TIMES_SHOWN, left)), terms_of(wanted)
+        found = [
+            *told.without_pile_up(told.warnings(when, rhythm, state.zones, now_ms), terms),
+            *told.of_terms(terms, left),
+            *told.of_name(when, name, owner),
+        ]
+        return wire.SchedulePreview(
+            says=told.describe(when, seed=f"{tenant}/{name}", rhythm=rhythm),
+            next=tuple(wire.Time(utc=instant(at_ms), local=local) for at_ms, local in times),
+            warnings=tuple(wire.ScheduleWarning(code=one.code, text=one.text) for one in found),
+            tzdata=state.zones.version,
+        )
+
+    def next_occurrences(
+        self, *, days: int, tenant: str = TENANT, name: str = "", after: str = "", limit: int = 10_000
+    ) -> wire.Upcoming:
+        """What is expected within so many days, by time: a page of it, those after `after`."""
+        now_ms, owner = self.now_ms(), self._tenant(tenant)
+        every = (one for one_name, one in owner.schedules.items() if name in ("", one_name))
+        times = upcoming(every, now_ms, now_ms + days * DAY_MS, _place(after) if after else (0, ""))
+        found = list(islice(times, limit + 1))
+        more = f"{found[limit - 1][0]}-{found[limit - 1][1]}" if len(found) > limit else None
+        return wire.Upcoming(
+            occurrences=tuple(self._due(tenant, one_name, at_ms) for at_ms, one_name in found[:limit]), next=more
+        )
+
+    def _due(self, tenant: str, name: str, at_ms: int) -> wire.Due:
+        zone = self.state.zones.get(schedule_of(self.state, tenant, name).when.zone)
+        return wire.Due(schedule=name, utc=instant(at_ms), local=in_zone(zone, at_ms))
+
+    async def fates(
+        self, name: str, *, start: str = "", end: str = "", tenant: str = TENANT, limit: int = 1_000
+    ) -> wire.Occurrences:
+        """What became of a schedule's occurrences, oldest first; also of one that was removed."""
+        await self._durable()
+        from_ms = instant_ms(start, path="start") if start else 0
+        to_ms = instant_ms(end, path="end") if end else self.now_ms() + 1
+        fresh = self._live.books.fates_of(tenant, name)
+        stored = await self._store.read_fates(tenant, name, from_ms=from_ms, to_ms=to_ms, limit=limit + 1)
+        spans: dict[tuple[int, int, int], Range] = {}
+        for span in [*stored, *fresh]:  # what is fresh is as the store has it, or longer
+            if span.from_ms < to_ms and span.to_ms >= from_ms:
+                spans[span.from_ms, span.schedule, span.backfill] = span
+        found = [views.occurrence(spans[place]) for place in sorted(spans)]
+        more = found[limit - 1].from_at if len(found) > limit else None
+        return wire.Occurrences(occurrences=tuple(found[:limit]), next=more)
+
+    def catch_ups(self, *, policy: str = "", tenant: str = TENANT) -> list[wire.CatchUp]:
+        """What is late now, and what would become of it under the schedules' own policies, or under another."""
+        return views.catch_ups(self._tenant(tenant), self.now_ms(), policy)
+
+    def zone_names(self) -> wire.ZoneNames:
+        return wire.ZoneNames(zones=tuple(self.state.zones.names), tzdata=self.state.zones.version)
+
+    def holidays(self, *, tenant: str = TENANT) -> dict[str, tuple[str, ...]]:
+        return {name: tuple(sorted(dates)) for name, dates in sorted(self._tenant(tenant).holidays.items())}
+
+
+def _has_times_of(span: Range, schedule: Schedule | None) -> bool:
+    """Are the times of the range those that the schedule has in it today? Of an earlier version, as far as their number
+    and the two ends tell."""
+    if schedule is None or (span.schedule, span.version) == (schedule.number, schedule.version):
+        return schedule is not None
+    if schedule.rhythm is None or span.count > COMPARED_MAX:
+        return False
+    times = list(islice(schedule.rhythm.between(span.from_ms, span.to_ms + 1), span.count + 1))
+    return len(times) == span.count and (times[0], times[-1]) == (span.from_ms, span.to_ms)
+
+
+def _place(cursor: str) -> tuple[int, str]:
+    """Where a page ended: the time and the name of its last one."""
+    at, _, name = cursor.partition("-")
+    if not at.isdecimal() or len(at) > CURSOR_DIGITS_MAX:
+        raise Refused("bad_cursor", "a cursor is `next` of the page before", path="query.cursor")
+    return int(at), name
+
+
+def new_ones(owner: Tenant, whole: ask.ApplySchedules) -> list[ask.Input]:
+    """Of schedules that belong to no application, those that are not there just so: putting one again moves it."""
+    return [put for put in whole.puts if not is_same(owner.schedules.get(put.schedule), put)]

@@ -1,0 +1,1 @@
+"""Values, archives, logs and records as the store keeps them."""

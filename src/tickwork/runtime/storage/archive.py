@@ -1,0 +1,203 @@
+"""What ended long ago, and where it is found again.
+
+An archive is one object in the artifact store: some runs with everything that belongs to them, or a piece of the
+journal as an export that `tickwork replay` reads by itself. Whoever asks for a run by its id, or for rows of the
+journal, asks here and need not know where they are.
+"""
+
+import asyncio
+import zlib
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Sequence
+from itertools import islice
+from typing import TypeVar
+
+import msgspec
+
+from tickwork.core.base.errors import Corrupt
+from tickwork.core.base.values import Ref, Value
+from tickwork.core.state.state import NUMBER_BITS
+from tickwork.journal.export import read as read_export
+from tickwork.journal.record import Sealed
+from tickwork.ports.artifacts import Artifacts
+from tickwork.ports.store import ChildRow, Head, LogChunk, RunRow, Store
+from tickwork.ports.store_maintenance import LOGS, RUNS
+from tickwork.runtime.storage.payloads import APART, ARGUMENTS_STEP, decode_value
+
+N = TypeVar("N")
+T = TypeVar("T")
+MAGIC_LOGS = b"TWL1"
+MAGIC = b"TWA1"  # no packed value begins with it, so that no value has the digest of an archive
+OBJECTS_KEPT = 4
+BYTES_MAX = 1 << 30  # unpacked
+
+
+class Bundle(msgspec.Struct, frozen=True, array_like=True):
+    """A run as it was taken away."""
+
+    row: RunRow
+    attempts: list[bytes]  # of earlier stretches; the row has the last one
+    children: list[ChildRow]
+
+
+class OldChunk(msgspec.Struct, frozen=True, array_like=True):
+    """A piece of a log as it was taken away, with its lines."""
+
+    row: LogChunk
+    lines: bytes
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode_logs = msgspec.msgpack.Decoder(list[OldChunk]).decode
+_decode = msgspec.msgpack.Decoder(list[Bundle]).decode
+
+
+def packed(bundles: Sequence[Bundle]) -> bytes:
+    return MAGIC + zlib.compress(_encode(bundles), 6)
+
+
+def unpacked(data: bytes) -> list[Bundle]:
+    return _unpacked(data, MAGIC, _decode, "runs")
+
+
+def packed_logs(chunks: Sequence[OldChunk]) -> bytes:
+    return MAGIC_LOGS + zlib.compress(_encode(chunks), 6)
+
+
+def unpacked_logs(data: bytes) -> list[OldChunk]:
+    return _unpacked(data, MAGIC_LOGS, _decode_logs, "logs")
+
+
+def _unpacked(data: bytes, magic: bytes, decode: Callable[[bytes], T], what: str) -> T:
+    unpacker = zlib.decompressobj()
+    try:
+        plain = unpacker.decompress(data[len(magic) :], BYTES_MAX)
+        if not data.startswith(magic) or not unpacker.eof:
+            raise Corrupt(f"this is no archive of {what}, or only a part of one")
+        return decode(plain)
+    except (zlib.error, msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise Corrupt(f"an archive of {what} cannot be read: {error}") from None
+
+
+class Archives:
+    def __init__(self, store: Store, artifacts: Artifacts) -> None:
+        self._store = store
+        self._artifacts = artifacts
+        self._kept: OrderedDict[str, dict[int, Bundle]] = OrderedDict()  # objects that were read last
+        self._opened: OrderedDict[int, Bundle] = OrderedDict()  # runs that were read last
+
+    # ---- runs
+
+    async def find_runs(self, tenant: str, *, ids: Sequence[str] = (), keys: Sequence[str] = ()) -> list[RunRow]:
+        """As a store does, wherever they are. Keys are not looked for in the archive: they count for a day."""
+        if not ids:
+            return await self._store.find_runs(tenant, ids=ids, keys=keys)
+        rows, archived = await asyncio.gather(
+            self._store.find_runs(tenant, ids=ids, keys=keys), self._store.archived(tenant, ids)
+        )
+        here = {row.id for row in rows}
+        for one in archived:
+            bundle = await self._bundle(one.object, one.number) if one.id not in here else None
+            if bundle is not None:
+                rows.append(bundle.row)
+        return rows
+
+    async def known(self, tenant: str, ids: Sequence[str]) -> set[str]:
+        """Which of these ids are taken, here or in the archive. In this order: a run that is archived meanwhile is seen
+        in one of them."""
+        here = {row.id for row in await self._store.find_runs(tenant, ids=ids, keys=())}
+        return here | {one.id for one in await self._store.archived(tenant, ids)}
+
+    def opened(self, number: int) -> Bundle | None:
+        """The archived run that `find_runs` found of late."""
+        return self._opened.get(number)
+
+    async def earlier(self, tenant: str, run_id: str) -> Bundle | None:
+        """What the archive knows of a run, also where it came back since."""
+        for one in await self._store.archived(tenant, [run_id]):
+            return await self._bundle(one.object, one.number)
+        return None
+
+    async def _bundle(self, object_: str, number: int) -> Bundle | None:
+        """None where the object has just been deleted: it was too old."""
+        bundles = self._kept.get(object_)
+        if bundles is None:
+            data = await self._artifacts.get(object_)
+            if data is None:
+                return None
+            bundles = {one.row.number: one for one in unpacked(data)}
+            _remember(self._kept, object_, bundles, OBJECTS_KEPT)
+        bundle = bundles.get(number)
+        if bundle is None:
+            raise Corrupt(f"the archive {object_} lacks run {number}")
+        _remember(self._opened, number, bundle, 64)
+        return bundle
+
+    async def read_children(self, run: int, step: int) -> list[tuple[int, bytes]]:
+        """Wherever they are. A value may be made of what children of another run gave: of one that it has called, and
+        that ended long ago."""
+        found = await self._store.read_children(run, step)
+        if found:
+            return found
+        opened = list(self._opened.values())
+        if found := [(c.child, c.value) for one in opened for c in one.children if (c.run, c.step) == (run, step)]:
+            return found
+        for archive in await self._store.archives_over(run >> NUMBER_BITS, kind=RUNS, number=run):
+            data = await self._artifacts.get(archive.object)
+            children = [c for one in unpacked(data) for c in one.children] if data is not None else []
+            if found := [(c.child, c.value) for c in children if (c.run, c.step) == (run, step)]:
+                return found
+        return []
+
+    async def rows_apart(self, values: Iterable[Value]) -> list[ChildRow]:
+        """All rows in the table of children that these values are made of, and what those are made of."""
+        rows: dict[tuple[int, int, int], ChildRow] = {}
+        todo = [value for value in values if isinstance(value, Ref) and value.place in APART]
+        while todo:
+            ref = todo.pop()
+            run, part = (int(text) for text in ref.digest.split("/"))
+            step, only = (part, None) if ref.place == "gather" else (ARGUMENTS_STEP, part)
+            for child, data in await self.read_children(run, step):
+                if (run, step, child) not in rows and only in (None, child):
+                    rows[run, step, child] = ChildRow(run, step, child, data)
+                    value = decode_value(data)
+                    if isinstance(value, Ref) and value.place in APART:
+                        todo.append(value)
+        return list(rows.values())
+
+    # ---- the journal
+
+    async def journal(self, partition: int, *, after: int, limit: int) -> list[Sealed]:
+        """Across the border: rows of the archive come first, and never together with those of the store."""
+        try:
+            return await self._store.journal(partition, after=after, limit=limit)
+        except Corrupt:
+            archive = await self._store.journal_archive(partition, seq=after + 1)
+            if archive is None:
+                raise
+        data = await self._artifacts.get(archive.object)
+        if data is None:
+            raise Corrupt(f"the rows from seq {archive.first} to {archive.last} are in an object that is gone")
+        _, rows = read_export([data])
+        behind = (row for row in rows if row.seq > after)
+        return list(islice(behind, limit))
+
+    async def log_chunks(self, task: int, attempt: int, *, after: int) -> list[OldChunk]:
+        """Pieces of a log that left for the archive, in their order."""
+        found: dict[int, OldChunk] = {}
+        for archive in await self._store.archives_over(task >> NUMBER_BITS, kind=LOGS, number=task):
+            data = await self._artifacts.get(archive.object)
+            for one in unpacked_logs(data) if data is not None else ():
+                if (one.row.task, one.row.attempt) == (task, attempt) and one.row.chunk > after:
+                    found[one.row.chunk] = one
+        return [found[chunk] for chunk in sorted(found)]
+
+    async def read_head(self, partition: int) -> Head:
+        return await self._store.read_head(partition)
+
+
+def _remember(kept: "OrderedDict[N, T]", name: N, thing: T, count: int) -> None:
+    kept[name] = thing
+    kept.move_to_end(name)
+    if len(kept) > count:
+        kept.popitem(last=False)

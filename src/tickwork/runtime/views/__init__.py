@@ -1,0 +1,1 @@
+"""State and rows to HTTP models."""

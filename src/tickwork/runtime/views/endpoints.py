@@ -1,0 +1,215 @@
+"""An endpoint as what it is made of: a definition with one `http` node, and a governed schedule of the same name.
+
+Requests become a document and a schedule here, and these two are read back as the endpoint that somebody asked for.
+"""
+
+from typing import Any
+
+import msgspec
+
+from tickwork.core.base.errors import InvalidDefinition, Refused
+from tickwork.core.base.names import NAME_CHARACTERS_MAX, check_name
+from tickwork.core.base.shortened import shortened
+from tickwork.core.calendar.durations import duration_ms, duration_text
+from tickwork.core.definition.model import ENDPOINT_TIMEOUT_MS_MAX, HTTP_TIMEOUT_MS, HttpNode, Retry
+from tickwork.core.definition.plan import Plan
+from tickwork.core.state import inputs as ask
+from tickwork.core.state.state import Schedule
+from tickwork.protocol import http_models as wire
+from tickwork.protocol.schedule_requests import word_of
+from tickwork.runtime.services.schedule_requests import put_of
+from tickwork.runtime.views.schedules import schedule as schedule_view
+
+PREFIX = "endpoint."  # of the workflows that stand behind endpoints; nobody else may publish one
+NODE = "call"
+NAME_MAX = NAME_CHARACTERS_MAX - len(PREFIX)
+MAX_DURATION_MS = 5 * 60_000  # where nothing is said, and no declared try is longer
+RETRIES_MAX = 100
+BODYLESS = frozenset(("GET", "HEAD", "DELETE", "OPTIONS"))
+
+# What the parts of its schedule are called, in the words of the request.
+_FIELDS = {"governor.min": "min_interval", "governor.max": "max_interval", "schedule": "endpoint"}
+_IN_NODE = "nodes[0]."
+
+
+def workflow_of(name: str) -> str:
+    return PREFIX + name
+
+
+def is_endpoint(schedule: Schedule) -> bool:
+    return schedule.governing is not None and schedule.workflow == workflow_of(schedule.name)
+
+
+def check_endpoint_name(name: str) -> str:
+    check_name(name, path="endpoint", kind="endpoint")
+    if len(name) > NAME_MAX:
+        raise Refused("name_too_long", f"an endpoint name has at most {NAME_MAX} characters", path="endpoint")
+    return name
+
+
+# ---- from the request
+
+
+def document_of(name: str, wanted: wire.EndpointRequest) -> bytes:
+    timeout_ms = duration_ms(wanted.timeout, path="timeout", minimum_ms=1, maximum_ms=ENDPOINT_TIMEOUT_MS_MAX)
+    if not 0 <= wanted.retries <= RETRIES_MAX:
+        raise Refused("bad_retries", f"retries are 0 to {RETRIES_MAX}", path="retries")
+    retry = Retry(attempts=wanted.retries + 1, delay_ms=duration_ms(wanted.retry_delay, path="retry_delay"))
+    node: dict[str, Any] = {
+        "kind": "http",
+        "id": NODE,
+        "url": wanted.url,
+        "method": wanted.method,
+        "headers": wanted.headers,
+        "body_limit": wanted.body_limit,
+        "timeout": {"running_ms": timeout_ms},
+    }
+    given = {"body": wanted.body, "success": wanted.success or None, "sign": wanted.sign or None}
+    node |= {field: value for field, value in given.items() if value is not None}
+    if wanted.retries:
+        node["retry"] = {"attempts": retry.attempts, "delay_ms": retry.delay_ms}
+    document = {
+        "name": workflow_of(name),
+        "description": f"calls {shortened(wanted.url, 200)}",
+        "nodes": [node],
+        "timeout_ms": _execution_ms(wanted, timeout_ms, retry),
+    }
+    return msgspec.json.encode(document)
+
+
+def _execution_ms(wanted: wire.EndpointRequest, timeout_ms: int, retry: Retry) -> int:
+    """How long a run may take before it counts as dead, whatever became of its worker."""
+    if wanted.max_duration:
+        found_ms = duration_ms(wanted.max_duration, path="max_duration", minimum_ms=1)
+        if found_ms < timeout_ms:
+            message = f"a run of at most {wanted.max_duration} ends before its timeout of {wanted.timeout}"
+            raise Refused("bad_max_duration", f"{message}; make it as long at least", path="max_duration")
+        return found_ms
+    return max(MAX_DURATION_MS, _tries_ms(timeout_ms, retry))
+
+
+def _tries_ms(timeout_ms: int, retry: Retry) -> int:
+    """All tries with the longest rests between them, and a minute for a worker to come."""
+    rests_ms, delay_ms = 0, retry.delay_ms
+    for _ in range(retry.attempts - 1):
+        rests_ms += min(delay_ms, retry.delay_ms_max) * (100 + retry.jitter_percent) // 100
+        delay_ms *= retry.factor
+    return timeout_ms * retry.attempts + rests_ms + 60_000
+
+
+def schedule_request(name: str, wanted: wire.EndpointRequest) -> wire.ScheduleRequest:
+    return wire.ScheduleRequest(
+        workflow=workflow_of(name),
+        cron=wanted.cron,
+        every=wanted.every,
+        timezone=wanted.timezone,
+        queue=wanted.queue,
+        group=wanted.group,
+        description=wanted.description,
+        pause_after=wanted.pause_after,
+        governor=wire.GovernorRequest(min=wanted.min_interval, max=wanted.max_interval),
+    )
+
+
+def endpoint_put(name: str, wanted: wire.EndpointRequest, *, by: str, tenant: str) -> ask.PutSchedule:
+    if bool(wanted.cron) == bool(wanted.every):
+        found = "both" if wanted.cron else "neither"
+        raise Refused("bad_schedule", f"an endpoint has cron or every: exactly one; there is {found}", path="cron")
+    return put_of(name, schedule_request(name, wanted), by=by, tenant=tenant)
+
+
+def in_words_of_request(error: Refused, path: str) -> Refused:
+    """The same refusal, with the fields as whoever asked calls them."""
+    at = f"{path}." if path else ""
+    if isinstance(error, InvalidDefinition):
+        found = [msgspec.structs.replace(one, path=at + one.path.removeprefix(_IN_NODE)) for one in error.problems]
+        return InvalidDefinition(found)
+    word = word_of(error.path)
+    return Refused(error.code, error.message, path=(at + _FIELDS.get(word, word)).rstrip("."))
+
+
+# ---- warnings
+
+
+def warnings_of(wanted: wire.EndpointRequest) -> list[wire.ScheduleWarning]:
+    """What is allowed, and yet looks like a mistake."""
+    found: list[wire.ScheduleWarning] = []
+    if wanted.body is not None and wanted.method in BODYLESS:
+        found.append(_warning("body_not_sent", f"a {wanted.method} request has no body, so it is not sent"))
+    if wanted.every:
+        every_ms = duration_ms(wanted.every, path="every")
+        low, high = wanted.min_interval, wanted.max_interval
+        if low and every_ms < duration_ms(low, path="min_interval"):
+            found.append(_warning("below_min", f"every {wanted.every} is below min_interval: it runs every {low}"))
+        if high and every_ms > duration_ms(high, path="max_interval"):
+            found.append(_warning("above_max", f"every {wanted.every} is above max_interval: it runs every {high}"))
+    plain = [name for name in wanted.headers if name.lower() in ("authorization", "cookie", "x-api-key")]
+    if plain:
+        text = f"the header {plain[0]} is kept and shown as it stands; prefer `sign`, with a key that only workers have"
+        found.append(_warning("plain_secret", text))
+    return found
+
+
+def _warning(code: str, text: str) -> wire.ScheduleWarning:
+    return wire.ScheduleWarning(code=code, text=text)
+
+
+# ---- back to the endpoint
+
+
+def endpoint_view(one: Schedule, plan: Plan, *, last: wire.EndpointRun | None = None) -> wire.Endpoint:
+    node, definition, seen = node_of(plan), plan.definition, schedule_view(one)
+    retry, governed = node.retry or definition.defaults.retry, seen.governed
+    assert governed is not None, "an endpoint is governed"
+    running_ms = (node.timeout.running_ms if node.timeout is not None else None) or HTTP_TIMEOUT_MS
+    return wire.Endpoint(
+        name=one.name,
+        url=node.url,
+        method=node.method,
+        headers=node.headers,
+        body=node.body,
+        timeout=duration_text(running_ms),
+        body_limit=node.body_limit,
+        success=node.success or "",
+        retries=retry.attempts - 1,
+        retry_delay=duration_text(retry.delay_ms),
+        sign=node.sign or "",
+        cron=one.when.cron or "",
+        every=duration_text(one.when.every_ms) if one.when.every_ms is not None else "",
+        timezone=one.when.zone,
+        min_interval=governed.min,
+        max_interval=governed.max,
+        max_duration=duration_text(definition.timeout_ms or MAX_DURATION_MS),
+        queue=one.terms.queue,
+        group=one.terms.group,
+        description=one.description,
+        pause_after=one.terms.pause_after,
+        says=_says(one, seen.says),
+        workflow=one.workflow,
+        next_at=seen.next_at,
+        source=governed.source,
+        candidates=governed.candidates,
+        failures=one.failures,
+        hints=governed.hints,
+        running=bool(one.active),
+        paused=seen.paused,
+        pause_reason=seen.pause_reason,
+        paused_until=seen.paused_until,
+        archived=one.archived,
+        last_fired_at=seen.last_fired_at,
+        last_success_at=seen.last_success_at,
+        fates=seen.fates,
+        last=last,
+    )
+
+
+def _says(one: Schedule, rhythm: str) -> str:
+    """An interval of an endpoint has no anchor: it counts from the start of each run."""
+    every_ms = one.when.every_ms
+    return rhythm if every_ms is None else f"{duration_text(every_ms)} after the start of each run"
+
+
+def node_of(plan: Plan) -> HttpNode:
+    node = plan.steps[0].node
+    assert isinstance(node, HttpNode), "nobody else publishes under this name"
+    return node

@@ -1,0 +1,314 @@
+"""What people ask: runs, tasks, attempts, workers, queues, as the models of the API.
+
+Unfinished runs are read from the state, ended ones from what is not stored yet and from the store. Views are
+built in one go, so they never mix two ticks.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from heapq import merge
+from typing import Any
+
+import msgspec
+
+from tickwork.core.base.values import Ref, Value
+from tickwork.core.calendar.durations import duration_text
+from tickwork.core.definition.approval_text import message_of
+from tickwork.core.definition.model import ApprovalNode, WorkNode
+from tickwork.core.definition.plan import Kind, Plan, Step
+from tickwork.core.state.inputs import RunRecord
+from tickwork.core.state.lifecycle import AttemptState, Phase
+from tickwork.core.state.ready_queues import UNLIMITED
+from tickwork.core.state.state import Clock, Run, State, Task
+from tickwork.ports.store import RunFilter, RunRow
+from tickwork.protocol import http_models as wire
+from tickwork.runtime.partition.write_behind import Attempt, Books
+from tickwork.runtime.storage.run_records import record_of
+from tickwork.runtime.views.text import ATTEMPT_STATES, RUN_STATES, TASK_STATES, instant, instant_or_none
+
+SHOWN_BYTES_MAX = 64 * 1024  # of a value inside an answer; more is fetched as an artifact
+CHILDREN_SHOWN = 50  # of one map
+
+
+def summary(run: Run, clock: Clock) -> wire.Run:
+    return wire.Run(**_head(run, clock))
+
+
+def _head(run: Run, clock: Clock) -> dict[str, Any]:
+    return {
+        "id": run.id,
+        "number": str(run.number),
+        "workflow": run.plan.name,
+        "definition": run.plan.hash,
+        "state": RUN_STATES[run.state],
+        "source": run.source,
+        "by": run.by,
+        "submitted_at": instant(clock.ms_of(run.submitted)),
+        "started_at": instant_or_none(clock.ms_of(run.started) if run.started else 0),
+        "scheduled_at": instant_or_none(run.scheduled_ms),
+        "schedule": run.schedule,
+        "decided": run.decided,
+        "key": run.key,
+        "priority": run.priority if run.priority >= 0 else None,
+        "reason": run.pause_reason,
+        "tasks_total": len(run.phases),
+        "tasks_ended": sum(phase >= Phase.SUCCEEDED for phase in run.phases),
+    }
+
+
+def row_summary(row: RunRow) -> wire.Run:
+    return wire.Run(**_row_head(row, record_of(row)))
+
+
+def _row_head(row: RunRow, record: RunRecord) -> dict[str, Any]:
+    return {
+        "id": row.id,
+        "number": str(row.number),
+        "workflow": row.workflow,
+        "definition": row.definition,
+        "state": RUN_STATES[row.state],
+        "source": row.source,
+        "by": row.by,
+        "submitted_at": instant(row.submitted_ms),
+        "started_at": instant_or_none(row.started_ms),
+        "ended_at": instant_or_none(row.ended_ms),
+        "scheduled_at": instant_or_none(record.scheduled_ms),
+        "schedule": row.schedule,
+        "decided": record.decided,
+        "key": row.key,
+        "priority": record.priority if record.priority >= 0 else None,
+        "error": row.error,
+        "tasks_total": len(record.phases),
+        "tasks_ended": len(record.phases),
+    }
+
+
+class Draft(msgspec.Struct):
+    """A run in detail, before the values in it are loaded."""
+
+    head: dict[str, Any]
+    inputs: Value
+    output: Value
+    tasks: list[tuple[dict[str, Any], Value]]
+
+
+def live_draft(state: State, books: Books, run: Run, stored: Iterable[Attempt]) -> Draft:
+    clock = state.settings.clock
+    attempts = _by_task({(one.task, one.attempt): one for one in [*stored, *books.attempts_of(run.number)]}.values())
+    progress = {held.row.task: held for held in books.open_of(run.number)}
+    tasks: list[tuple[dict[str, Any], Value]] = []
+    for step in run.plan.steps:
+        task = state.tasks.get(run.number + step.index)
+        view = _task_view(run.number, step, run.phases[step.index], attempts, progress)
+        if task is not None:
+            _add_live(view, task, clock)
+        if step.kind is Kind.APPROVAL:
+            _add_message(view, step, run.plan, run.inputs, run.results or {})
+        tasks.append((view, (run.results or {}).get(step.index)))
+        for child in _children(run.number, step, attempts, progress):
+            living = state.tasks.get(int(child["id"]))
+            if living is not None:  # one whose last attempt failed may be due again
+                child["state"] = TASK_STATES[living.phase]
+                _add_live(child, living, clock)
+            tasks.append((child, None))
+    head = _head(run, clock) | _promised(run.plan, run.scheduled_ms or clock.ms_of(run.submitted))
+    return Draft(head, run.inputs, None, tasks)
+
+
+def ended_draft(row: RunRow, plan: Plan | None, output: Value, stored: Iterable[Attempt]) -> Draft:
+    record = record_of(row)
+    attempts = _by_task(stored)
+    results = dict(record.results)
+    tasks: list[tuple[dict[str, Any], Value]] = []
+    for step in plan.steps if plan is not None else ():
+        view = _task_view(row.number, step, record.phases[step.index], attempts, {})
+        if plan is not None and step.kind is Kind.APPROVAL:
+            _add_message(view, step, plan, record.inputs, results)
+        tasks.append((view, results.get(step.index)))
+        tasks += [(child, None) for child in _children(row.number, step, attempts, {})]
+    head = _row_head(row, record) | _promised(plan, record.scheduled_ms or row.submitted_ms)
+    return Draft(head, record.inputs, output, tasks)
+
+
+def _promised(plan: Plan | None, since_ms: int) -> dict[str, Any]:
+    sla = plan.definition.sla if plan is not None else None
+    return {"sla_deadline": instant(since_ms + sla.breach_ms)} if sla is not None else {}
+
+
+def _by_task(attempts: Iterable[Attempt]) -> dict[int, list[Attempt]]:
+    found: dict[int, list[Attempt]] = {}
+    for attempt in attempts:
+        found.setdefault(attempt.task, []).append(attempt)
+    return found
+
+
+def _task_view(
+    run: int, step: Step, phase: int, attempts: dict[int, list[Attempt]], progress: dict[int, Any]
+) -> dict[str, Any]:
+    number = run + step.index
+    kind = step.node.__struct_config__.tag
+    return {
+        "id": str(number),
+        "node": step.id,
+        "kind": str(kind),
+        "state": TASK_STATES[phase],
+        "attempts": tuple(attempt_view(row, progress.get(row.task)) for row in attempts.get(number, ())),
+    }
+
+
+def _add_live(view: dict[str, Any], task: Task, clock: Clock) -> None:
+    if task.due and task.phase in (Phase.BACKOFF, Phase.WAITING):
+        view["due_at"] = instant(clock.ms_of(task.due))
+    fan = task.fan
+    if fan is not None:
+        view["children"] = {
+            "total": fan.total,
+            "running": fan.running,
+            "succeeded": fan.succeeded,
+            "failed": fan.failed,
+        }
+
+
+def _add_message(view: dict[str, Any], step: Step, plan: Plan, inputs: Value, results: Mapping[int, Value]) -> None:
+    assert isinstance(step.node, ApprovalNode)
+    view["message"] = message_of(step.node.message, plan, inputs, results)
+
+
+def _children(
+    run: int, step: Step, attempts: dict[int, list[Attempt]], progress: dict[int, Any]
+) -> Iterator[dict[str, Any]]:
+    """Children of a map or repeat that were given to a worker; the latest of many."""
+    body = step.body
+    if body is None or not isinstance(body.node, WorkNode):
+        return
+    mine = [(rows[-1].child, number) for number, rows in attempts.items() if rows[-1].step == step.index]
+    for child, number in sorted(pair for pair in mine if pair[0] >= 0)[-CHILDREN_SHOWN:]:
+        last = attempts[number][-1]
+        view = _task_view(run, step, Phase.RUNNING, {}, {})
+        view |= {
+            "id": str(number),
+            "child": child,
+            "state": "running" if not last.ended_ms else ATTEMPT_STATES[last.state],
+            "attempts": tuple(attempt_view(row, progress.get(number)) for row in attempts[number]),
+        }
+        yield view
+
+
+def attempt_view(row: Attempt, held: Any = None) -> wire.Attempt:
+    live = held is not None and held.row is row
+    state = AttemptState.STARTED if live and (held.begun or row.started_worker_ms) else row.state
+    return wire.Attempt(
+        attempt=row.attempt,
+        worker=row.worker,
+        state=ATTEMPT_STATES[int(state)],
+        dispatched_at=instant(row.dispatched_ms),
+        started_at=instant_or_none(row.started_worker_ms),
+        ended_at=instant_or_none(row.ended_worker_ms or row.ended_ms),
+        error=row.error,
+        message=row.message,
+        exit_code=row.exit_code,
+        progress=held.progress if live else None,
+        progress_message=held.progress_message if live else "",
+    )
+
+
+# ---- lists
+
+
+def live_runs(state: State, wanted: RunFilter) -> Iterator[Run]:
+    """Unfinished runs, newest first, looked at block by block."""
+    blocks = state.runs.blocks
+    for place in sorted(blocks, reverse=True):
+        for number, run in sorted(blocks[place].items(), key=lambda pair: -pair[0]):
+            if wanted.before and number >= wanted.before:
+                continue
+            if wanted.wants(run.tenant.id, run.plan.name, run.state, run.schedule):
+                yield run
+
+
+def page(
+    state: State, books: Books, wanted: RunFilter, stored: list[RunRow], left_before: list[RunRow]
+) -> tuple[list[wire.Run], int]:
+    """One page of runs, and the number from which the next one begins (0: none). `left_before` are runs that were
+    not stored when the store was asked."""
+    clock = state.settings.clock
+    live = ((run.number, summary(run, clock)) for run in live_runs(state, wanted))
+    left = sorted(
+        ((row.number, row_summary(row)) for row in [*books.recently_left(), *left_before] if wanted.fits(row)),
+        key=lambda pair: -pair[0],
+    )
+    rows = ((row.number, row_summary(row)) for row in stored)
+    found: dict[int, wire.Run] = {}
+    for number, view in merge(live, left, rows, key=lambda pair: -pair[0]):
+        if number not in found and len(found) == wanted.limit:
+            return list(found.values()), min(found)
+        found.setdefault(number, view)  # a run that is live again may still have its old row
+    return list(found.values()), 0
+
+
+# ---- the rest
+
+
+def workflows(state: State, tenant: str, *, among: Iterable[str] | None = None) -> list[wire.Workflow]:
+    """With the names of their schedules, or with those of them that are `among` these."""
+    owner = state.tenants.get(tenant)
+    if owner is None:
+        return []
+    versions: dict[str, int] = {}
+    for plan in owner.versions.values():
+        versions[plan.name] = versions.get(plan.name, 0) + 1
+    schedules: dict[str, list[str]] = {}
+    every = (one for shard in owner.schedules.shards for one in shard.values())
+    named = every if among is None else (one for name in among if (one := owner.schedules.get(name)) is not None)
+    for schedule in named:
+        schedules.setdefault(schedule.workflow, []).append(schedule.name)
+    return [
+        wire.Workflow(
+            name=name,
+            definition=plan.hash,
+            description=plan.definition.description,
+            versions=versions.get(name, 1),
+            paused=(gauge := owner.workflow_gauges.get(name)) is not None and gauge.paused,
+            schedules=tuple(sorted(schedules.get(name, ()))),
+        )
+        for name, plan in sorted(owner.plans.items())
+    ]
+
+
+def queues(state: State) -> list[wire.Queue]:
+    ready: dict[str, int] = {}
+    for lane in state.lanes.values():
+        ready[lane.key[2]] = ready.get(lane.key[2], 0) + lane.live
+    return [
+        wire.Queue(
+            name=name,
+            ready=ready.get(name, 0),
+            running=queue.gauge.running,
+            limit=queue.gauge.limit if queue.gauge.limit < UNLIMITED else None,
+            rate=queue.gauge.rate_starts if queue.gauge.rate_ms else None,
+            per=duration_text(queue.gauge.rate_ms) if queue.gauge.rate_ms else "",
+            burst=queue.gauge.burst if queue.gauge.rate_ms and not queue.gauge.sliding else None,
+            paused=queue.gauge.paused,
+            window="" if not queue.gauge.rate_ms else "sliding" if queue.gauge.sliding else "bucket",
+        )
+        for name, queue in sorted(state.queues.items())
+    ]
+
+
+def depths(state: State) -> tuple[dict[tuple[str, str, int], int], int]:
+    """Ready tasks by tenant, queue and priority, and since when the oldest of them has been ready (0: none is)."""
+    found: dict[tuple[str, str, int], int] = {}
+    oldest_ms = 0
+    for lane in state.lanes.values():
+        if lane.live:
+            tenant, _, queue, priority = lane.key[:4]
+            found[tenant, queue, priority] = found.get((tenant, queue, priority), 0) + lane.live
+            ready_ms = lane.head().ready_ms
+            oldest_ms = min(oldest_ms or ready_ms, ready_ms)
+    return found, oldest_ms
+
+
+def shown(value: Value) -> int:
+    """How large a value is, as far as it is known without loading it."""
+    if isinstance(value, bytes):
+        return len(value)
+    return value.size if isinstance(value, Ref) else 0

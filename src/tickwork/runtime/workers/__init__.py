@@ -1,0 +1,1 @@
+"""Worker sessions, the failure detector and reports."""
