@@ -31,7 +31,7 @@ from tickwork.runtime.engine import Engine
 from tickwork.runtime.workers.sessions import LOST_AFTER_MS
 from tickwork.sim.loop import VirtualLoop
 from tickwork.sim.net import MemoryArtifacts
-from tickwork.stores.memory import MemoryDisk, MemoryStore
+from tickwork.stores.memory.store import MemoryDisk, MemoryStore
 from tickwork.worker.caller import BEAT_MS
 from tickwork.worker.http1 import Poster
 from tickwork.worker.link import MSGPACK

@@ -23,7 +23,7 @@ import peer_servers
 from throughput import JSON, Process, family, free_port, say
 from tickwork.core.state import events as ev
 from tickwork.journal.record import GENESIS, Sealed, unseal
-from tickwork.stores.blocks import rows_of
+from tickwork.stores.run_blocks import rows_of
 from tickwork.worker.http1 import Poster
 
 APP = Path(__file__).with_name("soak_app.py")

@@ -8,7 +8,7 @@ import pytest
 from tickwork.api.app import make_app
 from tickwork.api.asked import Closing
 from tickwork.runtime.engine import Engine
-from tickwork.stores.memory import MemoryDisk, MemoryStore
+from tickwork.stores.memory.store import MemoryDisk, MemoryStore
 from tickwork.system.clock import FolderArtifacts, SystemClock, SystemIds
 from tickwork.system.zone_data import load_zones
 

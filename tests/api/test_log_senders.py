@@ -9,7 +9,7 @@ from api.helpers import Worker, flow, log_line, publish, submit
 from tickwork.api.app import make_app
 from tickwork.protocol.worker_messages import Profile
 from tickwork.runtime.engine import Engine
-from tickwork.stores.memory import MemoryDisk, MemoryStore
+from tickwork.stores.memory.store import MemoryDisk, MemoryStore
 from tickwork.system.clock import FolderArtifacts, SystemClock, SystemIds
 
 NDJSON = {"content-type": "application/x-ndjson"}

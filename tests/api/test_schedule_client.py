@@ -14,7 +14,7 @@ from tickwork.protocol import http_models as wire
 from tickwork.runtime.engine import Engine
 from tickwork.sdk.client import AsyncClient, Client, StillRunning
 from tickwork.sdk.registry import app_with
-from tickwork.stores.memory import MemoryDisk, MemoryStore
+from tickwork.stores.memory.store import MemoryDisk, MemoryStore
 from tickwork.system.clock import FolderArtifacts, SystemClock, SystemIds
 from tickwork.system.zone_data import load_zones
 

@@ -13,7 +13,7 @@ from tickwork.api import asked, protocol
 from tickwork.api.app import make_app
 from tickwork.api.server import CannotServe, HttpServer
 from tickwork.runtime.engine import Engine
-from tickwork.stores.memory import MemoryDisk, MemoryStore
+from tickwork.stores.memory.store import MemoryDisk, MemoryStore
 from tickwork.system.clock import FolderArtifacts, SystemClock, SystemIds
 
 

@@ -13,7 +13,7 @@ from tickwork.cli.exits import Exit, code_of
 from tickwork.cli.progress import follow
 from tickwork.runtime.engine import Engine
 from tickwork.sdk.client import AsyncClient, Client, OtherStore
-from tickwork.stores.memory import MemoryDisk, MemoryStore
+from tickwork.stores.memory.store import MemoryDisk, MemoryStore
 from tickwork.system.clock import FolderArtifacts, SystemClock, SystemIds
 
 

@@ -21,7 +21,7 @@ from chaos.wire import Wire
 from servers import PostgresServer, free_port
 from servers_brokers import Nats
 from tickwork.ports.store import RunRow
-from tickwork.stores.blocks import rows_of
+from tickwork.stores.run_blocks import rows_of
 
 LEASE_TTL_S = 3.0
 PARTITIONS = 6

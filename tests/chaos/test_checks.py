@@ -14,7 +14,7 @@ from chaos.verdicts import Verdict, table
 from chaos.watch import Beliefs, Epochs, Starts
 from chaos.wire import COMMIT, Wire
 from tickwork.ports.store import RunRow
-from tickwork.stores.blocks import blocks_of
+from tickwork.stores.run_blocks import blocks_of
 
 S = 1_000_000_000
 KEY = "default/r1/quick"

@@ -19,8 +19,8 @@ from tickwork.core.base.values import pack
 from tickwork.protocol.worker_messages import Catalog, Done
 from tickwork.runtime.engine import Engine
 from tickwork.sim.net import MemoryArtifacts
-from tickwork.stores.memory import MemoryDisk, MemoryStore
-from tickwork.stores.memory_leases import MemoryLeases
+from tickwork.stores.leases.memory import MemoryLeases
+from tickwork.stores.memory.store import MemoryDisk, MemoryStore
 from tickwork.system.clock import SystemClock, SystemIds
 from tickwork.worker.agent import Agent
 from tickwork.worker.link import HttpLink

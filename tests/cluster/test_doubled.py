@@ -2,10 +2,10 @@
 
 import pytest
 
-from tickwork.cluster.doubled import DoubledLeases
 from tickwork.core.base.errors import Unavailable
 from tickwork.ports.leases import Member
-from tickwork.stores.memory_leases import MemoryLeases
+from tickwork.stores.leases.memory import MemoryLeases
+from tickwork.stores.leases.mirrored import DoubledLeases
 
 ANN, BOB = Member("a~1", "a", "http://a"), Member("b~1", "b", "http://b")
 

@@ -12,7 +12,7 @@ from tickwork.cluster.ownership import Duties, Ownership
 from tickwork.core.base.errors import Conflict, Unavailable
 from tickwork.ports.leases import Member
 from tickwork.sim.loop import VirtualLoop
-from tickwork.stores.memory_leases import MemoryLeases
+from tickwork.stores.leases.memory import MemoryLeases
 
 PARTITIONS, TTL_MS = 6, 9_000
 

@@ -9,7 +9,7 @@ from tickwork.cluster.ownership import MARGIN, Duties, Ownership
 from tickwork.core.base.errors import Unavailable
 from tickwork.ports.leases import Member
 from tickwork.sim.loop import VirtualLoop
-from tickwork.stores.memory_leases import MemoryLeases
+from tickwork.stores.leases.memory import MemoryLeases
 
 TTL_MS = 3_000
 

@@ -14,7 +14,7 @@ from tickwork.protocol.worker_messages import OLDEST, PROTOCOL, Profile, unspoke
 from tickwork.runtime.engine import Engine
 from tickwork.runtime.partition.recovery import check_rules, recover
 from tickwork.sim.net import MemoryArtifacts
-from tickwork.stores.memory import MemoryDisk, MemoryStore
+from tickwork.stores.memory.store import MemoryDisk, MemoryStore
 from tickwork.system.clock import SystemClock, SystemIds
 from tickwork.worker.agent import Agent
 from tickwork.worker.link import HttpLink

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as some
 
-from tickwork.stores.blocks import clue_of
+from tickwork.stores.run_blocks import clue_of
 
 SEVEN = "01890a5d-ac96-774b-bcce-b302099a8057"
 

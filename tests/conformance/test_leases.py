@@ -8,10 +8,10 @@ import pytest_asyncio
 from conformance.lease_suite import LeaseSuite
 from servers import etcd, postgres, postgres_server, schema, valkey  # noqa: F401 - fixtures
 from tickwork.core.base.errors import Unavailable
-from tickwork.stores.etcd_leases import EtcdLeases
-from tickwork.stores.memory_leases import MemoryLeases
+from tickwork.stores.leases.etcd import EtcdLeases
+from tickwork.stores.leases.memory import MemoryLeases
+from tickwork.stores.leases.redis import RedisLeases
 from tickwork.stores.postgres.leases import PostgresLeases
-from tickwork.stores.redis_leases import RedisLeases
 
 
 class _TwoWaysIn:

@@ -30,7 +30,7 @@ from tickwork.ports.store import (
     Rows,
     RunFilter,
 )
-from tickwork.stores.memory import MemoryDisk, MemoryStore
+from tickwork.stores.memory.store import MemoryDisk, MemoryStore
 from tickwork.stores.postgres.store import PostgresStore
 from tickwork.stores.sqlite import connections
 from tickwork.stores.sqlite.store import SqliteStore

@@ -11,7 +11,7 @@ import pytest_asyncio
 from conformance.store_suite import StoreSuite
 from conformance.upkeep_suite import UpkeepSuite
 from servers import pgbouncer, postgres, postgres_server, schema  # noqa: F401 - fixtures
-from tickwork.stores.memory import MemoryDisk, MemoryStore
+from tickwork.stores.memory.store import MemoryDisk, MemoryStore
 from tickwork.stores.postgres.store import PostgresStore
 from tickwork.stores.sqlite.store import SqliteStore
 

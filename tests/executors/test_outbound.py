@@ -342,8 +342,8 @@ OWN = {
     "cluster/trunk.py": "a node to another, for the exchanges of all its workers",
     "sdk/async_client.py": "the client of the API",
     "sdk/client.py": "the client of the API",
-    "stores/etcd_leases.py": "a node to the etcd that keeps its leases",
-    "stores/sqlite/desk.py": "a server to the process that writes its database, over a pair of sockets",
+    "stores/leases/etcd.py": "a node to the etcd that keeps its leases",
+    "stores/sqlite/writer/client.py": "a server to the process that writes its database, over a pair of sockets",
     "worker/http1.py": "a worker to its server, and a node to another, without a library",
     "worker/link.py": "a worker to its server",
 }

@@ -34,9 +34,10 @@ from tickwork.ports.store import (
 )
 from tickwork.ports.store_maintenance import Upkeep
 from tickwork.stores.checksums import of_epoch
-from tickwork.stores.postgres import troubles, upkeep
-from tickwork.stores.postgres.begun import begun
-from tickwork.stores.postgres.lines import address
+from tickwork.stores.postgres import errors as troubles
+from tickwork.stores.postgres import maintenance as upkeep
+from tickwork.stores.postgres.connections import address
+from tickwork.stores.postgres.eager_coroutine import begun
 from tickwork.stores.postgres.statements import FILES
 from tickwork.stores.postgres.store import PostgresStore
 

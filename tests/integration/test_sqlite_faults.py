@@ -30,10 +30,11 @@ from tickwork.ports.store import (
     StoreUnusable,
     SyncFailed,
 )
-from tickwork.stores.sqlite import opening, pen
-from tickwork.stores.sqlite.pen import SMALL_BYTES
+from tickwork.stores.sqlite import open as opening
 from tickwork.stores.sqlite.statements import migrations, schema
 from tickwork.stores.sqlite.store import SqliteStore
+from tickwork.stores.sqlite.writer import inline as pen
+from tickwork.stores.sqlite.writer.inline import SMALL_BYTES
 
 WRITER = Path(__file__).with_name("sqlite_writer.py")
 SOURCE = Path(__file__).resolve().parents[2] / "src"

@@ -19,10 +19,10 @@ from tickwork.compose.server import DATABASE
 from tickwork.ports.artifacts import digest_of
 from tickwork.ports.store import Rows, RunFilter, StoreUnusable
 from tickwork.stores import checksums
-from tickwork.stores.postgres import signing
+from tickwork.stores.postgres import checksum_migration as signing
 from tickwork.stores.postgres.statements import FILES
 from tickwork.stores.postgres.store import PostgresStore
-from tickwork.stores.sqlite import opening
+from tickwork.stores.sqlite import open as opening
 from tickwork.stores.sqlite.statements import migrations
 from tickwork.stores.sqlite.store import SqliteStore
 

@@ -15,7 +15,7 @@ from tickwork.protocol import http_models as wire
 from tickwork.protocol.worker_messages import Call, Reply
 from tickwork.runtime.engine import Engine
 from tickwork.runtime.local_link import DirectLink
-from tickwork.stores.memory import MemoryStore
+from tickwork.stores.memory.store import MemoryStore
 from tickwork.system.zone_data import load_zones
 from tickwork.worker.agent import Agent
 

@@ -13,7 +13,7 @@ from tickwork.protocol.worker_messages import Begun, Broke, Call, Done, Profile,
 from tickwork.runtime.engine import Engine
 from tickwork.sim.net import MemoryArtifacts
 from tickwork.sim.store import at_once
-from tickwork.stores.memory import MemoryDisk, MemoryStore
+from tickwork.stores.memory.store import MemoryDisk, MemoryStore
 
 TOKENS = itertools.count(1)
 

@@ -16,7 +16,7 @@ from tickwork.protocol import http_models as wire
 from tickwork.protocol.worker_messages import Begun, Broke, Done, Saved
 from tickwork.runtime.engine import BURST, Engine
 from tickwork.runtime.partition.input_queue import Letter
-from tickwork.stores.memory import MemoryStore
+from tickwork.stores.memory.store import MemoryStore
 
 
 @pytest.fixture(params=[MemoryStore, AtOnceStore])

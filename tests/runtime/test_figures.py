@@ -12,7 +12,7 @@ from tickwork.core.state import inputs as inp
 from tickwork.protocol import http_models as wire
 from tickwork.protocol.worker_messages import Broke, Done
 from tickwork.runtime.metrics import SAMPLES, Figures, Histogram
-from tickwork.stores.memory import MemoryStore
+from tickwork.stores.memory.store import MemoryStore
 
 
 @pytest.fixture

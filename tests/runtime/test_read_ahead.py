@@ -10,7 +10,7 @@ from tickwork.core.snapshot.snapshot import digest
 from tickwork.protocol import http_models as wire
 from tickwork.runtime.engine import Engine
 from tickwork.runtime.partition.recovery import at_watermark, recover
-from tickwork.stores.memory import MemoryStore
+from tickwork.stores.memory.store import MemoryStore
 
 
 def next_owner(house: House) -> Engine:

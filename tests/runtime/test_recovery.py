@@ -18,7 +18,7 @@ from tickwork.journal.replay import Recorder
 from tickwork.ports.store import Rows, RunFilter, RunRow, Store
 from tickwork.runtime.partition.recovery import recover
 from tickwork.runtime.partition.write_behind import Attempt, Books, attempts_decoder
-from tickwork.stores.memory import MemoryDisk, MemoryStore
+from tickwork.stores.memory.store import MemoryDisk, MemoryStore
 
 
 class Taped(Driver):

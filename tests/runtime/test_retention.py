@@ -20,7 +20,7 @@ from tickwork.runtime.maintenance import retention as module
 from tickwork.runtime.maintenance.auditor import Auditor, at_the_beginning
 from tickwork.runtime.maintenance.retention import DAY_MS, Keep, keep_of
 from tickwork.runtime.storage.archive import unpacked
-from tickwork.stores.memory import MemoryStore
+from tickwork.stores.memory.store import MemoryStore
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from tickwork.protocol.worker_messages import Call
 from tickwork.runtime import context as ground
 from tickwork.runtime.partition import partition as partition_module
 from tickwork.runtime.partition.partition import AHEAD_INPUTS
-from tickwork.stores.memory import MemoryStore
+from tickwork.stores.memory.store import MemoryStore
 
 LARGE = "x" * 20_000  # not in the journal: it is read from the store
 

@@ -23,7 +23,7 @@ from tickwork.runtime.workers import seat
 from tickwork.runtime.workers import sessions as floor
 from tickwork.sim import checkers, net, scenario
 from tickwork.sim.__main__ import _options
-from tickwork.stores import memory
+from tickwork.stores.memory import store as memory
 from tickwork.worker import caller
 
 SEEDS = 40  # at most; the first few are enough today

@@ -16,7 +16,7 @@ from tickwork.sim.cluster import Cluster, Options
 from tickwork.sim.executor import EffectLedger, Write
 from tickwork.sim.faults import Faults
 from tickwork.sim.report import Violated
-from tickwork.stores.memory import MemoryStore
+from tickwork.stores.memory.store import MemoryStore
 
 ROOT = Path(__file__).resolve().parents[2]
 SMALL = {"tasks": "20", "safety_s": "200", "liveness_s": "600"}

@@ -9,7 +9,7 @@ from tickwork.sim.faults import Faults
 from tickwork.sim.journals import Journals
 from tickwork.sim.store import SimStore, StoreTroubles
 from tickwork.sim.world import World
-from tickwork.stores.memory import MemoryDisk, MemoryStore
+from tickwork.stores.memory.store import MemoryDisk, MemoryStore
 
 
 class Bench:

@@ -383,7 +383,7 @@ def _made(place: str, *, exists: bool, make: bool, upgrade: bool) -> "tuple[Stor
 async def _source(place: str, scratch: Path, say: "Say") -> "AsyncIterator[tuple[Store, Iterable[tuple[str, bytes]]]]":
     """A store to read from, which a server may be using: of a SQLite file, a copy that SQLite made."""
     from tickwork.compose.server import DATABASE
-    from tickwork.stores.sqlite.dumping import copy_live
+    from tickwork.stores.sqlite.dump import copy_live
     from tickwork.stores.sqlite.store import SqliteStore
 
     if is_address(place):

@@ -91,7 +91,7 @@ def _python() -> Check:
 def _sqlite() -> Check:
     import apsw
 
-    from tickwork.stores.sqlite.opening import require_version
+    from tickwork.stores.sqlite.open import require_version
 
     return _tried("sqlite", require_version, f"SQLite {apsw.sqlite_lib_version()}", "pip install --upgrade apsw")
 
@@ -144,7 +144,7 @@ def _rights(found: "Settings") -> Check:
 
 
 def _file_system(found: "Settings") -> Check:
-    from tickwork.stores.sqlite.opening import NETWORK, file_system
+    from tickwork.stores.sqlite.open import NETWORK, file_system
 
     kind = file_system(found.folder, Path("/proc/self/mountinfo"))
     if kind in NETWORK:
@@ -158,7 +158,7 @@ def _schema(found: "Settings") -> Check:
     import apsw
 
     from tickwork.compose.server import DATABASE
-    from tickwork.stores.sqlite.opening import APPLICATION_ID
+    from tickwork.stores.sqlite.open import APPLICATION_ID
     from tickwork.stores.sqlite.statements import migrations
 
     path = found.folder / DATABASE
@@ -187,7 +187,7 @@ def _store(found: "Settings") -> Iterator[Check]:
     """What nodes share. Only looked at: a schema that is not there is for the first node to make."""
     import asyncio
 
-    from tickwork.stores.postgres.opening import look
+    from tickwork.stores.postgres.open import look
 
     try:
         seen = asyncio.run(look(found.store))

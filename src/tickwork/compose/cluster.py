@@ -16,7 +16,6 @@ import msgspec
 
 from tickwork.api.app import make_app
 from tickwork.api.server import HttpServer, listen
-from tickwork.cluster.doubled import DoubledLeases
 from tickwork.cluster.node import Attendant, Node, member_of
 from tickwork.cluster.peers import HttpPeers
 from tickwork.compose.auditing import Audited, Several, Standby, holding, keeping
@@ -32,6 +31,7 @@ from tickwork.ports.leases import Leases
 from tickwork.ports.store import HasNotes, HasTime, Store
 from tickwork.runtime.context import Alarm
 from tickwork.runtime.engine import Engine
+from tickwork.stores.leases.mirrored import DoubledLeases
 from tickwork.system.clock import SystemClock, SystemIds, SystemProcesses
 from tickwork.system.time_reference import StoreTime
 from tickwork.system.zone_data import load_zones
@@ -63,11 +63,11 @@ def make_stores(settings: Settings) -> tuple[Store, Leases, Artifacts]:
         case "":
             return store, stored, PostgresArtifacts(settings.store)
         case "redis" | "rediss":
-            from tickwork.stores.redis_leases import RedisLeases
+            from tickwork.stores.leases.redis import RedisLeases
 
             chosen = RedisLeases(settings.leases)
         case "etcd" | "http" | "https":
-            from tickwork.stores.etcd_leases import EtcdLeases
+            from tickwork.stores.leases.etcd import EtcdLeases
 
             chosen = EtcdLeases(settings.leases.replace("etcd://", "http://"))
         case other:

@@ -23,7 +23,7 @@ from tickwork.core.state.state import Clock as LogicalClock
 from tickwork.core.state.state import Settings as MachineSettings
 from tickwork.runtime.engine import Engine
 from tickwork.stores.sqlite.store import SqliteStore
-from tickwork.stores.sqlite.writing import Failpoints
+from tickwork.stores.sqlite.writer.transactions import Failpoints
 from tickwork.system.clock import FolderArtifacts, SystemClock, SystemIds, SystemProcesses
 from tickwork.system.time_reference import BootTime
 from tickwork.system.zone_data import load_zones

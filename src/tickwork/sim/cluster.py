@@ -38,8 +38,8 @@ from tickwork.sim.network import Net
 from tickwork.sim.report import Report, Violation
 from tickwork.sim.store import SimStore, StoreTroubles
 from tickwork.sim.world import MS, ORIGIN_MS, Host, World
-from tickwork.stores.memory import MemoryDisk, MemoryStore
-from tickwork.stores.memory_leases import MemoryLeases
+from tickwork.stores.leases.memory import MemoryLeases
+from tickwork.stores.memory.store import MemoryDisk, MemoryStore
 
 SLICES = 20  # of the safety phase: so often is looked at what must always hold
 FOLD_SLICES = 5  # every so many of them, and at each crash of a node, its state is compared with its journal

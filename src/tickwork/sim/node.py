@@ -33,7 +33,7 @@ from tickwork.sim.report import Violation
 from tickwork.sim.store import at_once
 from tickwork.sim.workload import ForeignResult
 from tickwork.sim.world import ORIGIN_MS
-from tickwork.stores.memory import MemoryStore
+from tickwork.stores.memory.store import MemoryStore
 from tickwork.system.time_reference import StoreTime
 
 SETTINGS = Settings(clock=Clock(origin_ms=ORIGIN_MS - 86_400_000))

@@ -17,7 +17,7 @@ from tickwork.sim.asgi import PORT, Answer, Request
 from tickwork.sim.network import Net
 from tickwork.sim.store import SimStore
 from tickwork.sim.world import Host
-from tickwork.stores.memory_leases import MemoryLeases
+from tickwork.stores.leases.memory import MemoryLeases
 
 MSGPACK = "application/msgpack"
 PATIENCE_S = 10.0

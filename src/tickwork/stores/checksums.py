@@ -15,7 +15,7 @@ import msgspec
 from tickwork.core.base.errors import Corrupt
 from tickwork.ports.store import CacheRow, InboxRow
 from tickwork.ports.store_maintenance import Archive
-from tickwork.stores.blocks import Outline
+from tickwork.stores.run_blocks import Outline
 
 _encode = msgspec.msgpack.Encoder().encode
 Row = tuple[Any, ...]

@@ -30,7 +30,7 @@ from tickwork.sdk.tasks import BoundTask, Task
 from tickwork.sdk.workflows import Workflow
 from tickwork.sim.loop import OutOfTime
 from tickwork.sim.net import MemoryArtifacts
-from tickwork.stores.memory import MemoryDisk, MemoryStore
+from tickwork.stores.memory.store import MemoryDisk, MemoryStore
 from tickwork.system.zone_data import load_zones
 from tickwork.testing.local import Book, LocalExecutor, Plan, TestLoop
 from tickwork.testing.runs import Run

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from tickwork.core.base.errors import Corrupt
 from tickwork.ports.artifacts import Named, digest_of
-from tickwork.stores.postgres.lines import SCHEMA, Line, Lines, address
+from tickwork.stores.postgres.connections import SCHEMA, Line, Lines, address
 
 MOVE_S = 120.0
 

@@ -10,9 +10,9 @@ import msgspec
 
 from tickwork.core.base.errors import Unavailable
 from tickwork.ports.leases import Holding, Member
-from tickwork.stores.postgres.lines import SCHEMA, Line, address
-from tickwork.stores.postgres.opening import bring_up
-from tickwork.stores.postgres.troubles import RETRY_MS
+from tickwork.stores.postgres.connections import SCHEMA, Line, address
+from tickwork.stores.postgres.errors import RETRY_MS
+from tickwork.stores.postgres.open import bring_up
 
 TIMEOUT_S = 5.0
 UNSYNCED = {"synchronous_commit": "off"}

@@ -1,5 +1,5 @@
 """The SQL of this store."""
 
-from tickwork.stores.sqlfiles import SqlFiles
+from tickwork.stores.sql_files import SqlFiles
 
 FILES = SqlFiles(__package__)

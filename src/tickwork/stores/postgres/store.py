@@ -34,14 +34,16 @@ from tickwork.ports.store import (
     RunRow,
     StoreUnusable,
 )
-from tickwork.stores.blocks import Portion
 from tickwork.stores.checksums import of_bytes, of_epoch, of_fields, of_row, require
-from tickwork.stores.postgres import reading, shelf, writing
-from tickwork.stores.postgres.begun import begun
-from tickwork.stores.postgres.lines import GENERIC, SCHEMA, Address, Line, Lines, Talk, address, client
-from tickwork.stores.postgres.opening import bring_up
-from tickwork.stores.postgres.troubles import RETRY_MS, UNIQUE, sqlstate
-from tickwork.stores.postgres.upkeep import PostgresUpkeep
+from tickwork.stores.postgres import rows as reading
+from tickwork.stores.postgres import run_blocks as shelf
+from tickwork.stores.postgres import writing
+from tickwork.stores.postgres.connections import GENERIC, SCHEMA, Address, Line, Lines, Talk, address, client
+from tickwork.stores.postgres.eager_coroutine import begun
+from tickwork.stores.postgres.errors import RETRY_MS, UNIQUE, sqlstate
+from tickwork.stores.postgres.maintenance import PostgresUpkeep
+from tickwork.stores.postgres.open import bring_up
+from tickwork.stores.run_blocks import Portion
 
 COMMIT_S = 10.0
 ROWS_S = 30.0

@@ -12,9 +12,9 @@ from msgspec.structs import astuple
 
 from tickwork.core.state.schedule import Range
 from tickwork.ports.store import BackfillRow, CacheRow, ChildRow, DefinitionRow, Rows
-from tickwork.stores.blocks import Portion
 from tickwork.stores.checksums import of_bytes, of_fields, of_row
-from tickwork.stores.postgres.shelf import arguments, columns
+from tickwork.stores.postgres.run_blocks import arguments, columns
+from tickwork.stores.run_blocks import Portion
 
 _encode = msgspec.msgpack.Encoder().encode
 WRITTEN = 1  # what `write_rows` answers

@@ -13,12 +13,12 @@ from typing import Any, Protocol
 import apsw
 
 from tickwork.core.base.errors import Unavailable
-from tickwork.stores.sqlite import opening
-from tickwork.stores.sqlite.hand import Hand
-from tickwork.stores.sqlite.lock import FileLock
-from tickwork.stores.sqlite.reading import Reader
+from tickwork.stores.sqlite import open as opening
+from tickwork.stores.sqlite.file_lock import FileLock
+from tickwork.stores.sqlite.reader import Reader
 from tickwork.stores.sqlite.threads import Answers, JobThread
-from tickwork.stores.sqlite.writing import RETRY_MS, Failpoints, explained
+from tickwork.stores.sqlite.writer.runtime import Hand
+from tickwork.stores.sqlite.writer.transactions import RETRY_MS, Failpoints, explained
 
 
 class Writing(Protocol):

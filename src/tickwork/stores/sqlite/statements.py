@@ -1,6 +1,6 @@
 """The SQL of this store."""
 
-from tickwork.stores.sqlfiles import Migration, SqlFiles
+from tickwork.stores.sql_files import Migration, SqlFiles
 
 _files = SqlFiles(__package__)
 unrecorded = _files.unrecorded

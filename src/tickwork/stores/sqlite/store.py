@@ -27,12 +27,12 @@ from tickwork.ports.store import (
     RunFilter,
     RunRow,
 )
-from tickwork.stores.sqlite import opening
+from tickwork.stores.sqlite import open as opening
 from tickwork.stores.sqlite.connections import Connections, Writing, WritingThread
-from tickwork.stores.sqlite.desk import Desk
+from tickwork.stores.sqlite.maintenance import SqliteUpkeep
 from tickwork.stores.sqlite.threads import Answers
-from tickwork.stores.sqlite.upkeep import SqliteUpkeep
-from tickwork.stores.sqlite.writing import RETRY_MS, Failpoints
+from tickwork.stores.sqlite.writer.client import Desk
+from tickwork.stores.sqlite.writer.transactions import RETRY_MS, Failpoints
 
 PORTION = 256  # a millisecond's work, for which a commit may have to wait
 

@@ -11,7 +11,7 @@ from tickwork.core.state.state import NUMBER_BITS
 from tickwork.ports.store import ChildRow, Fenced, LogChunk, RunRow
 from tickwork.ports.store_maintenance import Archive, ArchivedRun, LogPlace
 from tickwork.stores import checksums
-from tickwork.stores.sqlite.shelf import Shelf
+from tickwork.stores.sqlite.run_blocks import Shelf
 
 T = TypeVar("T")
 

@@ -8,8 +8,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequen
 from typing import Any, Protocol
 
 from tickwork.ports.store import RunFilter, RunRow
-from tickwork.stores import blocks, checksums
-from tickwork.stores.blocks import NUMBER_MAX, Block, Outline, Portion
+from tickwork.stores import checksums
+from tickwork.stores import run_blocks as blocks
+from tickwork.stores.run_blocks import NUMBER_MAX, Block, Outline, Portion
 
 STRETCHES, STRETCHES_MAX = 2, 64  # that a list opens in one go
 BLOCKS = 16  # that a walk reads in one go

@@ -27,10 +27,10 @@ from tickwork.ports.store import (
     RunRow,
 )
 from tickwork.stores import checksums
-from tickwork.stores.sqlite.archiving import ArchiveReading
-from tickwork.stores.sqlite.shelf import Shelf
+from tickwork.stores.sqlite.archive import ArchiveReading
+from tickwork.stores.sqlite.run_blocks import Shelf
 from tickwork.stores.sqlite.statements import queries
-from tickwork.stores.sqlite.writing import explained
+from tickwork.stores.sqlite.writer.transactions import explained
 
 LIMIT_MAX = 2**63 - 1
 NUMBER_BITS = 44  # of a number below its partition

@@ -15,9 +15,9 @@ import apsw
 
 from tickwork.journal.record import Sealed
 from tickwork.ports.store import Payload
-from tickwork.stores.sqlite import opening
-from tickwork.stores.sqlite.checkpoints import FULL_PAGES
-from tickwork.stores.sqlite.writing import Failpoints, Writer, explained
+from tickwork.stores.sqlite import open as opening
+from tickwork.stores.sqlite.writer.checkpointer import FULL_PAGES
+from tickwork.stores.sqlite.writer.transactions import Failpoints, Writer, explained
 
 SMALL_BYTES = 2_048  # of a row and its payloads
 SLOW_S = 0.005  # a commit that takes longer

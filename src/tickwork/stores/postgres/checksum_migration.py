@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from tickwork.ports.store_maintenance import COLUMNS
 from tickwork.stores import checksums
-from tickwork.stores.blocks import Outline
+from tickwork.stores.run_blocks import Outline
 
 if TYPE_CHECKING:
     import asyncpg

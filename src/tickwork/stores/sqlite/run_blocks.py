@@ -10,8 +10,9 @@ from typing import Any
 import apsw
 
 from tickwork.ports.store import RunFilter, RunRow
-from tickwork.stores import blocks, checksums
-from tickwork.stores.blocks import NUMBER_MAX, Block, Outline, Portion
+from tickwork.stores import checksums
+from tickwork.stores import run_blocks as blocks
+from tickwork.stores.run_blocks import NUMBER_MAX, Block, Outline, Portion
 from tickwork.stores.sqlite.statements import queries
 
 STRETCHES, STRETCHES_MAX = 2, 64  # that a list opens in one go

@@ -8,7 +8,7 @@ from typing import cast
 from tickwork.ports.store import ChildRow, LogChunk, RunRow
 from tickwork.ports.store_maintenance import Archive, ArchivedRun, Batch, LogPlace, Take
 from tickwork.stores.sqlite.connections import Connections
-from tickwork.stores.sqlite.dumping import Arrival, Dump
+from tickwork.stores.sqlite.dump import Arrival, Dump
 from tickwork.stores.sqlite.threads import Answers, JobThread
 
 

@@ -10,7 +10,7 @@ from tickwork.core.state.schedule import Range
 from tickwork.journal.record import GENESIS, Sealed
 from tickwork.ports.store import Head, Loaded
 from tickwork.stores import checksums
-from tickwork.stores.postgres.lines import Talk
+from tickwork.stores.postgres.connections import Talk
 
 NUMBER_BITS = 44  # of a number below its partition
 NUMBER_MAX = 2**63 - 1

@@ -14,9 +14,9 @@ from typing import Any
 import apsw
 
 from tickwork.ports.store import StoreUnusable
-from tickwork.stores.sqlite import signing
-from tickwork.stores.sqlite.lock import FileLock
-from tickwork.stores.sqlite.mending import mend, shape
+from tickwork.stores.sqlite import checksum_migration as signing
+from tickwork.stores.sqlite.file_lock import FileLock
+from tickwork.stores.sqlite.schema_repair import mend, shape
 from tickwork.stores.sqlite.statements import migrations, schema, unrecorded
 from tickwork.system.private_files import private_file, private_folder
 

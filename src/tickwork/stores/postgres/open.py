@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from tickwork.core.base.errors import Refused, TickworkError
 from tickwork.ports.store import StoreUnusable
-from tickwork.stores.postgres import signing
-from tickwork.stores.postgres.lines import CONNECT_S, SCHEMA, Address, address, client
+from tickwork.stores.postgres import checksum_migration as signing
+from tickwork.stores.postgres.connections import CONNECT_S, SCHEMA, Address, address, client
+from tickwork.stores.postgres.errors import explained, unreachable
 from tickwork.stores.postgres.statements import FILES
-from tickwork.stores.postgres.troubles import explained, unreachable
 
 if TYPE_CHECKING:
     import asyncpg

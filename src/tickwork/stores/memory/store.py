@@ -33,7 +33,7 @@ from tickwork.ports.store import (
     RunRow,
 )
 from tickwork.ports.store_maintenance import Archive, ArchivedRun
-from tickwork.stores.memory_upkeep import MemoryUpkeep
+from tickwork.stores.memory.maintenance import MemoryUpkeep
 
 
 class Partition(msgspec.Struct):

@@ -13,11 +13,11 @@ from tickwork.core.base.errors import TickworkError
 from tickwork.core.state.state import NUMBER_BITS
 from tickwork.ports.store import ChildRow, Fenced, LogChunk, RunRow
 from tickwork.ports.store_maintenance import COLUMNS, Archive, ArchivedRun, Batch, LogPlace, NotEmpty, Take
-from tickwork.stores.blocks import Portion
 from tickwork.stores.checksums import SUMS, of_bytes, of_epoch, of_fields, of_row, require
-from tickwork.stores.postgres import shelf
-from tickwork.stores.postgres.lines import Address, Line, Talk
-from tickwork.stores.postgres.reading import checked
+from tickwork.stores.postgres import run_blocks as shelf
+from tickwork.stores.postgres.connections import Address, Line, Talk
+from tickwork.stores.postgres.rows import checked
+from tickwork.stores.run_blocks import Portion
 
 if TYPE_CHECKING:
     from tickwork.stores.postgres.store import _Connections

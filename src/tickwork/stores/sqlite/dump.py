@@ -19,10 +19,10 @@ from tickwork.journal.record import GENESIS
 from tickwork.ports.store import RunRow, StoreUnusable
 from tickwork.ports.store_maintenance import COLUMNS, Batch, NotEmpty
 from tickwork.stores import checksums
-from tickwork.stores.blocks import NUMBER_MAX, Counts, require_outline, stretch_of
-from tickwork.stores.sqlite import opening
-from tickwork.stores.sqlite.shelf import Shelf
-from tickwork.stores.sqlite.writing import explained
+from tickwork.stores.run_blocks import NUMBER_MAX, Counts, require_outline, stretch_of
+from tickwork.stores.sqlite import open as opening
+from tickwork.stores.sqlite.run_blocks import Shelf
+from tickwork.stores.sqlite.writer.transactions import explained
 from tickwork.system.private_files import private_file
 
 ROWS = 500  # of a batch

@@ -11,9 +11,9 @@ from typing import Any
 
 import apsw
 
-from tickwork.stores.sqlite import opening
-from tickwork.stores.sqlite.checkpoints import Checkpointer
-from tickwork.stores.sqlite.writing import Failpoints, Writer, explained, is_sync, sync_failed
+from tickwork.stores.sqlite import open as opening
+from tickwork.stores.sqlite.writer.checkpointer import Checkpointer
+from tickwork.stores.sqlite.writer.transactions import Failpoints, Writer, explained, is_sync, sync_failed
 
 Post = Callable[[Callable[[], None]], None]
 

@@ -14,8 +14,8 @@ from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 from tickwork.core.base.errors import TickworkError, Unavailable
 from tickwork.ports.store import StoreUnusable
+from tickwork.stores.postgres.errors import RETRY_MS, explained, is_bad_data, is_ours, sqlstate, unreachable
 from tickwork.stores.postgres.statements import FILES
-from tickwork.stores.postgres.troubles import RETRY_MS, explained, is_bad_data, is_ours, sqlstate, unreachable
 
 if TYPE_CHECKING:
     import asyncpg

@@ -19,7 +19,8 @@ from typing import Any, cast
 
 from tickwork.core.base.errors import TickworkError
 from tickwork.ports.store import OutcomeUnknown, StoreUnusable
-from tickwork.stores.sqlite.jobs import (
+from tickwork.stores.sqlite.writer.inline import Pen
+from tickwork.stores.sqlite.writer.messages import (
     SIZE,
     WRITES,
     Answered,
@@ -31,11 +32,10 @@ from tickwork.stores.sqlite.jobs import (
     error_of,
     framed,
 )
-from tickwork.stores.sqlite.pen import Pen
-from tickwork.stores.sqlite.writing import Failpoints
+from tickwork.stores.sqlite.writer.transactions import Failpoints
 
-SCRIBE = (sys.executable, "-m", "tickwork.stores.sqlite.scribe")
-SOURCE = str(Path(__file__).resolve().parents[3])
+SCRIBE = (sys.executable, "-m", "tickwork.stores.sqlite.writer.process")
+SOURCE = str(Path(__file__).resolve().parents[4])
 STOP_S = 60.0  # to finish what it was asked
 
 

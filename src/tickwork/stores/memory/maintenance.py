@@ -26,7 +26,7 @@ from tickwork.ports.store import (
 from tickwork.ports.store_maintenance import JOURNAL, Archive, ArchivedRun, Batch, LogPlace, NotEmpty, Take
 
 if TYPE_CHECKING:
-    from tickwork.stores.memory import MemoryDisk, Partition
+    from tickwork.stores.memory.store import MemoryDisk, Partition
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode_range = msgspec.msgpack.Decoder(Range).decode
@@ -249,7 +249,7 @@ def _definitions(disk: "MemoryDisk") -> Iterator[Row]:
 
 
 def _add(disk: "MemoryDisk", table: str, row: Row) -> None:
-    from tickwork.stores.memory import Partition
+    from tickwork.stores.memory.store import Partition
 
     match table:
         case "founded":

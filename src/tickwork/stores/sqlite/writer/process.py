@@ -1,4 +1,4 @@
-"""The hand in a process of its own: `python -m tickwork.stores.sqlite.scribe SOCKET PATH SYNCHRONOUS`.
+"""The hand in a process of its own: `python -m tickwork.stores.sqlite.writer.process SOCKET PATH SYNCHRONOUS`.
 
 Beside a busy interpreter a writing thread waits for it at every statement; a process does not. Each job is answered
 in its turn. It ends when the socket closes; what lies in the socket then is still done, and whoever owns the
@@ -20,8 +20,18 @@ from msgspec.structs import astuple
 
 from tickwork.core.base.errors import TickworkError
 from tickwork.ports.store import Head
-from tickwork.stores.sqlite.hand import Hand
-from tickwork.stores.sqlite.jobs import SIZE, WRITES, Answered, BringUp, Job, PutDown, Reopen, framed, job_decoder
+from tickwork.stores.sqlite.writer.messages import (
+    SIZE,
+    WRITES,
+    Answered,
+    BringUp,
+    Job,
+    PutDown,
+    Reopen,
+    framed,
+    job_decoder,
+)
+from tickwork.stores.sqlite.writer.runtime import Hand
 
 READ_BYTES = 1024 * 1024
 _NAMES = {kind: name for name, kind in WRITES.items()}

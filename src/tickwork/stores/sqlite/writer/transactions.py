@@ -30,8 +30,8 @@ from tickwork.ports.store import (
     SyncFailed,
 )
 from tickwork.stores import checksums
-from tickwork.stores.sqlite.archiving import ArchiveWriting
-from tickwork.stores.sqlite.shelf import Shelf
+from tickwork.stores.sqlite.archive import ArchiveWriting
+from tickwork.stores.sqlite.run_blocks import Shelf
 from tickwork.stores.sqlite.statements import queries
 
 T = TypeVar("T")

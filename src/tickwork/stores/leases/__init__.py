@@ -1,0 +1,1 @@
+"""Leases in memory, Redis and etcd."""
