@@ -9,12 +9,12 @@ from campaign import LONG
 from conformance.lane_suite import LaneSuite, envelope, numbers, receive_all, until_reached
 from servers import postgres_server  # noqa: F401
 from servers_brokers import Cable, kafka_server, nats_server, rabbit_server  # noqa: F401
+from tickwork.brokers.kafka import KafkaLane
+from tickwork.brokers.memory import MemoryBroker, MemoryLane
+from tickwork.brokers.nats import NatsLane
+from tickwork.brokers.postgres import PostgresLane
+from tickwork.brokers.rabbitmq import RabbitLane
 from tickwork.core.base.errors import Unavailable
-from tickwork.lanes.kafka import KafkaLane
-from tickwork.lanes.memory import MemoryBroker, MemoryLane
-from tickwork.lanes.nats import NatsLane
-from tickwork.lanes.postgres import PostgresLane
-from tickwork.lanes.rabbitmq import RabbitLane
 from tickwork.ports.broker import labels_token
 
 NAMES = itertools.count(1)

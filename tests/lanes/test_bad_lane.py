@@ -7,8 +7,8 @@ from collections import Counter
 import pytest
 
 from lanes.line import Line
+from tickwork.brokers.memory import MemoryBroker, MemoryLane
 from tickwork.core.base.errors import Unavailable
-from tickwork.lanes.memory import MemoryBroker, MemoryLane
 from tickwork.sim.loop import VirtualLoop
 from worker.scripted import Puppet
 

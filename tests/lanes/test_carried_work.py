@@ -11,9 +11,9 @@ from conformance.lane_suite import until
 from lanes.line import Line
 from runtime.house import Hand, task
 from servers_brokers import nats_server  # noqa: F401
+from tickwork.brokers.memory import MemoryBroker, MemoryLane
+from tickwork.brokers.nats import NatsLane
 from tickwork.core.base.errors import Unavailable
-from tickwork.lanes.memory import MemoryBroker, MemoryLane
-from tickwork.lanes.nats import NatsLane
 from tickwork.ports.broker import Seal
 from tickwork.protocol.worker_messages import Profile, Taken
 from worker.scripted import Puppet

@@ -6,7 +6,7 @@ import pytest
 import pytest_asyncio
 
 from cluster.clusterhouse import Doing, TestCluster
-from tickwork.lanes.memory import MemoryBroker, MemoryLane
+from tickwork.brokers.memory import MemoryBroker, MemoryLane
 from tickwork.protocol.worker_messages import Profile
 from tickwork.runtime.broker_publisher import LaneKeeper
 from tickwork.system.clock import SystemClock, SystemIds

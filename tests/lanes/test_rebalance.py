@@ -10,7 +10,7 @@ from campaign import seeds
 from lanes.fakekafka import Cluster, Consumer, Producer
 from lanes.line import Line
 from lanes.test_carried_work import SEAL
-from tickwork.lanes.kafka import KafkaLane
+from tickwork.brokers.kafka import KafkaLane
 from worker.scripted import Puppet
 
 TASKS = 60

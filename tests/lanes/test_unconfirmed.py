@@ -6,9 +6,9 @@ from lanes.line import Line
 from lanes.test_carried_work import NAMES, SEAL
 from proxy import Proxy
 from servers_brokers import nats_server  # noqa: F401
+from tickwork.brokers.memory import MemoryBroker, MemoryLane
+from tickwork.brokers.nats import NatsLane
 from tickwork.core.base.errors import Unavailable
-from tickwork.lanes.memory import MemoryBroker, MemoryLane
-from tickwork.lanes.nats import NatsLane
 
 
 class Unconfirmed(MemoryLane):

@@ -4,9 +4,9 @@ import contextlib
 import logging
 from collections.abc import AsyncIterator, Callable
 
+from tickwork.brokers.making import make_lane
 from tickwork.compose.settings import BadSettings, Settings, names
 from tickwork.core.base.errors import Refused
-from tickwork.lanes.making import make_lane
 from tickwork.ports.broker import Lane, Seal
 from tickwork.runtime.broker_publisher import LaneKeeper
 from tickwork.runtime.engine import Engine

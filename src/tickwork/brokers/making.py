@@ -2,8 +2,8 @@
 
 from urllib.parse import urlsplit
 
+from tickwork.brokers.memory import MemoryLane, broker_named
 from tickwork.core.base.errors import Refused
-from tickwork.lanes.memory import MemoryLane, broker_named
 from tickwork.ports.broker import Lane, Seal
 
 SCHEMES = "postgresql://, nats://, amqp://, kafka:// or memory:"
@@ -15,19 +15,19 @@ def make_lane(url: str, *, seal: Seal) -> Lane:
         case "memory":
             return MemoryLane(broker_named(url), seal=seal)
         case "postgres" | "postgresql":
-            from tickwork.lanes.postgres import PostgresLane
+            from tickwork.brokers.postgres import PostgresLane
 
             return PostgresLane(url, seal=seal)
         case "nats" | "tls":
-            from tickwork.lanes.nats import NatsLane
+            from tickwork.brokers.nats import NatsLane
 
             return NatsLane(url, seal=seal)
         case "amqp" | "amqps":
-            from tickwork.lanes.rabbitmq import RabbitLane
+            from tickwork.brokers.rabbitmq import RabbitLane
 
             return RabbitLane(url, seal=seal)
         case "kafka":
-            from tickwork.lanes.kafka import KafkaLane
+            from tickwork.brokers.kafka import KafkaLane
 
             return KafkaLane(url, seal=seal)
         case scheme:
