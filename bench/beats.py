@@ -25,7 +25,7 @@ HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent / "src"), str(HERE)]
 
 from throughput import benching, missed, say
-from tickwork.cluster.switchboard import Switchboard
+from tickwork.cluster.worker_gateway import Switchboard
 from tickwork.protocol.worker_messages import Beats, Call, Profile, Reply, beats_decoder, encoder, reply_decoder
 from tickwork.runtime.engine import Engine
 from tickwork.runtime.workers.sessions import LOST_AFTER_MS

@@ -11,7 +11,7 @@ import msgspec
 
 from tickwork.api.app import make_app
 from tickwork.api.server import HttpServer, listen
-from tickwork.cluster.direct import DirectLink, Reach
+from tickwork.cluster.direct_link import DirectLink, Reach
 from tickwork.cluster.node import Node, member_of
 from tickwork.cluster.peers import HttpPeers
 from tickwork.core.base.errors import Unavailable

@@ -8,10 +8,10 @@ import pytest_asyncio
 
 from cluster.clusterhouse import DOCUMENT, Doing, TestCluster
 from tickwork.cluster import node as module
-from tickwork.cluster.credentials import KEPT_MS, Credentials
-from tickwork.cluster.direct import HttpReach
+from tickwork.cluster.direct_link import HttpReach
+from tickwork.cluster.multiplexed_connection import Trunk
+from tickwork.cluster.node_credentials import KEPT_MS, Credentials
 from tickwork.cluster.peers import HttpPeers
-from tickwork.cluster.trunk import Trunk
 from tickwork.core.base.errors import Refused, Unavailable
 from tickwork.ports.leases import Member
 from tickwork.protocol.worker_messages import Beats, Call, Profile, encoder

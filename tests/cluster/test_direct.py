@@ -8,9 +8,9 @@ import pytest
 import pytest_asyncio
 
 from cluster.clusterhouse import Doing, Mute, TestCluster
-from tickwork.cluster import direct
-from tickwork.cluster.direct import HttpReach, Unreached
-from tickwork.cluster.trunk import NotSpoken
+from tickwork.cluster import direct_link as direct
+from tickwork.cluster.direct_link import HttpReach, Unreached
+from tickwork.cluster.multiplexed_connection import NotSpoken
 from tickwork.core.state.state import NUMBER_BITS
 
 SLOTS = 10
@@ -227,7 +227,7 @@ async def test_a_node_that_does_not_know_the_way_is_not_asked_twice(cluster, hou
 
 async def test_a_worker_finds_back_to_every_partition_when_two_of_three_owners_hang(cluster, monkeypatch):
     """The connection to one of them is still being opened when the worker learns who owns its partitions now."""
-    monkeypatch.setattr("tickwork.cluster.trunk.CONNECT_S", 4.0)
+    monkeypatch.setattr("tickwork.cluster.multiplexed_connection.CONNECT_S", 4.0)
     houses = [await cluster.add(partitions=6) for _ in range(3)]
     await cluster.until(lambda: Counter(cluster.owners().values()) == dict.fromkeys(("n1", "n2", "n3"), 2))
     await cluster.spread(houses[0], 6)

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from tickwork.cluster.line import Line
+from tickwork.cluster.owner_session import Line
 from tickwork.protocol.worker_messages import Profile, Reply
 
 

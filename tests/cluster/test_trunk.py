@@ -7,8 +7,8 @@ import pytest
 import pytest_asyncio
 
 from cluster.clusterhouse import Mute, TestCluster
+from tickwork.cluster.multiplexed_connection import NotSpoken, Trunk, TrunkEnd, frame
 from tickwork.cluster.peers import HttpPeers
-from tickwork.cluster.trunk import NotSpoken, Trunk, TrunkEnd, frame
 from tickwork.core.base.errors import Refused, Unavailable
 from tickwork.protocol.worker_messages import Call, Profile
 
@@ -173,7 +173,7 @@ async def test_closing_a_connection_that_is_being_opened_is_a_connection_error_t
 
 
 async def test_a_connection_whose_peer_hangs_ends_before_its_calls_would(mute, monkeypatch):
-    monkeypatch.setattr("tickwork.cluster.trunk.PING_S", 0.05)
+    monkeypatch.setattr("tickwork.cluster.multiplexed_connection.PING_S", 0.05)
     mute.first = b"HTTP/1.1 101 Switching Protocols\r\n\r\n" + frame(())  # it answers the first ping, then hangs
     trunk = Trunk(await mute.start(), headers={})
     begin = time.monotonic()
@@ -185,7 +185,7 @@ async def test_a_connection_whose_peer_hangs_ends_before_its_calls_would(mute, m
 
 
 async def test_a_connection_on_which_nothing_happens_is_kept_while_its_peer_lives(house, peers, monkeypatch):
-    monkeypatch.setattr("tickwork.cluster.trunk.PING_S", 0.02)
+    monkeypatch.setattr("tickwork.cluster.multiplexed_connection.PING_S", 0.02)
     address = await introduced(house, peers)
     waiting = asyncio.create_task(peers.exchange(address, 0, waiting_call(1)))
     (trunk,) = house.node._trunks

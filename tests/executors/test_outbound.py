@@ -339,7 +339,7 @@ CLIENTS = frozenset(("aiohttp", "http.client", "httpcore2", "httpx2", "requests"
 # Connections of the product to its own server, at an address that its operator has set; none goes where users say.
 OWN = {
     "cli/replay.py": "fetches a journal from the server",
-    "cluster/trunk.py": "a node to another, for the exchanges of all its workers",
+    "cluster/multiplexed_connection.py": "a node to another, for the exchanges of all its workers",
     "sdk/async_client.py": "the client of the API",
     "sdk/client.py": "the client of the API",
     "stores/leases/etcd.py": "a node to the etcd that keeps its leases",

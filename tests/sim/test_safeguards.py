@@ -10,7 +10,9 @@ import msgspec
 import pytest
 
 from tickwork.api import ways
-from tickwork.cluster import line, node, switchboard
+from tickwork.cluster import node
+from tickwork.cluster import owner_session as line
+from tickwork.cluster import worker_gateway as switchboard
 from tickwork.core import machine
 from tickwork.core.decide import worker_reports as reports
 from tickwork.core.state import inputs

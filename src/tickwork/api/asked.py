@@ -14,7 +14,7 @@ from starlette.types import Receive, Scope
 from tickwork.api.messages import JSON, MSGPACK, Header
 from tickwork.api.problems import HttpRefused
 from tickwork.api.table import MANY_MAX, Param, Route
-from tickwork.cluster.credentials import HEADER
+from tickwork.cluster.node_credentials import HEADER
 from tickwork.core.base import strict_json as strictjson
 from tickwork.core.base.errors import Refused
 from tickwork.core.base.names import RUN_ID_CHARACTERS_MAX, check_line, check_name, is_run_id

@@ -16,7 +16,7 @@ from tickwork.api.messages import Answer, Header
 from tickwork.api.problems import problem
 from tickwork.api.sessions import PATH as OPEN_PATH
 from tickwork.api.sessions import Sessions
-from tickwork.cluster.credentials import CODE
+from tickwork.cluster.node_credentials import CODE
 
 SESSIONS = "tickwork.sessions"  # in the scope of a request that opens one
 LOOPBACK_NAMES = frozenset(("localhost", "127.0.0.1", "[::1]", "::1"))

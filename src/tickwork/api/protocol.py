@@ -18,7 +18,7 @@ from tickwork.api.door import Door
 from tickwork.api.guard import not_a_node
 from tickwork.api.messages import Answer
 from tickwork.api.problems import problem
-from tickwork.cluster import trunk
+from tickwork.cluster import multiplexed_connection as trunk
 from tickwork.cluster.node import Node
 from tickwork.runtime.engine import Engine
 

@@ -18,9 +18,9 @@ from tickwork.api.guard import not_a_node
 from tickwork.api.messages import JSON, Answer, Stream, as_json, json_encoder
 from tickwork.api.problems import OUTCOME_UNKNOWN, problem, retry_after
 from tickwork.api.table import Route
-from tickwork.cluster.carrier import Carrier, Header, HttpCarrier
-from tickwork.cluster.credentials import CODE
 from tickwork.cluster.node import Node
+from tickwork.cluster.node_credentials import CODE
+from tickwork.cluster.request_forwarder import Carrier, Header, HttpCarrier
 from tickwork.core.base.errors import OutcomeUnknown, Refused, Unavailable
 from tickwork.core.base.shortened import shortened
 from tickwork.protocol import http_models as wire

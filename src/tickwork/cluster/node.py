@@ -11,8 +11,9 @@ from typing import Protocol
 
 import msgspec
 
-from tickwork.cluster.credentials import CODE as NOT_A_NODE
-from tickwork.cluster.credentials import ROTATE_MS, Credentials
+from tickwork.cluster.multiplexed_connection import TrunkEnd
+from tickwork.cluster.node_credentials import CODE as NOT_A_NODE
+from tickwork.cluster.node_credentials import ROTATE_MS, Credentials
 from tickwork.cluster.ownership import RETRY_MS, TTL_MS, Duties, Ownership
 from tickwork.cluster.placement import (
     END,
@@ -23,8 +24,7 @@ from tickwork.cluster.placement import (
     partitions_of,
     partitions_of_run,
 )
-from tickwork.cluster.switchboard import Switchboard
-from tickwork.cluster.trunk import TrunkEnd
+from tickwork.cluster.worker_gateway import Switchboard
 from tickwork.core.base.errors import Conflict, Refused, TickworkError, Unavailable
 from tickwork.core.machine import MACHINE
 from tickwork.core.state.ready_queues import is_carrier

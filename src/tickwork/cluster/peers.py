@@ -9,9 +9,9 @@ from urllib.parse import quote
 
 import msgspec
 
-from tickwork.cluster.credentials import CODE as NOT_A_NODE
-from tickwork.cluster.credentials import HEADER
-from tickwork.cluster.trunk import NotSpoken, Trunk
+from tickwork.cluster.multiplexed_connection import NotSpoken, Trunk
+from tickwork.cluster.node_credentials import CODE as NOT_A_NODE
+from tickwork.cluster.node_credentials import HEADER
 from tickwork.core.base.errors import Refused, Unavailable
 from tickwork.protocol.http_models import Problem, Publication, Publications
 from tickwork.protocol.worker_messages import Beats, Call, Reply, encoder, reply_decoder

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from tickwork.cluster.direct import DirectLink, HttpReach
+from tickwork.cluster.direct_link import DirectLink, HttpReach
 from tickwork.compose.lanes import exchange_queues, receiver_of
 from tickwork.compose.settings import BadSettings, Settings, names, pairs, passed, ports, variables
 from tickwork.core.base.errors import Refused

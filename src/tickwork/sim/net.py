@@ -10,7 +10,7 @@ from typing import Protocol
 
 import msgspec
 
-from tickwork.cluster.direct import Unreached
+from tickwork.cluster.direct_link import Unreached
 from tickwork.core.base.errors import Corrupt, Refused, TickworkError, Unavailable
 from tickwork.ports.artifacts import Named, digest_of
 from tickwork.protocol.http_models import Owners

@@ -6,9 +6,9 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from tickwork.cluster.carrier import SAFE, Carried, Header, no_answer
-from tickwork.cluster.credentials import CODE as NOT_A_NODE
-from tickwork.cluster.credentials import HEADER
+from tickwork.cluster.node_credentials import CODE as NOT_A_NODE
+from tickwork.cluster.node_credentials import HEADER
+from tickwork.cluster.request_forwarder import SAFE, Carried, Header, no_answer
 from tickwork.core.base.errors import Refused, Unavailable
 from tickwork.ports.leases import Holding, Member
 from tickwork.protocol.http_models import Publication, Publications

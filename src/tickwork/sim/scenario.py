@@ -7,7 +7,7 @@ loop, clocks, network, disk, and the code that the workers run.
 import asyncio
 from collections.abc import Mapping
 
-from tickwork.cluster.direct import DirectLink
+from tickwork.cluster.direct_link import DirectLink
 from tickwork.protocol.worker_messages import Catalog, Profile
 from tickwork.sim.chance import Chance
 from tickwork.sim.cluster import Cluster, Options, Programs, WorkerSeat

@@ -9,7 +9,7 @@ from tickwork.api.asked import NODE, Asked, decoded
 from tickwork.api.messages import MSGPACK, Answer, Stream, as_json
 from tickwork.api.problems import HttpRefused
 from tickwork.api.table import Body, Gives, Param, Route
-from tickwork.cluster.credentials import CODE
+from tickwork.cluster.node_credentials import CODE
 from tickwork.core.base.errors import Refused, Unavailable
 from tickwork.protocol import http_models as wire
 from tickwork.protocol.worker_messages import Call, Reply, call_decoder, encoder

@@ -16,7 +16,7 @@ from typing import cast
 
 import msgspec
 
-from tickwork.cluster.credentials import CODE
+from tickwork.cluster.node_credentials import CODE
 from tickwork.core.base.errors import Refused, TickworkError, Unavailable
 from tickwork.protocol.worker_messages import Call, Reply
 from tickwork.runtime.supervision import is_cancelled

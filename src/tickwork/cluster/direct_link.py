@@ -12,8 +12,8 @@ import math
 from collections.abc import Callable, Container, Coroutine
 from typing import Any, Protocol
 
-from tickwork.cluster.switchboard import Switchboard
-from tickwork.cluster.trunk import WORKER_PATH, NotSpoken, Trunk
+from tickwork.cluster.multiplexed_connection import WORKER_PATH, NotSpoken, Trunk
+from tickwork.cluster.worker_gateway import Switchboard
 from tickwork.core.base.errors import Refused, TickworkError, Unavailable
 from tickwork.ports.system import Clock
 from tickwork.protocol.http_models import Owners

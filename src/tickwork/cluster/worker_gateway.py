@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any
 
 from tickwork.cluster.dealing import deal
-from tickwork.cluster.line import Batch, Line, Way
+from tickwork.cluster.owner_session import Batch, Line, Way
 from tickwork.core.base.errors import Refused, Unavailable
 from tickwork.core.state.state import NUMBER_BITS
 from tickwork.ports.system import Clock
