@@ -32,9 +32,9 @@ from tickwork.runtime.workers.sessions import LOST_AFTER_MS
 from tickwork.sim.loop import VirtualLoop
 from tickwork.sim.net import MemoryArtifacts
 from tickwork.stores.memory.store import MemoryDisk, MemoryStore
-from tickwork.worker.caller import BEAT_MS
+from tickwork.worker.exchange import BEAT_MS
 from tickwork.worker.http1 import Poster
-from tickwork.worker.link import MSGPACK
+from tickwork.worker.http_link import MSGPACK
 
 WORKERS, BEHIND = 100_000, 20_000
 MINUTE_S = 60

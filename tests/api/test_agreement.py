@@ -7,7 +7,7 @@ from api.test_server import server  # noqa: F401 - a fixture
 from tickwork.protocol import http_models as wire
 from tickwork.protocol.worker_messages import Call, Catalog, Done, LogPiece, Profile, Timetable
 from tickwork.sdk.client import AsyncClient
-from tickwork.worker.link import HttpLink
+from tickwork.worker.http_link import HttpLink
 
 
 async def test_link_and_client_do_their_work_through_the_server(server):  # noqa: F811

@@ -23,7 +23,7 @@ from tickwork.stores.leases.memory import MemoryLeases
 from tickwork.stores.memory.store import MemoryDisk, MemoryStore
 from tickwork.system.clock import SystemClock, SystemIds
 from tickwork.worker.agent import Agent
-from tickwork.worker.link import HttpLink
+from tickwork.worker.http_link import HttpLink
 
 DOCUMENT = {"name": "flow", "nodes": [{"kind": "task", "id": "only", "handler": "do", "retry": {"attempts": 3}}]}
 TTL_MS, RETRY_MS = 1_500, 200

@@ -17,7 +17,7 @@ from tickwork.sim.net import MemoryArtifacts
 from tickwork.stores.memory.store import MemoryDisk, MemoryStore
 from tickwork.system.clock import SystemClock, SystemIds
 from tickwork.worker.agent import Agent
-from tickwork.worker.link import HttpLink
+from tickwork.worker.http_link import HttpLink
 
 NEXT = MACHINE + 1
 

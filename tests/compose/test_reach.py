@@ -11,7 +11,7 @@ from tickwork.compose.children import ChildWorker
 from tickwork.compose.settings import BadSettings, Settings, load, passed
 from tickwork.compose.worker import executors_of, http_executor_of
 from tickwork.core.base.errors import TickworkError
-from tickwork.executors.guard import AddressRefused
+from tickwork.executors.egress_policy import AddressRefused
 
 
 async def asked(settings: Settings, url: str) -> int:

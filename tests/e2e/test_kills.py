@@ -23,7 +23,7 @@ from tickwork.runtime.partition.recovery import recover, settings_of
 from tickwork.stores.sqlite.store import SqliteStore
 from tickwork.system.clock import SystemClock, SystemIds
 from tickwork.worker.agent import Agent
-from tickwork.worker.link import HttpLink
+from tickwork.worker.http_link import HttpLink
 
 FAILPOINTS = (
     "before_commit", "after_head", "after_journal", "before_commit_statement", "after_commit", "before_rows",

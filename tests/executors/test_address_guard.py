@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tickwork.core.base.errors import Refused
-from tickwork.executors.guard import LOOPBACK, AddressRefused, Guard, check_url, closed_by, network, plain_host
+from tickwork.executors.egress_policy import LOOPBACK, AddressRefused, Guard, check_url, closed_by, network, plain_host
 
 PUBLIC, PUBLIC_6 = "93.184.216.34", "2606:2800:220:1::1"
 

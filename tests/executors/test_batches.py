@@ -14,8 +14,8 @@ import msgspec
 import pytest
 
 from executors.stage import playing
-from tickwork.executors import pool as pool_module
-from tickwork.executors.outbox import FEW, SPAN, Errand, Outbox
+from tickwork.executors import process_pool as pool_module
+from tickwork.executors.packet_queue import FEW, SPAN, Errand, Outbox
 from tickwork.protocol.child_messages import Through, head, opened, sayings_decoder
 from tickwork.protocol.child_shared_memory import Marks, marks_bytes
 from tickwork.protocol.worker_messages import Broke, Done, Spec, Work

@@ -16,9 +16,9 @@ from executors.stage import playing
 from tickwork.core.base.errors import Refused
 from tickwork.core.base.strict_json import check
 from tickwork.core.base.values import Ref
-from tickwork.executors.guard import LOOPBACK, Guard
+from tickwork.executors.egress_client import Outbound
+from tickwork.executors.egress_policy import LOOPBACK, Guard
 from tickwork.executors.http import MESSAGE_CHARACTERS_MAX, HttpExecutor
-from tickwork.executors.outbound import Outbound
 from tickwork.executors.secrets import SecretMissing, Secrets
 from tickwork.ports.artifacts import digest_of
 from tickwork.protocol.worker_messages import Broke, Done, Fetch

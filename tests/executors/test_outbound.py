@@ -18,8 +18,8 @@ import pytest
 
 from executors.sites import plain, raw, site
 from executors.test_address_guard import PUBLIC, Names
-from tickwork.executors.guard import LOOPBACK, AddressRefused, Guard
-from tickwork.executors.outbound import HEADER_BYTES_MAX, NoAnswer, Outbound
+from tickwork.executors.egress_client import HEADER_BYTES_MAX, NoAnswer, Outbound
+from tickwork.executors.egress_policy import LOOPBACK, AddressRefused, Guard
 
 OPENSSL = shutil.which("openssl") or ""
 SOURCE = Path(__file__).resolve().parents[2] / "src" / "tickwork"
@@ -345,7 +345,7 @@ OWN = {
     "stores/leases/etcd.py": "a node to the etcd that keeps its leases",
     "stores/sqlite/writer/client.py": "a server to the process that writes its database, over a pair of sockets",
     "worker/http1.py": "a worker to its server, and a node to another, without a library",
-    "worker/link.py": "a worker to its server",
+    "worker/http_link.py": "a worker to its server",
 }
 CONNECTING = frozenset(("create_connection", "open_connection", "sock_connect"))
 
@@ -367,7 +367,7 @@ def http_clients(text: str) -> list[str]:
 def test_there_is_no_other_http_client():
     using = {str(path.relative_to(SOURCE)) for path in SOURCE.rglob("*.py") if http_clients(path.read_text())}
 
-    assert using - {"executors/outbound.py"} == set(OWN)
+    assert using - {"executors/egress_client.py"} == set(OWN)
 
 
 @pytest.mark.proves("S49")

@@ -11,7 +11,7 @@ from tickwork.protocol.worker_messages import Profile
 from tickwork.runtime.broker_publisher import LaneKeeper
 from tickwork.runtime.local_link import DirectLink
 from tickwork.worker.agent import Agent
-from tickwork.worker.lanes import Receiver
+from tickwork.worker.broker_receiver import Receiver
 from worker.scripted import Puppet
 
 

@@ -10,7 +10,7 @@ from tickwork.brokers.memory import MemoryBroker, MemoryLane
 from tickwork.protocol.worker_messages import Profile
 from tickwork.runtime.broker_publisher import LaneKeeper
 from tickwork.system.clock import SystemClock, SystemIds
-from tickwork.worker.lanes import Receiver
+from tickwork.worker.broker_receiver import Receiver
 
 
 @pytest.fixture

@@ -8,9 +8,9 @@ from executors.sites import site
 from runtime.house import House
 from tickwork.core.base.errors import Unavailable
 from tickwork.core.state.state import Schedule
-from tickwork.executors.guard import LOOPBACK, Guard
+from tickwork.executors.egress_client import Outbound
+from tickwork.executors.egress_policy import LOOPBACK, Guard
 from tickwork.executors.http import HttpExecutor
-from tickwork.executors.outbound import Outbound
 from tickwork.protocol import http_models as wire
 from tickwork.protocol.worker_messages import Call, Reply
 from tickwork.runtime.engine import Engine

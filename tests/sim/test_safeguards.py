@@ -17,7 +17,7 @@ from tickwork.core import machine
 from tickwork.core.decide import worker_reports as reports
 from tickwork.core.state import inputs
 from tickwork.core.state.lifecycle import Phase
-from tickwork.executors import pool
+from tickwork.executors import process_pool as pool
 from tickwork.runtime.partition import logical_clock as timekeeper
 from tickwork.runtime.partition import partition
 from tickwork.runtime.workers import reports as reporting
@@ -26,7 +26,7 @@ from tickwork.runtime.workers import sessions as floor
 from tickwork.sim import checkers, net, scenario
 from tickwork.sim.__main__ import _options
 from tickwork.stores.memory import store as memory
-from tickwork.worker import caller
+from tickwork.worker import exchange as caller
 
 SEEDS = 40  # at most; the first few are enough today
 SHAPE = {"nodes": "2", "workers": "2", "tasks": "60", "safety_s": "300"}

@@ -7,7 +7,7 @@ import pytest
 
 from tickwork.core.base.errors import Refused
 from tickwork.protocol.worker_messages import Broke, Done, Profile, Progressed, Reply, Returned, Saved, Spec
-from tickwork.worker import caller
+from tickwork.worker import exchange as caller
 from tickwork.worker.agent import Agent
 from worker.scripted import Ids, LoopClock, Puppet, Server, work
 

@@ -8,7 +8,7 @@ from tickwork.core.base.errors import Conflict, Refused, Unavailable
 from tickwork.ports.artifacts import digest_of
 from tickwork.protocol.http_models import ScheduleRequest
 from tickwork.protocol.worker_messages import Call, Catalog, Done, LogPiece, Reply, Timetable, call_decoder, encoder
-from tickwork.worker.link import HttpLink
+from tickwork.worker.http_link import HttpLink
 
 
 class Door:

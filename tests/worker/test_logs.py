@@ -6,7 +6,7 @@ import json
 import pytest
 
 from tickwork.core.base.errors import Refused
-from tickwork.worker.logs import SPOOL_BYTES_MAX, Logs
+from tickwork.worker.log_shipper import SPOOL_BYTES_MAX, Logs
 
 
 class Taker:

@@ -14,7 +14,7 @@ from executors.stage import APP
 from tickwork.executors.process import ProcessExecutor
 from tickwork.protocol.worker_messages import Broke, Done, Fetch, Returned, Spec
 from tickwork.worker.agent import Agent
-from tickwork.worker.service import DEFECT, serve
+from tickwork.worker.process import DEFECT, serve
 from worker.scripted import Ids, LoopClock, Server, work
 
 NOOP = Spec(1, "task", "flow", "noop", "sha256:0", "noop", running_ms=60_000)
@@ -160,7 +160,7 @@ async def test_a_signal_drains_and_a_second_one_ends_at_once(signals, slowest_s)
 
 BROKEN = """
 import asyncio
-from tickwork.worker.service import DEFECT, serve
+from tickwork.worker.process import DEFECT, serve
 
 class Agent:
     async def run(self):

@@ -18,7 +18,7 @@ from tickwork.core.base.errors import Refused, TickworkError, Unavailable
 from tickwork.ports.system import Clock
 from tickwork.protocol.http_models import Owners
 from tickwork.protocol.worker_messages import Call, Catalog, Link, LogPiece, Reply
-from tickwork.worker.link import MSGPACK
+from tickwork.worker.http_link import MSGPACK
 
 PARTITIONS_MAX = 32  # a call waits at each: of more, the node that stands for a worker makes fewer
 FIRST_S = 1.0  # so long the first call waits for a way to the owners

@@ -12,7 +12,7 @@ from typing import Protocol
 from tickwork.core.base.errors import TickworkError
 from tickwork.protocol.worker_messages import Broke, Call, Done, Profile, Reply, Report, Returned, Spec, Taken, Work
 from tickwork.runtime.workers.sessions import VIA_WAIT_MS_MAX
-from tickwork.worker.caller import BEAT_MS, Caller, Key
+from tickwork.worker.exchange import BEAT_MS, Caller, Key
 
 FAREWELL_S = 5.0
 Way = Callable[[int, Call], Awaitable[Reply]]

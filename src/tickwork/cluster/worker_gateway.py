@@ -27,7 +27,7 @@ from tickwork.runtime.workers.sessions import (
     SILENT_MS,
     WAIT_MS_MAX,
 )
-from tickwork.worker.caller import Key
+from tickwork.worker.exchange import Key
 
 DELIVER_S = 2.0  # after which a report that is not durable yet is asked for again
 CHECK_S = 0.5

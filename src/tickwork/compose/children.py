@@ -14,7 +14,7 @@ import sys
 import msgspec
 
 from tickwork.compose.settings import KEY_START, PREFIX, Settings, names
-from tickwork.executors.guard import LOOPBACK
+from tickwork.executors.egress_policy import LOOPBACK
 
 PR_SET_PDEATHSIG = 1
 PARENT = f"{PREFIX}PARENT"

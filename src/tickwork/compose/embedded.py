@@ -19,7 +19,7 @@ import msgspec
 from tickwork.compose.server import serving
 from tickwork.compose.settings import FOLDER, Settings
 from tickwork.compose.worker import http_executor_of
-from tickwork.executors.guard import LOOPBACK
+from tickwork.executors.egress_policy import LOOPBACK
 from tickwork.executors.shell import ShellExecutor
 from tickwork.ports.executor import Executor
 from tickwork.protocol.worker_messages import Catalog, Profile, shown
@@ -33,7 +33,7 @@ from tickwork.sdk.registry import app_of, app_with
 from tickwork.sdk.workflows import Workflow
 from tickwork.system.clock import SystemClock, SystemIds, SystemProcesses
 from tickwork.worker.agent import Agent
-from tickwork.worker.link import publication
+from tickwork.worker.http_link import publication
 
 GRACE_S = 10.0
 START_S = 60.0

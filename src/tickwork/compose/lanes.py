@@ -12,7 +12,7 @@ from tickwork.runtime.broker_publisher import LaneKeeper
 from tickwork.runtime.engine import Engine
 from tickwork.system.clock import SystemClock, SystemIds
 from tickwork.worker.agent import Agent
-from tickwork.worker.lanes import Receiver
+from tickwork.worker.broker_receiver import Receiver
 
 LIBRARIES = ("aio_pika", "aiokafka", "aiormq", "nats")
 

@@ -13,10 +13,10 @@ from tickwork.compose.lanes import exchange_queues, receiver_of
 from tickwork.compose.settings import BadSettings, Settings, names, pairs, passed, ports, variables
 from tickwork.core.base.errors import Refused
 from tickwork.core.base.names import check_name
-from tickwork.executors.guard import Guard
+from tickwork.executors.egress_client import Outbound
+from tickwork.executors.egress_policy import Guard
 from tickwork.executors.http import HttpExecutor
 from tickwork.executors.limits import Limits
-from tickwork.executors.outbound import Outbound
 from tickwork.executors.process import ProcessExecutor
 from tickwork.executors.secrets import Secrets
 from tickwork.executors.shell import ShellExecutor
@@ -27,9 +27,9 @@ from tickwork.system import local_token as localtoken
 from tickwork.system.clock import SystemClock, SystemIds, SystemProcesses
 from tickwork.version import VERSION
 from tickwork.worker.agent import Agent
-from tickwork.worker.lanes import Receiver
-from tickwork.worker.link import HttpLink
-from tickwork.worker.service import serve
+from tickwork.worker.broker_receiver import Receiver
+from tickwork.worker.http_link import HttpLink
+from tickwork.worker.process import serve
 
 NUMBER = re.compile(r"\d{1,9}(\.\d{1,3})?")
 

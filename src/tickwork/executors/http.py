@@ -17,11 +17,11 @@ from tickwork.core.base.strict_json import check as check_plain
 from tickwork.core.definition.cel import HTTP_VARIABLES, Condition, ConditionFailed
 from tickwork.core.definition.model import HTTP_TIMEOUT_MS, HttpNode
 from tickwork.core.definition.requests import header_reason
-from tickwork.executors.guard import AddressRefused, Guard
-from tickwork.executors.outbound import Answer, NoAnswer, Outbound, Sign
+from tickwork.executors.concurrency import Failure, Turns
+from tickwork.executors.egress_client import Answer, NoAnswer, Outbound, Sign
+from tickwork.executors.egress_policy import AddressRefused, Guard
 from tickwork.executors.secrets import SecretMissing, Secrets
 from tickwork.executors.signing import signed
-from tickwork.executors.turns import Failure, Turns
 from tickwork.protocol.worker_messages import Spec, Work
 
 BODYLESS = ("GET", "HEAD", "DELETE", "OPTIONS")

@@ -20,11 +20,11 @@ from tickwork.core.base.errors import Corrupt, Refused
 from tickwork.core.base.shortened import shortened
 from tickwork.core.base.values import Ref
 from tickwork.core.definition.model import VALUE_HANDLER
-from tickwork.executors.child import STOP_GRACE_S, Key, Settings
-from tickwork.executors.leftovers import new_mark
+from tickwork.executors.child_process import STOP_GRACE_S, Key, Settings
 from tickwork.executors.limits import Limits, hide_agent, isolation
-from tickwork.executors.outbox import Errand
-from tickwork.executors.pool import Pool
+from tickwork.executors.packet_queue import Errand
+from tickwork.executors.process_pool import Pool
+from tickwork.executors.process_tree import new_mark
 from tickwork.ports.executor import Sink, lacking
 from tickwork.protocol.child_messages import PACKET_BYTES_MAX, Job, Ready, Spilled, head
 from tickwork.protocol.log_lines import Flow

@@ -18,9 +18,9 @@ from collections.abc import Callable
 import msgspec
 
 from tickwork.core.definition.model import ShellNode
-from tickwork.executors.leftovers import kill_all, new_mark
+from tickwork.executors.concurrency import Failure, Turns
 from tickwork.executors.limits import Limits, confined, environment, isolation
-from tickwork.executors.turns import Failure, Turns
+from tickwork.executors.process_tree import kill_all, new_mark
 from tickwork.protocol.log_lines import Cutter, Flow
 from tickwork.protocol.worker_messages import Spec, Work
 from tickwork.system.private_files import Scratch

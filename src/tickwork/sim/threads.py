@@ -12,9 +12,9 @@ from typing import Any, cast
 
 import msgspec
 
-from tickwork.executors.child import Child, Key, Settings
-from tickwork.executors.outbox import Errand, Outbox
-from tickwork.executors.pool import Pool
+from tickwork.executors.child_process import Child, Key, Settings
+from tickwork.executors.packet_queue import Errand, Outbox
+from tickwork.executors.process_pool import Pool
 from tickwork.ports.executor import Sink
 from tickwork.protocol.child_messages import (
     Cancel,

@@ -32,9 +32,9 @@ from tickwork.protocol.worker_messages import (
     Taken,
     Work,
 )
-from tickwork.worker.caller import BACKOFF_S, BACKOFF_S_MAX, BEAT_MS, GATHER_S, Caller, Key
 from tickwork.worker.credit import Credit
-from tickwork.worker.logs import Logs
+from tickwork.worker.exchange import BACKOFF_S, BACKOFF_S_MAX, BEAT_MS, GATHER_S, Caller, Key
+from tickwork.worker.log_shipper import Logs
 
 LONG_MS = 1_000  # an attempt that is reported as begun has taken so long
 HOARD_S = 1.0

@@ -11,7 +11,7 @@ from tickwork.api.cursors import CURSOR, following, number_of, place_of
 from tickwork.api.messages import Answer, as_json, nothing
 from tickwork.api.routes.runs import DONE, KEY, said
 from tickwork.api.table import Body, Gives, Param, Route
-from tickwork.executors.guard import AddressRefused, closed_by, plain_host
+from tickwork.executors.egress_policy import AddressRefused, closed_by, plain_host
 from tickwork.protocol import http_models as wire
 from tickwork.runtime.views.text import STATE_NUMBERS
 

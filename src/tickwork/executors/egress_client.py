@@ -14,7 +14,7 @@ import httpcore2
 import httpx2
 import msgspec
 
-from tickwork.executors.guard import AddressRefused, Guard, check_url
+from tickwork.executors.egress_policy import AddressRefused, Guard, check_url
 
 BODY_BYTES_MAX = 1_000_000
 HEADER_BYTES_MAX = 64 * 1024

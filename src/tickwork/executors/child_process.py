@@ -15,8 +15,8 @@ import tempfile
 import time
 from collections.abc import Callable
 
-from tickwork.executors.leftovers import kill_all, state_of
 from tickwork.executors.limits import Limits, confined, environment
+from tickwork.executors.process_tree import kill_all, state_of
 from tickwork.protocol.child_messages import Frames, Order, Saying, frame, sayings_decoder
 from tickwork.protocol.child_shared_memory import Marks, marks_bytes
 from tickwork.protocol.log_lines import Cutter

@@ -36,7 +36,7 @@ class _Agent:
     def watch(self) -> None:
         if self.watchman is not None or not _PROC.is_dir():
             return
-        command = [sys.executable, "-I", "-S", str(Path(__file__).with_name("watchman.py")), f"{MARK}={self.mark}"]
+        command = [sys.executable, "-I", "-S", str(Path(__file__).with_name("orphan_reaper.py")), f"{MARK}={self.mark}"]
         try:
             self.watchman = subprocess.Popen(  # noqa: S603 - a list of ours, and no shell
                 command,

@@ -11,8 +11,8 @@ import signal
 from collections.abc import Iterable
 from typing import Protocol
 
-from tickwork.executors.child import Child, Key, Settings
-from tickwork.executors.outbox import Errand, Outbox
+from tickwork.executors.child_process import Child, Key, Settings
+from tickwork.executors.packet_queue import Errand, Outbox
 from tickwork.protocol.child_messages import (
     Cancel,
     Folder,
