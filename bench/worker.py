@@ -38,7 +38,7 @@ WORDS = {
     "tasks_per_s": "tasks per second, best slice",
 }
 SPEC = Spec(1, "task", "flow", "node", "sha256:0", "noop", attempts_max=3, running_ms=60_000)
-APP = "from tickwork.sdk.tasks import task\n\n\n@task(name='noop')\ndef noop() -> None:\n    pass\n"
+APP = "from tickwork.sdk.authoring.tasks import task\n\n\n@task(name='noop')\ndef noop() -> None:\n    pass\n"
 
 
 class Here:

@@ -13,7 +13,7 @@ from tickwork.compose.private import PrivateServer
 from tickwork.compose.settings import Settings
 from tickwork.core.state.governor import Source
 from tickwork.protocol import http_models as wire
-from tickwork.sdk.registry import load_app
+from tickwork.sdk.authoring.app_loader import load_app
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = sorted([*(ROOT / "docs").glob("*.md"), ROOT / "README.md"])

@@ -4,7 +4,15 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tickwork.compose.embedded import embedded
-    from tickwork.sdk.client import AsyncClient, BatchRefused, Client, Handle, OtherStore, RunFailed, StillRunning
+    from tickwork.sdk.client.client import (
+        AsyncClient,
+        BatchRefused,
+        Client,
+        Handle,
+        OtherStore,
+        RunFailed,
+        StillRunning,
+    )
     from tickwork.sdk.surface import (
         Conflict,
         Context,
@@ -100,7 +108,7 @@ def __getattr__(name: str) -> Any:
 
         return embedded
     if name in _OF_CLIENT:
-        from tickwork.sdk import client
+        from tickwork.sdk.client import client
 
         return getattr(client, name)
     from tickwork.sdk import surface

@@ -6,7 +6,7 @@ from api.helpers import flow, log_line, task
 from api.test_server import server  # noqa: F401 - a fixture
 from tickwork.protocol import http_models as wire
 from tickwork.protocol.worker_messages import Call, Catalog, Done, LogPiece, Profile, Timetable
-from tickwork.sdk.client import AsyncClient
+from tickwork.sdk.client.client import AsyncClient
 from tickwork.worker.http_link import HttpLink
 
 

@@ -12,8 +12,8 @@ import tickwork as tw
 from api.test_server import server  # noqa: F401 - a fixture
 from tickwork.protocol import http_models as wire
 from tickwork.runtime.engine import Engine
-from tickwork.sdk.client import AsyncClient, Client, StillRunning
-from tickwork.sdk.registry import app_with
+from tickwork.sdk.authoring.app_loader import app_with
+from tickwork.sdk.client.client import AsyncClient, Client, StillRunning
 from tickwork.stores.memory.store import MemoryDisk, MemoryStore
 from tickwork.system.clock import FolderArtifacts, SystemClock, SystemIds
 from tickwork.system.zone_data import load_zones

@@ -12,7 +12,7 @@ from tickwork.api.server import HttpServer
 from tickwork.cli.exits import Exit, code_of
 from tickwork.cli.progress import follow
 from tickwork.runtime.engine import Engine
-from tickwork.sdk.client import AsyncClient, Client, OtherStore
+from tickwork.sdk.client.client import AsyncClient, Client, OtherStore
 from tickwork.stores.memory.store import MemoryDisk, MemoryStore
 from tickwork.system.clock import FolderArtifacts, SystemClock, SystemIds
 

@@ -7,7 +7,7 @@ from api.helpers import flow, task
 from api.test_schedule_client import Both
 from api.test_server import server  # noqa: F401 - a fixture
 from tickwork.core.base.errors import Refused
-from tickwork.sdk.client import AsyncClient, Client
+from tickwork.sdk.client.client import AsyncClient, Client
 
 
 @pytest.fixture(params=[Client, AsyncClient])

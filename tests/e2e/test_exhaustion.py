@@ -12,7 +12,7 @@ import httpx2
 import pytest
 
 from terminal import SECONDS, Terminal
-from tickwork.sdk.connection import LocalBearer
+from tickwork.sdk.client.connection import LocalBearer
 
 pytestmark = [pytest.mark.slow, pytest.mark.proves("F29")]
 

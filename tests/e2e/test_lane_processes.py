@@ -12,7 +12,7 @@ import pytest
 
 from servers import free_port
 from servers_brokers import nats_server, rabbit_server  # noqa: F401
-from tickwork.sdk.connection import LocalBearer
+from tickwork.sdk.client.connection import LocalBearer
 
 APP = """
 import time

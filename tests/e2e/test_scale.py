@@ -19,7 +19,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from servers import free_port
-from tickwork.sdk.connection import LocalBearer
+from tickwork.sdk.client.connection import LocalBearer
 
 APP = """
 import time

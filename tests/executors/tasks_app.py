@@ -13,8 +13,8 @@ import urllib.error
 import urllib.request
 from pathlib import Path
 
+from tickwork.sdk.authoring.tasks import task
 from tickwork.sdk.context import Context, context
-from tickwork.sdk.tasks import task
 
 
 @task(name="noop")

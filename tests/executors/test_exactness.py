@@ -78,7 +78,7 @@ async def test_a_job_that_dies_between_being_taken_and_being_marked_is_handed_ba
 
 async def test_children_that_die_at_once_are_not_started_in_a_storm(tmp_path):
     app = tmp_path / "fragile.py"
-    app.write_text("from tickwork.sdk.tasks import task\n\n@task(name='noop')\ndef noop() -> None: ...\n")
+    app.write_text("from tickwork.sdk.authoring.tasks import task\n\n@task(name='noop')\ndef noop() -> None: ...\n")
     async with playing(str(app), processes=1) as stage:
         app.write_text("raise RuntimeError('gone bad')\n")
         pool = stage.executor._pools["process"]
@@ -91,7 +91,9 @@ async def test_children_that_die_at_once_are_not_started_in_a_storm(tmp_path):
 
         assert isinstance(broke, Broke) and "gone bad" in broke.message and "fragile.py" in broke.message
         assert pool._born - born <= 3
-        app.write_text("from tickwork.sdk.tasks import task\n\n@task(name='noop')\ndef noop() -> int: return 1\n")
+        app.write_text(
+            "from tickwork.sdk.authoring.tasks import task\n\n@task(name='noop')\ndef noop() -> int: return 1\n"
+        )
         await stage.until(lambda: any(child.ready for child in pool.children), seconds=10)
         assert await stage.value("noop") == 1
 

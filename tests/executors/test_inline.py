@@ -9,8 +9,8 @@ import pytest
 from executors import tasks_app
 from executors.stage import playing
 from tickwork.protocol.worker_messages import Broke, Done, Returned, Saved
-from tickwork.sdk.inline import InlineExecutor
-from tickwork.sdk.registry import app_of
+from tickwork.sdk.authoring.app_loader import app_of
+from tickwork.sdk.runner.inline_executor import InlineExecutor
 
 APP = app_of(tasks_app)
 

@@ -340,8 +340,8 @@ CLIENTS = frozenset(("aiohttp", "http.client", "httpcore2", "httpx2", "requests"
 OWN = {
     "cli/replay.py": "fetches a journal from the server",
     "cluster/multiplexed_connection.py": "a node to another, for the exchanges of all its workers",
-    "sdk/async_client.py": "the client of the API",
-    "sdk/client.py": "the client of the API",
+    "sdk/client/async_client.py": "the client of the API",
+    "sdk/client/client.py": "the client of the API",
     "stores/leases/etcd.py": "a node to the etcd that keeps its leases",
     "stores/sqlite/writer/client.py": "a server to the process that writes its database, over a pair of sockets",
     "worker/http1.py": "a worker to its server, and a node to another, without a library",

@@ -4,8 +4,8 @@ import sys
 
 import pytest
 
-from tickwork.sdk.declared import DECLARED, INSTANCES
-from tickwork.sdk.registry import load_app
+from tickwork.sdk.authoring.app_loader import load_app
+from tickwork.sdk.authoring.declared import DECLARED, INSTANCES
 
 
 @pytest.fixture

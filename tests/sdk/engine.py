@@ -14,9 +14,9 @@ from tickwork.core.definition.model import MapNode, RepeatNode
 from tickwork.core.definition.references import is_reference
 from tickwork.core.state import inputs as inp
 from tickwork.core.state.evaluation_context import own_names, reference, resolve
+from tickwork.sdk.authoring.app_loader import App
 from tickwork.sdk.context import Context, running
-from tickwork.sdk.registry import App
-from tickwork.sdk.values import encode, plain
+from tickwork.sdk.values.signature_codec import encode, plain
 
 
 class Engine:

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from tickwork.sdk.registry import load_app
+from tickwork.sdk.authoring.app_loader import load_app
 
 CODE = """
 import tickwork as tw
@@ -44,7 +44,8 @@ def test_it_follows_the_code(tmp_path):
 
 def test_it_is_the_same_in_another_process(tmp_path):
     here = version_of(tmp_path, 1)
-    code = f"from tickwork.sdk.registry import load_app; print(load_app({str(tmp_path / 'shop1.py')!r}).version)"
+    shop = str(tmp_path / "shop1.py")
+    code = f"from tickwork.sdk.authoring.app_loader import load_app; print(load_app({shop!r}).version)"
 
     assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == here
 

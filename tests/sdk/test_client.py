@@ -18,7 +18,7 @@ from loopback import FakeServer, Loopback
 
 import tickwork as tw
 from tickwork.core.base.errors import Conflict, InvalidDefinition, Refused, Unavailable
-from tickwork.sdk.connection import Address, Patience, error_of
+from tickwork.sdk.client.connection import Address, Patience, error_of
 
 
 @tw.task

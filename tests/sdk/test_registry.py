@@ -3,9 +3,9 @@
 import pytest
 
 from tickwork.core.base.errors import Refused
+from tickwork.sdk.authoring.app_loader import load_app
 from tickwork.sdk.context import Context, running
-from tickwork.sdk.registry import load_app
-from tickwork.sdk.values import encode
+from tickwork.sdk.values.signature_codec import encode
 
 
 def run(app, name, **args):

@@ -38,7 +38,7 @@ def test_a_name_that_is_not_there_is_said_so():
 
 def test_import_loads_only_what_is_asked_for():
     script = "import sys, tickwork; {}; print([m for m in {} if m in sys.modules])"
-    bare = python("-c", script.format("0", "['msgspec', 'tickwork.sdk.tasks', 'httpx2']"))
+    bare = python("-c", script.format("0", "['msgspec', 'tickwork.sdk.authoring.tasks', 'httpx2']"))
     tasks = python(
         "-c",
         script.format("tickwork.task", "['httpx2', 'cel_expr_python', 'tickwork.core.definition.document', 'ssl']"),

@@ -21,7 +21,7 @@ from pydantic import BaseModel
 
 from tickwork.core.base import strict_json as strictjson
 from tickwork.core.base.errors import Refused
-from tickwork.sdk.values import EMPTY_MAP, BadArguments, Codec, Unsendable, encode, plain
+from tickwork.sdk.values.signature_codec import EMPTY_MAP, BadArguments, Codec, Unsendable, encode, plain
 
 
 class Colour(enum.Enum):

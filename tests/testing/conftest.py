@@ -2,7 +2,7 @@
 
 import pytest
 
-from tickwork.sdk.declared import INSTANCES
+from tickwork.sdk.authoring.declared import INSTANCES
 from tickwork.testing.plugin import world
 
 __all__ = ["world"]

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tickwork.journal.record import Sealed
     from tickwork.ports.store import Head
     from tickwork.runtime.maintenance.auditor import Auditor, Hold, Place, Source
-    from tickwork.sdk.client import Client
+    from tickwork.sdk.client.client import Client
 
 SHOWN_S = 5.0
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from tickwork.protocol import http_models as wire
-    from tickwork.sdk.client import Client
+    from tickwork.sdk.client.client import Client
 
 POLL_S = 0.25
 IDS_SHOWN = 20

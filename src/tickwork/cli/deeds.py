@@ -9,7 +9,7 @@ from tickwork.cli.shared import TO, To
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tickwork.sdk.client import Client
+    from tickwork.sdk.client.client import Client
 
 
 def cancel(run: str, /, *, reason: str = "", to: To = TO) -> int:

@@ -21,7 +21,7 @@ from tickwork.version import BUILT_MS
 
 if TYPE_CHECKING:
     from tickwork.compose.settings import Settings
-    from tickwork.sdk.client import Client
+    from tickwork.sdk.client.client import Client
 
 FREE_MB_MIN = 200
 PYTHON_MIN = (3, 11)
@@ -204,7 +204,7 @@ def _store(found: "Settings") -> Iterator[Check]:
 
 
 def _server(found: "Settings") -> Iterator[Check]:
-    from tickwork.sdk.client import Client
+    from tickwork.sdk.client.client import Client
 
     with Client(found.address, token=found.token or None, deadline=0.2) as client:
         try:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from tickwork.cli.exits import Ended, Exit
 
 if TYPE_CHECKING:
-    from tickwork.sdk.workflows import Workflow
+    from tickwork.sdk.authoring.workflows import Workflow
 
 BYTES_MAX = 64 * 1024 * 1024
 

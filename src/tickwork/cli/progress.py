@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from tickwork.sdk.client import Client
+    from tickwork.sdk.client.client import Client
 
 TASKS_SHOWN = 30
 DRAWN_PER_S = 8

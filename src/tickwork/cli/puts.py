@@ -11,7 +11,7 @@ from tickwork.cli.shared import TO, To
 
 if TYPE_CHECKING:
     from tickwork.protocol import http_models as wire
-    from tickwork.sdk.client import Client
+    from tickwork.sdk.client.client import Client
 
 
 @Parameter(name="*")

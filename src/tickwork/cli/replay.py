@@ -20,8 +20,8 @@ from tickwork.cli.shared import TO, To
 if TYPE_CHECKING:
     from tickwork.core.state.state import Settings
     from tickwork.journal.record import Sealed
-    from tickwork.sdk.client import Client
-    from tickwork.sdk.connection import Address
+    from tickwork.sdk.client.client import Client
+    from tickwork.sdk.client.connection import Address
 
 ROWS_PER_STEP = 256
 
@@ -236,7 +236,7 @@ def streamed(address: "Address", path: str = "/v1/journal", *, after: int = 0) -
     import httpx2
 
     from tickwork.core.base.errors import Unavailable
-    from tickwork.sdk.connection import error_of
+    from tickwork.sdk.client.connection import error_of
 
     for number, url in enumerate(address.urls, 1):
         begun = False

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tickwork.compose.settings import Settings
-    from tickwork.sdk.client import Client
-    from tickwork.sdk.workflows import Workflow
+    from tickwork.sdk.authoring.workflows import Workflow
+    from tickwork.sdk.client.client import Client
 
 
 def run(
@@ -113,7 +113,7 @@ class Wanted:
 
     def check(self) -> None:
         """Inputs that do not fit are refused before anything is started for them."""
-        from tickwork.sdk.calls import submission
+        from tickwork.sdk.client.calls import submission
 
         submission(self.workflow, self.inputs, {}, key=self.key, delay=self.delay, priority=self.priority)
 
@@ -138,8 +138,8 @@ def _resolve(what: str) -> "tuple[str, Workflow[..., Any] | None, str]":
     is_file = what.endswith(".py") or "/" in what
     if not is_file and ":" not in what:
         return "", None, what
-    from tickwork.sdk.registry import load_app
-    from tickwork.sdk.workflows import Workflow
+    from tickwork.sdk.authoring.app_loader import load_app
+    from tickwork.sdk.authoring.workflows import Workflow
 
     app = load_app(what)
     target, chosen = what, app.chosen
@@ -193,7 +193,7 @@ def _only_started(client: "Client", run_id: str, *, as_json: bool) -> int:
 
 
 def _in_private(app: str, wanted: Wanted, found: "Settings", *, as_json: bool) -> int:
-    from tickwork.sdk.client import Client
+    from tickwork.sdk.client.client import Client
 
     with private(found, app) as server, Client(server.address, token=server.token) as client:
         run_id = wanted.submit(client)
@@ -210,7 +210,7 @@ def _in_private(app: str, wanted: Wanted, found: "Settings", *, as_json: bool) -
 def _follow(client: "Client", run_id: str, *, as_json: bool, alone: bool = False) -> int:
     from tickwork.cli.progress import follow
     from tickwork.cli.screen import console, print_json, print_output, safe
-    from tickwork.sdk.calls import is_left_out
+    from tickwork.sdk.client.calls import is_left_out
 
     try:
         detail = client.wait(run_id) if as_json else follow(client, run_id)

@@ -6,7 +6,7 @@ from tickwork.cli.exits import Ended, Exit
 from tickwork.cli.shared import TO, To
 
 if TYPE_CHECKING:
-    from tickwork.sdk.client import Client
+    from tickwork.sdk.client.client import Client
 
 
 def delete(name: str, /, *, to: To = TO) -> int:

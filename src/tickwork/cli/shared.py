@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from tickwork.compose.private import PrivateServer
     from tickwork.compose.settings import Settings
-    from tickwork.sdk.client import Client
+    from tickwork.sdk.client.client import Client
 
 File = str | Path  # always text; for the second type shells complete names of files
 DEADLINE_S = 3.0
@@ -134,7 +134,7 @@ class To:
 
     def client(self, *, deadline_s: float = DEADLINE_S) -> "Client":
         """Does not wait long for a server that is not there."""
-        from tickwork.sdk.client import Client
+        from tickwork.sdk.client.client import Client
 
         found = self.settings()
         return Client(found.address, token=found.token or None, deadline=deadline_s)
@@ -166,7 +166,7 @@ class To:
             with self.client() as client:
                 yield client
             return
-        from tickwork.sdk.client import Client
+        from tickwork.sdk.client.client import Client
 
         with private(settings({"data": str(folder)})) as server, Client(server.address, token=server.token) as client:
             yield client

@@ -25,12 +25,12 @@ from tickwork.ports.executor import Executor
 from tickwork.protocol.worker_messages import Catalog, Profile, shown
 from tickwork.runtime.engine import Engine
 from tickwork.runtime.local_link import DirectLink
-from tickwork.sdk.async_client import AsyncClient
-from tickwork.sdk.client import Client
-from tickwork.sdk.declared import DECLARED
-from tickwork.sdk.inline import InlineExecutor
-from tickwork.sdk.registry import app_of, app_with
-from tickwork.sdk.workflows import Workflow
+from tickwork.sdk.authoring.app_loader import app_of, app_with
+from tickwork.sdk.authoring.declared import DECLARED
+from tickwork.sdk.authoring.workflows import Workflow
+from tickwork.sdk.client.async_client import AsyncClient
+from tickwork.sdk.client.client import Client
+from tickwork.sdk.runner.inline_executor import InlineExecutor
 from tickwork.system.clock import SystemClock, SystemIds, SystemProcesses
 from tickwork.worker.agent import Agent
 from tickwork.worker.http_link import publication

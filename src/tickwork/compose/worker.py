@@ -22,7 +22,7 @@ from tickwork.executors.secrets import Secrets
 from tickwork.executors.shell import ShellExecutor
 from tickwork.ports.executor import Executor
 from tickwork.protocol.worker_messages import Profile
-from tickwork.sdk.options import resource
+from tickwork.sdk.authoring.options import resource
 from tickwork.system import local_token as localtoken
 from tickwork.system.clock import SystemClock, SystemIds, SystemProcesses
 from tickwork.version import VERSION

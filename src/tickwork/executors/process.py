@@ -31,7 +31,7 @@ from tickwork.protocol.log_lines import Flow
 from tickwork.protocol.worker_messages import Broke, Catalog, Done, Report, Returned, Saved, Spec, Work
 from tickwork.system.private_files import Scratch
 
-HOST = (sys.executable, "-m", "tickwork.sdk.host")
+HOST = (sys.executable, "-m", "tickwork.sdk.runner.child_main")
 SWEEP_S = 0.1
 START_S_MAX = 60.0
 ASYNC_SLOTS, THREAD_SLOTS = 64, 8

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, overload
 import msgspec
 
 from tickwork.core.base.errors import Refused, TickworkError
-from tickwork.sdk.plain import encode, sized
+from tickwork.sdk.values.encode import encode, sized
 
 if TYPE_CHECKING:
     import logging
@@ -300,7 +300,7 @@ class Context:
     def _recalled(self, fn: Callable[..., Any], raw: msgspec.Raw) -> Any:
         if bytes(raw) == b"\xc0":
             return None
-        from tickwork.sdk.values import result_of
+        from tickwork.sdk.values.signature_codec import result_of
 
         return result_of(fn, _decode(raw))
 

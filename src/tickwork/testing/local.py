@@ -18,10 +18,10 @@ from tickwork.core.base.values import Ref
 from tickwork.ports.executor import Sink
 from tickwork.ports.system import Clock
 from tickwork.protocol.worker_messages import VALUE_BYTES_MAX, Broke, Catalog, Done, Progressed, Saved, Spec, Work
-from tickwork.sdk.attempt import AttemptContext, failed, items_in
+from tickwork.sdk.authoring.app_loader import Handler
 from tickwork.sdk.context import running
-from tickwork.sdk.plain import NULL, encode
-from tickwork.sdk.registry import Handler
+from tickwork.sdk.runner.attempt import AttemptContext, failed, items_in
+from tickwork.sdk.values.encode import NULL, encode
 from tickwork.sim.loop import VirtualLoop
 
 SLOTS = 10_000

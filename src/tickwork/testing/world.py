@@ -24,10 +24,10 @@ from tickwork.protocol.worker_messages import Profile
 from tickwork.runtime.context import TENANT
 from tickwork.runtime.engine import Engine
 from tickwork.runtime.local_link import DirectLink
-from tickwork.sdk.plain import plain
-from tickwork.sdk.registry import app_with
-from tickwork.sdk.tasks import BoundTask, Task
-from tickwork.sdk.workflows import Workflow
+from tickwork.sdk.authoring.app_loader import app_with
+from tickwork.sdk.authoring.tasks import BoundTask, Task
+from tickwork.sdk.authoring.workflows import Workflow
+from tickwork.sdk.values.encode import plain
 from tickwork.sim.loop import OutOfTime
 from tickwork.sim.net import MemoryArtifacts
 from tickwork.stores.memory.store import MemoryDisk, MemoryStore

@@ -17,7 +17,7 @@ from typing import Annotated, Any
 import msgspec
 
 from tickwork.core.base.errors import Refused
-from tickwork.sdk.plain import plain
+from tickwork.sdk.values.encode import plain
 
 Converter = Callable[[Any], Any]
 

@@ -21,11 +21,11 @@ from tickwork.core.definition.model import (
     WaitNode,
     WorkflowNode,
 )
-from tickwork.sdk.build import Builder, Message, Record, rendered_args, settle_ids
-from tickwork.sdk.placeholders import Condition, Value
+from tickwork.sdk.authoring.graph_builder import Builder, Message, Record, rendered_args, settle_ids
+from tickwork.sdk.authoring.placeholders import Condition, Value
 
 if TYPE_CHECKING:
-    from tickwork.sdk.workflows import Workflow
+    from tickwork.sdk.authoring.workflows import Workflow
 
 _POSITION = re.compile(r"nodes\[([0-9]+)\]")
 _TYPES: dict[str, Any] = {

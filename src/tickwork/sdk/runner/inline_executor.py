@@ -35,11 +35,11 @@ from tickwork.protocol.worker_messages import (
     Spec,
     Work,
 )
-from tickwork.sdk.attempt import AttemptContext, Cancelled, failed, items_in
+from tickwork.sdk.authoring.app_loader import App, Handler
 from tickwork.sdk.context import running
-from tickwork.sdk.output import Output
-from tickwork.sdk.plain import NULL, encode
-from tickwork.sdk.registry import App, Handler
+from tickwork.sdk.runner.attempt import AttemptContext, Cancelled, failed, items_in
+from tickwork.sdk.runner.output_capture import Output
+from tickwork.sdk.values.encode import NULL, encode
 from tickwork.system.private_files import Scratch
 
 BEGUN_S = 1.0

@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, cast, overlo
 from tickwork.core.base.errors import Refused, TickworkError
 from tickwork.core.base.names import check_name
 from tickwork.core.definition.model import Concurrency, Defaults, Definition, Overlap, Retry, Sla, Timeout
-from tickwork.sdk import render
-from tickwork.sdk.build import Builder, active, refuse_async
-from tickwork.sdk.declared import declare, instance_name
-from tickwork.sdk.options import duration, sla, task_options
-from tickwork.sdk.placeholders import Value
-from tickwork.sdk.places import Place, at_place, here, placed, raised_at
-from tickwork.sdk.schedules import Schedule
-from tickwork.sdk.signature import input_fields
-from tickwork.sdk.tasks import BoundTask, Task
-from tickwork.sdk.values import Codec
+from tickwork.sdk.authoring import document_builder as render
+from tickwork.sdk.authoring.declared import declare, instance_name
+from tickwork.sdk.authoring.graph_builder import Builder, active, refuse_async
+from tickwork.sdk.authoring.options import duration, sla, task_options
+from tickwork.sdk.authoring.placeholders import Value
+from tickwork.sdk.authoring.schedules import Schedule
+from tickwork.sdk.authoring.signature import input_fields
+from tickwork.sdk.authoring.source_location import Place, at_place, here, placed, raised_at
+from tickwork.sdk.authoring.tasks import BoundTask, Task
+from tickwork.sdk.values.signature_codec import Codec
 
 if TYPE_CHECKING:
     from tickwork.protocol.worker_messages import Timetable

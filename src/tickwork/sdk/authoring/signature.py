@@ -13,8 +13,8 @@ from uuid import UUID
 import msgspec
 
 from tickwork.core.definition.model import InputField
-from tickwork.sdk.plain import plain
-from tickwork.sdk.values import Codec, Parameter
+from tickwork.sdk.values.encode import plain
+from tickwork.sdk.values.signature_codec import Codec, Parameter
 
 _NAMES: dict[Any, str] = {
     str: "string",

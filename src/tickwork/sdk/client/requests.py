@@ -12,8 +12,8 @@ from urllib.parse import quote
 import msgspec
 
 from tickwork.protocol import http_models as wire
-from tickwork.sdk.calls import Ask
-from tickwork.sdk.plain import plain
+from tickwork.sdk.client.calls import Ask
+from tickwork.sdk.values.encode import plain
 
 T = TypeVar("T")
 Length = str | timedelta

@@ -15,17 +15,17 @@ from tickwork.core.base.errors import Refused
 from tickwork.protocol.child_messages import Job, Spilled, filled
 from tickwork.protocol.log_lines import sendable
 from tickwork.protocol.worker_messages import VALUE_BYTES_MAX, Broke, Done, Spec, Work
+from tickwork.sdk.authoring.app_loader import Handler
+from tickwork.sdk.authoring.source_location import about_environment
 from tickwork.sdk.context import Channel, Context, StepsChanged
-from tickwork.sdk.places import about_environment
-from tickwork.sdk.plain import NULL, encode
-from tickwork.sdk.registry import Handler
+from tickwork.sdk.values.encode import NULL, encode
 
 MESSAGE_LENGTH_MAX = 8_000
 NAME_LENGTH_MAX = 500
 EXIT_CODE_MAX = 2**31 - 1
 ORIGINS_MAX = 5
 FRAMES_MAX = 12  # of a traceback; the innermost are what helps
-_OWN = str(Path(__file__).resolve().parents[1]) + os.sep
+_OWN = str(Path(__file__).resolve().parents[2]) + os.sep
 
 
 class Cancelled(BaseException):

@@ -1,4 +1,4 @@
-"""The process that runs user code: `python -m tickwork.sdk.host MODE WIDTH APP FOLDER QUEUE STREAM MARKS`.
+"""The process that runs user code: `python -m tickwork.sdk.runner.child_main MODE WIDTH APP FOLDER QUEUE STREAM MARKS`.
 
 It takes a packet from the socket it shares with its siblings only when it is free to run it, writes down which attempt
 it runs before the first line of user code, and how it ended before it begins another. The ends of short attempts that
@@ -44,7 +44,9 @@ from tickwork.protocol.child_messages import (
 from tickwork.protocol.child_shared_memory import Marks, Slot, marks_bytes
 from tickwork.protocol.log_lines import sendable
 from tickwork.protocol.worker_messages import VALUE_BYTES_MAX, Progressed, Saved, Spec, Work
-from tickwork.sdk.attempt import (
+from tickwork.sdk.authoring.app_loader import App, Handler, load_app
+from tickwork.sdk.context import _current, running
+from tickwork.sdk.runner.attempt import (
     AttemptContext,
     Cancelled,
     answered,
@@ -55,9 +57,7 @@ from tickwork.sdk.attempt import (
     own_folder,
     put_down,
 )
-from tickwork.sdk.context import _current, running
-from tickwork.sdk.output import Output
-from tickwork.sdk.registry import App, Handler, load_app
+from tickwork.sdk.runner.output_capture import Output
 
 PACKET_BYTES = 256 * 1024
 KNOWN_MAX = 1_000  # heads of packets whose meaning is remembered

@@ -11,13 +11,13 @@ from tickwork.core.base.errors import Refused
 from tickwork.core.base.names import check_name
 from tickwork.core.calendar.durations import duration_text
 from tickwork.protocol import http_models as wire
-from tickwork.sdk.calls import Ask, StillRunning
-from tickwork.sdk.options import duration
-from tickwork.sdk.plain import plain
-from tickwork.sdk.schedules import Day, Duration, Instant, fitted, request_of
+from tickwork.sdk.authoring.options import duration
+from tickwork.sdk.authoring.schedules import Day, Duration, Instant, fitted, request_of
+from tickwork.sdk.client.calls import Ask, StillRunning
+from tickwork.sdk.values.encode import plain
 
 if TYPE_CHECKING:
-    from tickwork.sdk.workflows import Workflow
+    from tickwork.sdk.authoring.workflows import Workflow
 
 Order = Literal["oldest", "newest"]
 ORDERS: tuple[Order, ...] = ("oldest", "newest")

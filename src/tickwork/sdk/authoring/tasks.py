@@ -12,15 +12,15 @@ from functools import update_wrapper
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, Literal, ParamSpec, TypeVar, cast, overload
 
 from tickwork.core.base.errors import Refused
+from tickwork.sdk.authoring.declared import declare, instance_name
+from tickwork.sdk.authoring.options import Options, task_options
+from tickwork.sdk.authoring.placeholders import as_condition
+from tickwork.sdk.authoring.source_location import at_place
 from tickwork.sdk.context import Context, current, running
-from tickwork.sdk.declared import declare, instance_name
-from tickwork.sdk.options import Options, task_options
-from tickwork.sdk.placeholders import as_condition
-from tickwork.sdk.places import at_place
-from tickwork.sdk.values import Codec, place_of
+from tickwork.sdk.values.signature_codec import Codec, place_of
 
 if TYPE_CHECKING:
-    from tickwork.sdk.build import Record
+    from tickwork.sdk.authoring.graph_builder import Record
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -176,7 +176,7 @@ class Task(Generic[P, R]):
         return f"{stem_of(inner.__module__)}.{name}"
 
     def _call(self, owner: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        from tickwork.sdk.build import active
+        from tickwork.sdk.authoring.graph_builder import active
 
         builder = active()
         if builder is not None:
@@ -206,7 +206,7 @@ class Task(Generic[P, R]):
             return function(*args, **kwargs)
 
     def _map(self, owner: Any, over: Any, max_parallel: int | None, tolerate: int, constants: dict[str, Any]) -> Any:
-        from tickwork.sdk.build import active
+        from tickwork.sdk.authoring.graph_builder import active
 
         builder = active()
         if builder is not None:

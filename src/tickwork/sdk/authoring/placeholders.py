@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, cast
 
-from tickwork.sdk.places import placed
-from tickwork.sdk.plain import plain
+from tickwork.sdk.authoring.source_location import placed
+from tickwork.sdk.values.encode import plain
 
 if TYPE_CHECKING:
-    from tickwork.sdk.build import Record
+    from tickwork.sdk.authoring.graph_builder import Record
 
 T = TypeVar("T")
 Root = Any  # a Record, or one of the words: inputs.NAME, item, index, iteration, previous, last

@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING, Any
 from tickwork.core.base.errors import Refused
 from tickwork.core.base.names import RESERVED_NODE_IDS, check_name
 from tickwork.core.definition.model import VALUE_HANDLER, Argument, Trigger
-from tickwork.sdk.options import Options
-from tickwork.sdk.placeholders import Condition, Node, Value
-from tickwork.sdk.places import Place, at_place, here, placed
-from tickwork.sdk.plain import plain
+from tickwork.sdk.authoring.options import Options
+from tickwork.sdk.authoring.placeholders import Condition, Node, Value
+from tickwork.sdk.authoring.source_location import Place, at_place, here, placed
+from tickwork.sdk.values.encode import plain
 
 if TYPE_CHECKING:
-    from tickwork.sdk.tasks import Task
-    from tickwork.sdk.values import Codec
-    from tickwork.sdk.workflows import Workflow
+    from tickwork.sdk.authoring.tasks import Task
+    from tickwork.sdk.authoring.workflows import Workflow
+    from tickwork.sdk.values.signature_codec import Codec
 
 _active: ContextVar["Builder | None"] = ContextVar("tickwork_build", default=None)
 _DICT_KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*", re.ASCII)

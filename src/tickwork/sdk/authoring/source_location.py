@@ -12,7 +12,7 @@ from tickwork.core.base.errors import Refused
 
 T = TypeVar("T")
 
-_OURS = str(Path(__file__).parents[1]) + os.sep
+_OURS = str(Path(__file__).parents[2]) + os.sep
 _PATHS = sysconfig.get_paths()
 _INSTALLED = (_PATHS["purelib"], _PATHS["platlib"])
 _STANDARD = (_PATHS["stdlib"], _PATHS["platstdlib"])

@@ -19,14 +19,14 @@ from tickwork.core.base.errors import OutcomeUnknown, Refused, TickworkError, Un
 from tickwork.core.calendar.durations import duration_text, instant_ms
 from tickwork.protocol import http_models as wire
 from tickwork.protocol.worker_messages import Catalog
-from tickwork.sdk.connection import error_of
-from tickwork.sdk.options import duration
-from tickwork.sdk.plain import plain
-from tickwork.sdk.workflows import SCHEDULED_TIME, Workflow
+from tickwork.sdk.authoring.options import duration
+from tickwork.sdk.authoring.workflows import SCHEDULED_TIME, Workflow
+from tickwork.sdk.client.connection import error_of
+from tickwork.sdk.values.encode import plain
 from tickwork.system.uuids import SharedUuids
 
 if TYPE_CHECKING:
-    from tickwork.sdk.registry import App
+    from tickwork.sdk.authoring.app_loader import App
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)

@@ -6,11 +6,21 @@ from typing import Any, TypeVar, cast, overload
 
 from tickwork.core.calendar.durations import instant_ms
 from tickwork.core.definition.model import HTTP_BODY_BYTES
-from tickwork.sdk.build import Builder, Choice, Constant, Message, Record, Scope, Side, building, make_captured
-from tickwork.sdk.options import duration, task_options
-from tickwork.sdk.placeholders import Condition, Node, Value, as_condition, asked
-from tickwork.sdk.places import at_place, placed
-from tickwork.sdk.plain import plain
+from tickwork.sdk.authoring.graph_builder import (
+    Builder,
+    Choice,
+    Constant,
+    Message,
+    Record,
+    Scope,
+    Side,
+    building,
+    make_captured,
+)
+from tickwork.sdk.authoring.options import duration, task_options
+from tickwork.sdk.authoring.placeholders import Condition, Node, Value, as_condition, asked
+from tickwork.sdk.authoring.source_location import at_place, placed
+from tickwork.sdk.values.encode import plain
 
 T = TypeVar("T")
 U = TypeVar("U")

@@ -17,15 +17,15 @@ from typing import TYPE_CHECKING, Any
 from tickwork.core.base.errors import Refused, TickworkError
 from tickwork.core.base.stable_hash import stable_digest
 from tickwork.core.definition.model import VALUE_HANDLER
+from tickwork.sdk.authoring.declared import DECLARED, INSTANCES
+from tickwork.sdk.authoring.source_location import about_environment, placed, raised_at
+from tickwork.sdk.authoring.tasks import BoundTask, Executor, Task
 from tickwork.sdk.context import Context
-from tickwork.sdk.declared import DECLARED, INSTANCES
-from tickwork.sdk.places import about_environment, placed, raised_at
-from tickwork.sdk.tasks import BoundTask, Executor, Task
-from tickwork.sdk.values import EMPTY_MAP, Codec
+from tickwork.sdk.values.signature_codec import EMPTY_MAP, Codec
 
 if TYPE_CHECKING:
     from tickwork.protocol.worker_messages import Catalog
-    from tickwork.sdk.workflows import Workflow
+    from tickwork.sdk.authoring.workflows import Workflow
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +131,7 @@ def load_app(target: str) -> App:
 
 def app_of(module: ModuleType, declared: list[Any] | None = None) -> App:
     """The application of a module that is loaded already."""
-    from tickwork.sdk.workflows import Workflow
+    from tickwork.sdk.authoring.workflows import Workflow
 
     app = App(module)
     app.handlers[VALUE_HANDLER] = Handler(VALUE_HANDLER, _value, False, "thread", Codec.of(_value))
@@ -161,7 +161,7 @@ def _value(value: Any) -> Any:
 
 
 def _add_instance(app: App, name: str, target: Any) -> None:
-    from tickwork.sdk.workflows import Workflow
+    from tickwork.sdk.authoring.workflows import Workflow
 
     for kind in type(target).__mro__:
         for attribute, thing in vars(kind).items():
@@ -262,7 +262,7 @@ def _of_module(module: ModuleType) -> Iterator[Any]:
 
 
 def _held(module: ModuleType) -> Iterator[Any]:
-    from tickwork.sdk.workflows import Workflow
+    from tickwork.sdk.authoring.workflows import Workflow
 
     for thing in list(vars(module).values()):
         if isinstance(thing, Task | BoundTask | Workflow):

@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, get_args, get
 from tickwork.core.base.errors import Refused
 from tickwork.core.base.names import check_name
 from tickwork.core.calendar.durations import duration_text, interval_ms
-from tickwork.sdk.options import duration
-from tickwork.sdk.places import Place, at_place, here
-from tickwork.sdk.plain import plain
+from tickwork.sdk.authoring.options import duration
+from tickwork.sdk.authoring.source_location import Place, at_place, here
+from tickwork.sdk.values.encode import plain
 
 if TYPE_CHECKING:
     from tickwork.core.calendar.zones import Zones
     from tickwork.protocol.http_models import GovernorRequest, ScheduleRequest
     from tickwork.protocol.worker_messages import Timetable
-    from tickwork.sdk.values import Codec, Parameter
-    from tickwork.sdk.workflows import Workflow
+    from tickwork.sdk.authoring.workflows import Workflow
+    from tickwork.sdk.values.signature_codec import Codec, Parameter
 
 Duration = str | timedelta
 Instant = str | datetime

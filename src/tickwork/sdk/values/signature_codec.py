@@ -14,8 +14,8 @@ from typing import Any
 import msgspec
 
 from tickwork.core.base.errors import Refused
-from tickwork.sdk.convert import Converter, Mismatch, converter_for
-from tickwork.sdk.plain import EMPTY_MAP, NULL, Unsendable, encode, plain
+from tickwork.sdk.values.decode import Converter, Mismatch, converter_for
+from tickwork.sdk.values.encode import EMPTY_MAP, NULL, Unsendable, encode, plain
 
 __all__ = [
     "EMPTY_MAP",

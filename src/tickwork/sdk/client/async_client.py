@@ -1,12 +1,8 @@
-"""The client, for programs that wait and for programs that do not: `Client` and `AsyncClient`.
+"""The asynchronous client; see `client.py`. Time is the event loop's, so it runs on a simulated one too."""
 
-They ask the same things (`calls.py`) and differ in the waiting only. A server that is away for a moment is
-asked again, with growing pauses, until `deadline` seconds have passed.
-"""
-
-import time
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, suppress
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping, Sequence
+from contextlib import aclosing, suppress
 from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Any, Self, TypeVar, overload
@@ -17,17 +13,18 @@ import msgspec
 from tickwork.core.base.errors import TickworkError, Unavailable
 from tickwork.protocol import http_models as wire
 from tickwork.protocol.worker_messages import shown
-from tickwork.sdk import calls
-from tickwork.sdk.async_client import AsyncClient
-from tickwork.sdk.calls import Ask, BatchRefused, Handle, RunFailed, RunLike, StillRunning
-from tickwork.sdk.connection import (
+from tickwork.sdk.authoring.app_loader import App
+from tickwork.sdk.authoring.workflows import Workflow
+from tickwork.sdk.client import calls
+from tickwork.sdk.client.async_schedule_client import AsyncSchedules
+from tickwork.sdk.client.calls import Ask, Handle, RunLike
+from tickwork.sdk.client.connection import (
     BUSY_S,
     STREAM_SILENCE_S,
     Address,
     Event,
     EventReader,
     NoStream,
-    OtherStore,
     Patience,
     Stores,
     check_stream,
@@ -36,19 +33,14 @@ from tickwork.sdk.connection import (
     stream_headers,
     unreachable,
 )
-from tickwork.sdk.endpoints import Endpoints
-from tickwork.sdk.registry import App
-from tickwork.sdk.schedule_client import Schedules
-from tickwork.sdk.workflows import Workflow
-
-__all__ = ["AsyncClient", "BatchRefused", "Client", "Handle", "OtherStore", "RunFailed", "StillRunning"]
+from tickwork.sdk.client.requests import AsyncEndpoints
 
 T = TypeVar("T")
 R = TypeVar("R")
 
 
-class Client(Schedules, Endpoints):
-    """Talks to a server. Close it, or use it in a `with`. One client may be shared by threads."""
+class AsyncClient(AsyncSchedules, AsyncEndpoints):
+    """Talks to a server from asynchronous code. Close it, or use it in an `async with`."""
 
     def __init__(
         self,
@@ -56,14 +48,14 @@ class Client(Schedules, Endpoints):
         *,
         token: str | None = None,
         deadline: float = 30.0,
-        transport: httpx2.BaseTransport | None = None,
+        transport: httpx2.AsyncBaseTransport | None = None,
     ) -> None:
         """`url` and `token`, or TICKWORK_URL and TICKWORK_TOKEN (or TICKWORK_TOKEN_FILE), or this machine."""
         self.address = Address.of(url, token)
         self._at = 0  # of its addresses
         self._stores = Stores()
         self._deadline_s = deadline
-        self._http = httpx2.Client(
+        self._http = httpx2.AsyncClient(
             headers=self.address.headers(),
             auth=self.address.auth(),
             timeout=httpx2.Timeout(30.0, connect=5.0),
@@ -71,21 +63,21 @@ class Client(Schedules, Endpoints):
             transport=transport,
         )
 
-    def __enter__(self) -> Self:
+    async def __aenter__(self) -> Self:
         return self
 
-    def __exit__(
+    async def __aexit__(
         self, _type: type[BaseException] | None, _error: BaseException | None, _at: TracebackType | None
     ) -> None:
-        self.close()
+        await self.close()
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """Ends its connections."""
-        self._http.close()
+        await self._http.aclose()
 
     # ---- runs
 
-    def submit(
+    async def submit(
         self,
         workflow: Workflow[..., R] | str,
         inputs: Mapping[str, Any] | None = None,
@@ -114,10 +106,10 @@ class Client(Schedules, Endpoints):
             priority=priority,
             app_version=app_version,
         )
-        answer = self._ask(calls.submit(wanted))
+        answer = await self._ask(calls.submit(wanted))
         return Handle(answer.id, answer.duplicate, None if isinstance(workflow, str) else workflow)
 
-    def submit_many(
+    async def submit_many(
         self,
         workflow: Workflow[..., R] | str,
         rows: Iterable[Mapping[str, Any]],
@@ -129,105 +121,106 @@ class Client(Schedules, Endpoints):
         """A run for each row of inputs, a thousand per call. Raises `BatchRefused` where some were refused."""
         answers: list[wire.Submitted | wire.Rejected] = []
         for batch in calls.batches(calls.submissions(workflow, rows, keys, priority)):
-            answers += calls.batch_answer(self._ask(calls.submit_batch(batch)))
+            answers += calls.batch_answer(await self._ask(calls.submit_batch(batch)))
         return calls.settle(answers, workflow)
 
-    def get(self, run: RunLike) -> wire.RunDetail:
+    async def get(self, run: RunLike) -> wire.RunDetail:
         """A run with its tasks, inputs and output."""
-        return self._ask(calls.get(run))
+        return await self._ask(calls.get(run))
 
-    def wait(self, run: RunLike, *, timeout: float | None = None) -> wire.RunDetail:
+    async def wait(self, run: RunLike, *, timeout: float | None = None) -> wire.RunDetail:
         """The run when it has ended, however it ended. Raises `StillRunning` after `timeout` seconds."""
-        with closing(self.watch(run, timeout=timeout)) as changes:
-            for _ in changes:
+        async with aclosing(self.watch(run, timeout=timeout)) as changes:
+            async for _ in changes:
                 pass
-        return self.get(run)
+        return await self.get(run)
 
-    def watch(self, run: RunLike, *, timeout: float | None = None) -> Generator[wire.Run, None, None]:
+    async def watch(self, run: RunLike, *, timeout: float | None = None) -> AsyncGenerator[wire.Run, None]:
         """The run each time it has changed, until it has ended."""
-        patience = Patience(now_s=time.monotonic(), within_s=timeout)
+        patience = Patience(now_s=self._now(), within_s=timeout)
         streaming, seen = True, None
         found: wire.Run
         while True:
             if streaming:
                 try:
-                    with closing(self._events(run, patience)) as changes:
-                        for found in changes:
+                    async with aclosing(self._events(run, patience)) as changes:
+                        async for found in changes:
                             yield found
                             if found.state in calls.ENDED:
                                 return
                 except NoStream:
                     streaming = False
-            found = self._ask(calls.get(run), within_s=patience.left_s(time.monotonic()))
+            found = await self._ask(calls.get(run), within_s=patience.left_s(self._now()))
             if found != seen:
                 yield found
                 seen = found
             if found.state in calls.ENDED:
                 return
-            pause = patience.pause_s(time.monotonic(), cap_s=2.0)
+            pause = patience.pause_s(self._now(), cap_s=2.0)
             if pause is None:
                 raise calls.still_running(found)
-            time.sleep(pause)
+            await asyncio.sleep(pause)
 
     @overload
-    def result(self, run: Handle[R], *, timeout: float | None = None) -> R: ...
+    async def result(self, run: Handle[R], *, timeout: float | None = None) -> R: ...
     @overload
-    def result(self, run: RunLike, *, timeout: float | None = None) -> Any: ...
-    def result(self, run: RunLike, *, timeout: float | None = None) -> Any:
+    async def result(self, run: RunLike, *, timeout: float | None = None) -> Any: ...
+    async def result(self, run: RunLike, *, timeout: float | None = None) -> Any:
         """The output of a run, waited for, as the type that the workflow says. Raises `RunFailed`."""
         workflow = run.workflow if isinstance(run, Handle) else None
-        found = self.wait(run, timeout=timeout)
+        found = await self.wait(run, timeout=timeout)
         if calls.is_left_out(found):
-            found = msgspec.structs.replace(found, output=self._ask(calls.output(run)))
+            found = msgspec.structs.replace(found, output=await self._ask(calls.output(run)))
         return calls.typed_output(found, workflow)
 
-    def list(
+    async def list(
         self, workflow: Workflow[..., Any] | str = "", *, state: str | Iterable[str] = (), page_size: int = 100
-    ) -> Iterator[wire.Run]:
+    ) -> AsyncIterator[wire.Run]:
         """Runs, newest first; further pages are fetched on the way."""
         cursor = ""
         while True:
-            page = self._ask(calls.page_of(workflow, state, cursor, page_size))
-            yield from page.runs
+            page = await self._ask(calls.page_of(workflow, state, cursor, page_size))
+            for run in page.runs:
+                yield run
             if not page.next:
                 return
             cursor = page.next
 
-    def cancel(self, run: RunLike, *, reason: str = "") -> None:
+    async def cancel(self, run: RunLike, *, reason: str = "") -> None:
         """Ends a run; what is running of it is stopped."""
-        self._ask(calls.cancel(run, reason))
+        await self._ask(calls.cancel(run, reason))
 
-    def partition(self, partition: int) -> wire.PartitionHead:
+    async def partition(self, partition: int) -> wire.PartitionHead:
         """Where a partition stands."""
-        return self._ask(calls.partition(partition))
+        return await self._ask(calls.partition(partition))
 
-    def pause_partition(self, partition: int, *, reason: str = "") -> None:
+    async def pause_partition(self, partition: int, *, reason: str = "") -> None:
         """Lets nothing of a partition be given to workers; what runs goes on."""
-        self._ask(calls.partition_deed(partition, "pause", reason))
+        await self._ask(calls.partition_deed(partition, "pause", reason))
 
-    def resume_partition(self, partition: int) -> None:
+    async def resume_partition(self, partition: int) -> None:
         """Lets the work of a partition be given to workers again."""
-        self._ask(calls.partition_deed(partition, "resume"))
+        await self._ask(calls.partition_deed(partition, "resume"))
 
-    def pause(self, run: RunLike, *, reason: str = "", until: datetime | str | None = None) -> None:
+    async def pause(self, run: RunLike, *, reason: str = "", until: datetime | str | None = None) -> None:
         """Starts nothing more of it until it is resumed, or `until` has come."""
-        self._ask(calls.pause(run, reason, until))
+        await self._ask(calls.pause(run, reason, until))
 
-    def resume(self, run: RunLike, *, reason: str = "") -> None:
+    async def resume(self, run: RunLike, *, reason: str = "") -> None:
         """Goes on with a paused run."""
-        self._ask(calls.resume(run, reason))
+        await self._ask(calls.resume(run, reason))
 
-    def retry(self, run: RunLike, *, reason: str = "") -> None:
+    async def retry(self, run: RunLike, *, reason: str = "") -> None:
         """Tries again whatever failed in a failed run."""
-        self._ask(calls.retry(run, reason))
+        await self._ask(calls.retry(run, reason))
 
-    def resolve(
+    async def resolve(
         self, run: RunLike, decisions: Mapping[str, str], *, values: Mapping[str, Any] | None = None, reason: str = ""
     ) -> None:
         """Decides about each failed node: retry, accept (with a value) or skip."""
-        self._ask(calls.resolve(run, decisions, values or {}, reason))
+        await self._ask(calls.resolve(run, decisions, values or {}, reason))
 
-    def rerun(
+    async def rerun(
         self,
         run: RunLike,
         *,
@@ -241,82 +234,83 @@ class Client(Schedules, Endpoints):
         `from_node` keeps the results before that node; `from_start` keeps none. With another `definition` or other
         `inputs`, what reads them runs too.
         """
-        answer = self._ask(calls.rerun(run, from_node, definition, inputs, from_start=from_start))
+        answer = await self._ask(calls.rerun(run, from_node, definition, inputs, from_start=from_start))
         return Handle(answer.id, answer.duplicate, run.workflow if isinstance(run, Handle) else None)
 
-    def approve(self, run: RunLike, node: str, *, comment: str = "") -> None:
+    async def approve(self, run: RunLike, node: str, *, comment: str = "") -> None:
         """Lets an approval pass."""
-        self._ask(calls.decide(run, node, approve=True, comment=comment))
+        await self._ask(calls.decide(run, node, approve=True, comment=comment))
 
-    def reject(self, run: RunLike, node: str, *, comment: str = "") -> None:
+    async def reject(self, run: RunLike, node: str, *, comment: str = "") -> None:
         """Refuses an approval."""
-        self._ask(calls.decide(run, node, approve=False, comment=comment))
+        await self._ask(calls.decide(run, node, approve=False, comment=comment))
 
-    def signal(self, event: str, payload: Any = None, *, key: str = "", run: RunLike | None = None) -> int:
+    async def signal(self, event: str, payload: Any = None, *, key: str = "", run: RunLike | None = None) -> int:
         """Tells an event to all that wait for its name and key, and gives how many did; or to one run, which keeps it
         until it waits for it."""
-        return (self._ask(calls.signal(event, payload, key=key, run=run))).waiting
+        return (await self._ask(calls.signal(event, payload, key=key, run=run))).waiting
 
-    def why(self, run: RunLike) -> wire.Why:
+    async def why(self, run: RunLike) -> wire.Why:
         """What was decided about a run, and what it waits for."""
-        return self._ask(calls.why(run))
+        return await self._ask(calls.why(run))
 
-    def logs(self, run: RunLike, *, follow: bool = False) -> Iterator[wire.LogLine]:
+    async def logs(self, run: RunLike, *, follow: bool = False) -> AsyncIterator[wire.LogLine]:
         """The lines of a run's tasks; with `follow` also those to come, until the run has ended."""
         if not follow:
-            yield from calls.log_lines(self._ask(calls.logs(run)))
+            for line in calls.log_lines(await self._ask(calls.logs(run))):
+                yield line
             return
-        patience, last = Patience(now_s=time.monotonic(), within_s=self._deadline_s), ""
+        patience, last = Patience(now_s=self._now(), within_s=self._deadline_s), ""
         while True:
             try:
-                with self._stream(calls.logs_path(run), last, {"follow": "true"}, None) as events:
-                    for event in events:
+                async with self._stream(calls.logs_path(run), last, {"follow": "true"}, None) as events:
+                    async for event in events:
                         if event is not None:
                             last = event.id or last
-                            patience = Patience(now_s=time.monotonic(), within_s=self._deadline_s)
+                            patience = Patience(now_s=self._now(), within_s=self._deadline_s)
                             yield msgspec.json.decode(event.data, type=wire.LogLine)
                 return
             except (httpx2.TransportError, Unavailable) as error:
                 self._go_on_from(self._url)
-                self._rest(patience, error)
+                await self._rest(patience, error)
 
     # ---- what is there
 
-    def publish(self, *things: Workflow[..., Any] | App) -> None:
+    async def publish(self, *things: Workflow[..., Any] | App) -> None:
         """Makes workflows and their schedules known to the server, all or none."""
         catalog = calls.published(things)
         with shown(catalog.schedules):
-            self._ask(calls.publish(catalog))
+            await self._ask(calls.publish(catalog))
 
-    def workflows(self) -> Sequence[wire.Workflow]:
+    async def workflows(self) -> Sequence[wire.Workflow]:
         """All workflows."""
-        return self._ask(calls.workflows())
+        return await self._ask(calls.workflows())
 
-    def workflow(self, name: str) -> wire.WorkflowDetail:
+    async def workflow(self, name: str) -> wire.WorkflowDetail:
         """One workflow with its document."""
-        return self._ask(calls.workflow(name))
+        return await self._ask(calls.workflow(name))
 
-    def list_application_versions(self, application: str = "") -> Sequence[wire.AppVersion]:
+    async def list_application_versions(self, application: str = "") -> Sequence[wire.AppVersion]:
         """The versions of all applications or of one, newest first."""
-        return self._ask(calls.versions(application))
+        return await self._ask(calls.versions(application))
 
-    def latest_application_version(self, application: str = "") -> wire.AppVersion:
+    async def latest_application_version(self, application: str = "") -> wire.AppVersion:
         """The one whose definitions new and scheduled runs get. `application` may be left out if there is one only."""
-        return self._ask(calls.latest_version(application))
+        return await self._ask(calls.latest_version(application))
 
-    def set_latest_application_version(self, version: str, *, application: str = "") -> wire.AppVersion:
+    async def set_latest_application_version(self, version: str, *, application: str = "") -> wire.AppVersion:
         """Makes a version the latest: its definitions and schedules are the application's from now on."""
-        return self._ask(calls.set_latest_version(version, application))
+        return await self._ask(calls.set_latest_version(version, application))
 
-    def workers(self) -> Sequence[wire.Worker]:
+    async def workers(self) -> Sequence[wire.Worker]:
         """The workers that the server knows."""
-        return self._ask(calls.workers())
+        return await self._ask(calls.workers())
 
-    def queues(self) -> Sequence[wire.Queue]:
+    async def queues(self) -> Sequence[wire.Queue]:
         """The queues, with what waits and runs in each."""
-        return self._ask(calls.queues())
+        return await self._ask(calls.queues())
 
-    def put_queue(
+    async def put_queue(
         self,
         name: str,
         *,
@@ -328,59 +322,59 @@ class Client(Schedules, Endpoints):
     ) -> None:
         """Declares a queue, or replaces its limits: so many tasks at once, so many starts per time. With
         `window="sliding"` no stretch of that time has more starts; a bucket lets `burst` of them start after a rest."""
-        self._ask(calls.put_queue(name, limit, rate, per, burst, window))
+        await self._ask(calls.put_queue(name, limit, rate, per, burst, window))
 
-    def pause_queue(self, name: str, *, reason: str = "") -> None:
+    async def pause_queue(self, name: str, *, reason: str = "") -> None:
         """Lets no task of a queue start."""
-        self._ask(calls.queue_deed(name, "pause", reason))
+        await self._ask(calls.queue_deed(name, "pause", reason))
 
-    def resume_queue(self, name: str) -> None:
+    async def resume_queue(self, name: str) -> None:
         """Lets the tasks of a queue start again."""
-        self._ask(calls.queue_deed(name, "resume"))
+        await self._ask(calls.queue_deed(name, "resume"))
 
-    def status(self) -> wire.Status:
+    async def status(self) -> wire.Status:
         """How the engine is."""
-        return self._ask(calls.status())
+        return await self._ask(calls.status())
 
-    def confirm_clock(self) -> None:
+    async def confirm_clock(self) -> None:
         """Believe the server's wall clock: a step of it that is held (`status().clock`) is adopted now."""
-        self._ask(calls.confirm_clock())
+        await self._ask(calls.confirm_clock())
 
-    def alive(self) -> bool:
+    async def alive(self) -> bool:
         """Whether a server answers at all; asked once."""
         for url in self.address.urls:
             with suppress(httpx2.TransportError):
-                if self._http.get(f"{url}/healthz").status_code < 500:
+                if (await self._http.get(f"{url}/healthz")).status_code < 500:
                     return True
         return False
 
-    def cluster(self) -> wire.Cluster:
+    async def cluster(self) -> wire.Cluster:
         """Nodes, partitions and their owners."""
-        return self._ask(calls.cluster())
+        return await self._ask(calls.cluster())
 
-    def spread(self, partitions: int) -> None:
+    async def spread(self, partitions: int) -> None:
         """Place new runs in so many partitions of the cluster. It can only grow."""
-        self._ask(calls.spread(partitions))
+        await self._ask(calls.spread(partitions))
 
-    def inbox(self) -> wire.HeldRuns:
+    async def inbox(self) -> wire.HeldRuns:
         """Runs that were accepted while their partition had no owner, and are refused by it. They are kept."""
-        return self._ask(calls.inbox())
+        return await self._ask(calls.inbox())
 
-    def remove_from_inbox(self, run_id: str) -> None:
+    async def remove_from_inbox(self, run_id: str) -> None:
         """Give up on such a run for good."""
-        self._ask(calls.remove_from_inbox(run_id))
+        await self._ask(calls.remove_from_inbox(run_id))
 
     # ---- the network
 
-    def _ask(self, ask: Ask[T], *, within_s: float | None = None) -> T:
+    async def _ask(self, ask: Ask[T], *, within_s: float | None = None) -> T:
         busy_s = BUSY_S if within_s is None else 0.0
         within_s = self._deadline_s if within_s is None else min(within_s, self._deadline_s)
-        patience = Patience(now_s=time.monotonic(), within_s=within_s, busy_s=busy_s)
+        patience = Patience(now_s=self._now(), within_s=within_s, busy_s=busy_s)
         headers, doubt = ask.headers(), False
         while True:
             url = self._url
             try:
-                answer = self._http.request(
+                answer = await self._http.request(
                     ask.method, url + ask.path, params=ask.query, content=ask.body, headers=headers
                 )
                 self._stores.check(ask.path, answer.status_code, answer.headers)
@@ -393,23 +387,27 @@ class Client(Schedules, Endpoints):
                 last = ask.unknown(error) if doubt else error
                 if ask.once and last is not error:
                     raise last from error
-                self._rest(patience, error, last)
+                await self._rest(patience, error, last)
 
-    def _rest(self, patience: Patience, error: Exception, last: Exception | None = None) -> None:
+    @staticmethod
+    def _now() -> float:
+        return asyncio.get_running_loop().time()
+
+    async def _rest(self, patience: Patience, error: Exception, last: Exception | None = None) -> None:
         """`last` is what is raised where the time is over."""
         at_least_ms = error.retry_after_ms if isinstance(error, Unavailable) else 0
-        pause = patience.pause_s(time.monotonic(), at_least_ms=at_least_ms, answered=isinstance(error, Unavailable))
+        pause = patience.pause_s(self._now(), at_least_ms=at_least_ms, answered=isinstance(error, Unavailable))
         if pause is None:
             raise unreachable(self.address, last or error) from error
-        time.sleep(pause)
+        await asyncio.sleep(pause)
 
-    def _events(self, run: RunLike, patience: Patience) -> Generator[wire.Run, None, None]:
+    async def _events(self, run: RunLike, patience: Patience) -> AsyncGenerator[wire.Run, None]:
         """From one opening of the stream; ends where the connection does. Raises `NoStream` where there is none."""
         try:
-            left = patience.left_s(time.monotonic())
-            with self._stream(calls.events_path(run), "", {}, left) as events:
-                for event in events:
-                    if patience.left_s(time.monotonic()) == 0.0:
+            left = patience.left_s(self._now())
+            async with self._stream(calls.events_path(run), "", {}, left) as events:
+                async for event in events:
+                    if patience.left_s(self._now()) == 0.0:
                         return
                     if event is not None and event.event == "run":
                         yield msgspec.json.decode(event.data, type=wire.Run)
@@ -438,7 +436,7 @@ class _Stream:
 
     def __init__(
         self,
-        http: httpx2.Client,
+        http: httpx2.AsyncClient,
         path: str,
         headers: dict[str, str],
         query: dict[str, str],
@@ -450,24 +448,26 @@ class _Stream:
         timeout = httpx2.Timeout(30.0, connect=5.0, read=silence)
         self._opening = http.stream("GET", path, params=query, headers=headers, timeout=timeout)
 
-    def __enter__(self) -> Iterator[Event | None]:
-        answer = self._opening.__enter__()
+    async def __aenter__(self) -> AsyncIterator[Event | None]:
+        answer = await self._opening.__aenter__()
         try:
             self._check(answer)
             if answer.status_code >= 300:
-                raise stream_error(answer.status_code, answer.headers, answer.read())
+                raise stream_error(answer.status_code, answer.headers, await answer.aread())
             check_stream(answer.headers)
         except (TickworkError, NoStream, httpx2.TransportError):
-            self._opening.__exit__(None, None, None)
+            await self._opening.__aexit__(None, None, None)
             raise
         return self._events(answer)
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self._opening.__exit__(kind, error, at)
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
+    ) -> None:
+        await self._opening.__aexit__(kind, error, at)
 
     @staticmethod
-    def _events(answer: httpx2.Response) -> Iterator[Event | None]:
+    async def _events(answer: httpx2.Response) -> AsyncIterator[Event | None]:
         """None for a line that ends no event, so that whoever waits can look at the time."""
         reader = EventReader()
-        for line in answer.iter_lines():
+        async for line in answer.aiter_lines():
             yield reader.feed(line)

@@ -1,0 +1,1 @@
+"""What applications are written with: tasks, workflows, schedules, and the document made of them."""
