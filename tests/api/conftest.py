@@ -6,7 +6,7 @@ import httpx2
 import pytest
 
 from tickwork.api.app import make_app
-from tickwork.api.asked import Closing
+from tickwork.api.http.request import Closing
 from tickwork.runtime.engine import Engine
 from tickwork.stores.memory.store import MemoryDisk, MemoryStore
 from tickwork.system.clock import FolderArtifacts, SystemClock, SystemIds

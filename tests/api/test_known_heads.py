@@ -6,7 +6,7 @@ import json
 import pytest
 
 from api.helpers import flow, publish
-from tickwork.api import protocol
+from tickwork.api import http_protocol as protocol
 from tickwork.api.app import Front, make_app
 from tickwork.api.server import HttpServer
 

@@ -9,8 +9,9 @@ import uvloop
 
 from api.helpers import Worker, flow, publish, submit
 from executors.stage import playing
-from tickwork.api import asked, protocol
+from tickwork.api import http_protocol as protocol
 from tickwork.api.app import make_app
+from tickwork.api.http import request as asked
 from tickwork.api.server import CannotServe, HttpServer
 from tickwork.runtime.engine import Engine
 from tickwork.stores.memory.store import MemoryDisk, MemoryStore

@@ -5,7 +5,7 @@ import pytest
 import pytest_asyncio
 
 from cluster.clusterhouse import DOCUMENT, TestCluster
-from tickwork.api.sessions import Sessions
+from tickwork.api.http.browser_sessions import Sessions
 
 TOKEN = "a token that the nodes share"
 BEARER = {"authorization": f"Bearer {TOKEN}"}

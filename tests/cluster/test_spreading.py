@@ -7,7 +7,7 @@ import pytest
 import pytest_asyncio
 
 from cluster.clusterhouse import DOCUMENT, Doing, TestCluster
-from tickwork.api.ways import Ways
+from tickwork.api.forwarding import Ways
 from tickwork.cluster import node as module
 from tickwork.cluster.placement import drawn_ms, fitted_to, partition_of_run, partitions_of_run
 from tickwork.core.base.errors import Refused

@@ -9,7 +9,7 @@ import shlex
 import msgspec
 import pytest
 
-from tickwork.api import ways
+from tickwork.api import forwarding as ways
 from tickwork.cluster import node
 from tickwork.cluster import owner_session as line
 from tickwork.cluster import worker_gateway as switchboard

@@ -9,17 +9,19 @@ from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.types import Message, Receive, Scope, Send
 
-from tickwork.api.asked import KNOWN, Asked, Closing, Gone
-from tickwork.api.guard import DEFAULTS, Guard, guarded, not_a_node
-from tickwork.api.messages import Answer, Stream, json_encoder
+from tickwork.api.forwarding import Ways
+from tickwork.api.http.auth import DEFAULTS, Guard, guarded, not_a_node
+from tickwork.api.http.browser_sessions import Sessions
+from tickwork.api.http.errors import answer_to, log, problem
+from tickwork.api.http.request import KNOWN, Asked, Closing, Gone
+from tickwork.api.http.response import Answer, Stream, json_encoder
+from tickwork.api.http.route import Gives, Route
 from tickwork.api.openapi import document
-from tickwork.api.problems import answer_to, log, problem
 from tickwork.api.routes import (
     artifacts,
     backfills,
     cluster,
     endpoints,
-    events,
     holidays,
     journal,
     logs,
@@ -33,13 +35,11 @@ from tickwork.api.routes import (
     submissions,
     tasks,
     versions,
-    watching,
     workers,
     workflows,
 )
-from tickwork.api.sessions import Sessions
-from tickwork.api.table import Gives, Route
-from tickwork.api.ways import Ways
+from tickwork.api.routes import run_watch as watching
+from tickwork.api.routes import signals as events
 from tickwork.cluster.node import Node
 from tickwork.core.base.shortened import shortened
 from tickwork.runtime.engine import Engine

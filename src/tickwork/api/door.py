@@ -13,7 +13,7 @@ from typing import Protocol
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
-from tickwork.api.problems import problem
+from tickwork.api.http.errors import problem
 
 DESCRIPTORS_KEPT = 64  # for the store, artifacts and pipes: what ticks need is there, however many call
 CONNECTIONS_MIN = 8

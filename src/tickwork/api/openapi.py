@@ -6,9 +6,9 @@ from typing import Any
 
 import msgspec
 
-from tickwork.api.asked import KEY_CHARACTERS_MAX
-from tickwork.api.messages import JSON, MSGPACK, PROBLEM
-from tickwork.api.table import MANY_MAX, Body, Gives, Param, Route
+from tickwork.api.http.request import KEY_CHARACTERS_MAX
+from tickwork.api.http.response import JSON, MSGPACK, PROBLEM
+from tickwork.api.http.route import MANY_MAX, Body, Gives, Param, Route
 from tickwork.protocol import http_models as wire
 from tickwork.version import VERSION
 

@@ -15,9 +15,9 @@ import uvicorn
 from starlette.applications import Starlette
 
 from tickwork.api.app import Front
-from tickwork.api.asked import Closing
-from tickwork.api.protocol import KEEP_ALIVE_S, protocol_of
-from tickwork.api.sessions import Sessions
+from tickwork.api.http.browser_sessions import Sessions
+from tickwork.api.http.request import Closing
+from tickwork.api.http_protocol import KEEP_ALIVE_S, protocol_of
 from tickwork.cluster.node import Node
 from tickwork.core.base.errors import TickworkError
 from tickwork.protocol.http_models import STORE_HEADER

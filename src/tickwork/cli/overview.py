@@ -11,7 +11,7 @@ def page(*, to: To = TO) -> int:
 
     The browser gets a cookie for a week, so it needs no token.
     """
-    from tickwork.api.sessions import Sessions
+    from tickwork.api.http.browser_sessions import Sessions
     from tickwork.cli.screen import print_json
     from tickwork.system import local_token as localtoken
 

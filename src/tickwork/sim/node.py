@@ -10,9 +10,9 @@ import msgspec
 from starlette.types import ASGIApp
 
 from tickwork.api.app import make_app
-from tickwork.api.asked import Closing
+from tickwork.api.forwarding import Ways
+from tickwork.api.http.request import Closing
 from tickwork.api.routes.logs import NDJSON
-from tickwork.api.ways import Ways
 from tickwork.cluster import node as real
 from tickwork.core.base.errors import Corrupt, Refused, Unavailable
 from tickwork.core.snapshot.snapshot import digest

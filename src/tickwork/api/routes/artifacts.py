@@ -2,9 +2,9 @@
 
 import re
 
-from tickwork.api.asked import Asked
-from tickwork.api.messages import OCTETS, Answer, as_json
-from tickwork.api.table import Body, Gives, Route
+from tickwork.api.http.request import Asked
+from tickwork.api.http.response import OCTETS, Answer, as_json
+from tickwork.api.http.route import Body, Gives, Route
 from tickwork.core.base.errors import Refused
 from tickwork.ports.artifacts import ARTIFACT_BYTES_MAX, digest_of
 from tickwork.protocol import http_models as wire

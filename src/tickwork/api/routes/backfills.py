@@ -1,9 +1,9 @@
 """Backfills: runs for a past window of a schedule."""
 
-from tickwork.api.asked import Asked
-from tickwork.api.messages import Answer, as_json, nothing
+from tickwork.api.http.request import Asked
+from tickwork.api.http.response import Answer, as_json, nothing
+from tickwork.api.http.route import Body, Gives, Param, Route
 from tickwork.api.routes.runs import DONE, REASON
-from tickwork.api.table import Body, Gives, Param, Route
 from tickwork.protocol import http_models as wire
 
 PAGE_MAX = 500

@@ -7,11 +7,11 @@ from urllib.parse import quote
 
 import msgspec
 
-from tickwork.api.asked import Asked, decoded
-from tickwork.api.messages import MSGPACK, Answer, as_json, nothing
+from tickwork.api.http.request import Asked, decoded
+from tickwork.api.http.response import MSGPACK, Answer, as_json, nothing
+from tickwork.api.http.route import Body, Gives, Param, Route
 from tickwork.api.routes.queues import part_of, whole
 from tickwork.api.routes.runs import DONE
-from tickwork.api.table import Body, Gives, Param, Route
 from tickwork.cluster.placement import partitions_of
 from tickwork.core.base.errors import Refused, TickworkError, Unavailable
 from tickwork.core.calendar.durations import instant_text
@@ -21,7 +21,7 @@ from tickwork.protocol.worker_messages import Beats, beats_decoder
 from tickwork.runtime.context import TENANT
 
 if TYPE_CHECKING:
-    from tickwork.api.ways import Ways
+    from tickwork.api.forwarding import Ways
     from tickwork.cluster.node import Node
 
 BEATS_BYTES_MAX = 32 * 1024 * 1024

@@ -6,11 +6,11 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from tickwork.api.asked import Asked
-from tickwork.api.cursors import CURSOR, following, number_of, place_of
-from tickwork.api.messages import Answer, as_json, nothing
+from tickwork.api.http.cursors import CURSOR, following, number_of, place_of
+from tickwork.api.http.request import Asked
+from tickwork.api.http.response import Answer, as_json, nothing
+from tickwork.api.http.route import Body, Gives, Param, Route
 from tickwork.api.routes.runs import DONE, KEY, said
-from tickwork.api.table import Body, Gives, Param, Route
 from tickwork.executors.egress_policy import AddressRefused, closed_by, plain_host
 from tickwork.protocol import http_models as wire
 from tickwork.runtime.views.text import STATE_NUMBERS

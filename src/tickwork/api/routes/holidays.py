@@ -1,9 +1,9 @@
 """Holidays: lists of dates by name, which schedules leave out."""
 
-from tickwork.api.asked import Asked
-from tickwork.api.messages import Answer, as_json, nothing
+from tickwork.api.http.request import Asked
+from tickwork.api.http.response import Answer, as_json, nothing
+from tickwork.api.http.route import Body, Gives, Route
 from tickwork.api.routes.runs import DONE
-from tickwork.api.table import Body, Gives, Route
 from tickwork.core.base.errors import Refused
 from tickwork.protocol import http_models as wire
 

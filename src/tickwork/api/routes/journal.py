@@ -2,9 +2,9 @@
 
 from collections.abc import AsyncIterator
 
-from tickwork.api.asked import Asked
-from tickwork.api.messages import JOURNAL, Stream
-from tickwork.api.table import Gives, Param, Route
+from tickwork.api.http.request import Asked
+from tickwork.api.http.response import JOURNAL, Stream
+from tickwork.api.http.route import Gives, Param, Route
 from tickwork.core.base.errors import Refused
 from tickwork.journal import stream
 from tickwork.journal.export import Head, write_head

@@ -6,11 +6,11 @@ from urllib.parse import unquote
 
 import msgspec
 
-from tickwork.api.asked import Asked
-from tickwork.api.messages import EVENTS, JSON, Answer, Stream, as_json, json_encoder, nothing
+from tickwork.api.http.request import Asked
+from tickwork.api.http.response import EVENTS, JSON, Answer, Stream, as_json, json_encoder, nothing
+from tickwork.api.http.route import Body, Gives, Param, Route
+from tickwork.api.http.sse import COMMENT, NO_BUFFERING, event, until_closing
 from tickwork.api.routes.runs import DONE
-from tickwork.api.sse import COMMENT, NO_BUFFERING, event, until_closing
-from tickwork.api.table import Body, Gives, Param, Route
 from tickwork.core.base.errors import Refused
 from tickwork.core.base.shortened import shortened
 from tickwork.core.calendar.durations import INSTANT_MS_MAX, INSTANT_MS_MIN, instant_text

@@ -1,8 +1,8 @@
 """Occurrences: what is expected, what became of it, and what is late."""
 
-from tickwork.api.asked import Asked
-from tickwork.api.messages import Answer, as_json
-from tickwork.api.table import Gives, Param, Route
+from tickwork.api.http.request import Asked
+from tickwork.api.http.response import Answer, as_json
+from tickwork.api.http.route import Gives, Param, Route
 from tickwork.protocol import http_models as wire
 
 FATES_MAX = 1_000

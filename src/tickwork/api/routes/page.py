@@ -6,12 +6,12 @@ from functools import cache
 from hashlib import sha256
 from importlib.resources import files
 
-from tickwork.api.asked import Asked
-from tickwork.api.guard import SESSIONS
-from tickwork.api.messages import HTML, Answer, Header
-from tickwork.api.problems import HttpRefused
-from tickwork.api.sessions import COOKIE, PATH, SESSION_S, Sessions
-from tickwork.api.table import Gives, Param, Route
+from tickwork.api.http.auth import SESSIONS
+from tickwork.api.http.browser_sessions import COOKIE, PATH, SESSION_S, Sessions
+from tickwork.api.http.errors import HttpRefused
+from tickwork.api.http.request import Asked
+from tickwork.api.http.response import HTML, Answer, Header
+from tickwork.api.http.route import Gives, Param, Route
 
 _SCRIPT = re.compile(rb"<script>(.*?)</script>", re.DOTALL)
 _STYLE = re.compile(rb"<style>(.*?)</style>", re.DOTALL)

@@ -3,11 +3,11 @@
 For auditors, and for people who follow up on what an auditor found.
 """
 
-from tickwork.api.asked import Asked
-from tickwork.api.messages import JOURNAL, Answer, Stream, as_json
+from tickwork.api.http.request import Asked
+from tickwork.api.http.response import JOURNAL, Answer, Stream, as_json
+from tickwork.api.http.route import Body, Gives, Route
 from tickwork.api.routes.journal import AFTER, export
-from tickwork.api.routes.pausing import pausing
-from tickwork.api.table import Body, Gives, Route
+from tickwork.api.routes.pause import pausing
 from tickwork.core.base.errors import Refused
 from tickwork.core.base.shortened import shortened
 from tickwork.protocol import http_models as wire

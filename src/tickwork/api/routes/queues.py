@@ -5,11 +5,11 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from tickwork.api.asked import Asked
-from tickwork.api.messages import Answer, Stream, as_json, nothing
-from tickwork.api.routes.pausing import pausing
+from tickwork.api.http.request import Asked
+from tickwork.api.http.response import Answer, Stream, as_json, nothing
+from tickwork.api.http.route import Body, Gives, Route
+from tickwork.api.routes.pause import pausing
 from tickwork.api.routes.runs import DONE
-from tickwork.api.table import Body, Gives, Route
 from tickwork.core.base import strict_json as strictjson
 from tickwork.core.base.errors import Refused
 from tickwork.protocol import http_models as wire
@@ -17,7 +17,7 @@ from tickwork.runtime.context import TENANT
 
 if TYPE_CHECKING:
     from tickwork.api.app import Place
-    from tickwork.api.ways import Ways
+    from tickwork.api.forwarding import Ways
 
 _PATH = "/v1/queues/{queue}"
 

@@ -6,11 +6,11 @@ from urllib.parse import parse_qsl, urlencode
 
 import msgspec
 
-from tickwork.api.asked import INNER, Asked
-from tickwork.api.cursors import CURSOR, bad_cursor, following, number_of, place_of
-from tickwork.api.messages import JSON, MSGPACK, Answer, Stream, as_json, nothing
-from tickwork.api.problems import HttpRefused
-from tickwork.api.table import Body, Gives, Param, Route
+from tickwork.api.http.cursors import CURSOR, bad_cursor, following, number_of, place_of
+from tickwork.api.http.errors import HttpRefused
+from tickwork.api.http.request import INNER, Asked
+from tickwork.api.http.response import JSON, MSGPACK, Answer, Stream, as_json, nothing
+from tickwork.api.http.route import Body, Gives, Param, Route
 from tickwork.core.base.errors import Refused
 from tickwork.protocol import http_models as wire
 from tickwork.runtime.context import TENANT
@@ -18,7 +18,7 @@ from tickwork.runtime.views.text import STATE_NUMBERS
 
 if TYPE_CHECKING:
     from tickwork.api.app import Place
-    from tickwork.api.ways import Ways
+    from tickwork.api.forwarding import Ways
 
 PAGE_MAX = 500
 REASON_CHARACTERS_MAX = 1_000

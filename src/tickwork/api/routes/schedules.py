@@ -4,13 +4,13 @@ from collections.abc import Awaitable, Callable
 
 import msgspec
 
-from tickwork.api.asked import Asked
-from tickwork.api.cursors import CURSOR, following, place_of
-from tickwork.api.messages import Answer, as_json, nothing
-from tickwork.api.problems import HttpRefused
-from tickwork.api.routes.pausing import pausing
+from tickwork.api.http.cursors import CURSOR, following, place_of
+from tickwork.api.http.errors import HttpRefused
+from tickwork.api.http.request import Asked
+from tickwork.api.http.response import Answer, as_json, nothing
+from tickwork.api.http.route import Body, Gives, Param, Route
+from tickwork.api.routes.pause import pausing
 from tickwork.api.routes.runs import DONE, KEY, REASON, said
-from tickwork.api.table import Body, Gives, Param, Route
 from tickwork.core.base.names import check_name
 from tickwork.protocol import http_models as wire
 

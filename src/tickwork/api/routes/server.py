@@ -5,11 +5,11 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from tickwork.api.asked import Asked
-from tickwork.api.messages import METRICS, Answer, Stream, as_json, nothing
+from tickwork.api.http.errors import problem, retry_after
+from tickwork.api.http.request import Asked
+from tickwork.api.http.response import METRICS, Answer, Stream, as_json, nothing
+from tickwork.api.http.route import Gives, Route
 from tickwork.api.metrics import exposition
-from tickwork.api.problems import problem, retry_after
-from tickwork.api.table import Gives, Route
 from tickwork.core.base.errors import TickworkError
 from tickwork.ports.store import HasHorizon
 from tickwork.protocol import http_models as wire
@@ -17,7 +17,7 @@ from tickwork.runtime.context import TENANT
 
 if TYPE_CHECKING:
     from tickwork.api.app import Place
-    from tickwork.api.ways import Ways
+    from tickwork.api.forwarding import Ways
 
 
 async def status(asked: Asked) -> Answer:

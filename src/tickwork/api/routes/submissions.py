@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from tickwork.api.asked import Asked, decoded
-from tickwork.api.messages import (
+from tickwork.api.http.errors import OUTCOME_UNKNOWN, refusal
+from tickwork.api.http.request import Asked, decoded
+from tickwork.api.http.response import (
     JSON,
     MSGPACK,
     Answer,
@@ -18,8 +19,7 @@ from tickwork.api.messages import (
     json_encoder,
     msgpack_encoder,
 )
-from tickwork.api.problems import OUTCOME_UNKNOWN, refusal
-from tickwork.api.table import Body, Gives, Route
+from tickwork.api.http.route import Body, Gives, Route
 from tickwork.cluster.node import Node
 from tickwork.core.base import strict_json as strictjson
 from tickwork.core.base.errors import OutcomeUnknown, Refused, Unavailable
@@ -29,7 +29,7 @@ from tickwork.runtime.context import TENANT
 
 if TYPE_CHECKING:
     from tickwork.api.app import Place
-    from tickwork.api.ways import Ways
+    from tickwork.api.forwarding import Ways
 
 BATCH_MAX = 1_000
 _AWAY = (503, OUTCOME_UNKNOWN)  # where an owner did not take a part: under the same id it is taken once

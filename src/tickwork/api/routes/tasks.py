@@ -1,9 +1,9 @@
 """Tasks by their number. A task moves with its run, so these are decisions about the run it belongs to."""
 
-from tickwork.api.asked import Asked
-from tickwork.api.messages import Answer, nothing
+from tickwork.api.http.request import Asked
+from tickwork.api.http.response import Answer, nothing
+from tickwork.api.http.route import Route
 from tickwork.api.routes.runs import DONE, REASON, said
-from tickwork.api.table import Route
 from tickwork.core.base.errors import Refused
 from tickwork.protocol import http_models as wire
 

@@ -1,8 +1,8 @@
 """Versions of applications: which are registered, and which one is the latest."""
 
-from tickwork.api.asked import Asked
-from tickwork.api.messages import Answer, as_json
-from tickwork.api.table import Body, Gives, Param, Route
+from tickwork.api.http.request import Asked
+from tickwork.api.http.response import Answer, as_json
+from tickwork.api.http.route import Body, Gives, Param, Route
 from tickwork.protocol import http_models as wire
 
 _PATH = "/v1/versions/latest"

@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from tickwork.api.asked import NODE, Asked, decoded
-from tickwork.api.messages import MSGPACK, Answer, Stream, as_json
-from tickwork.api.problems import HttpRefused
-from tickwork.api.table import Body, Gives, Param, Route
+from tickwork.api.http.errors import HttpRefused
+from tickwork.api.http.request import NODE, Asked, decoded
+from tickwork.api.http.response import MSGPACK, Answer, Stream, as_json
+from tickwork.api.http.route import Body, Gives, Param, Route
 from tickwork.cluster.node_credentials import CODE
 from tickwork.core.base.errors import Refused, Unavailable
 from tickwork.protocol import http_models as wire
@@ -18,7 +18,7 @@ from tickwork.runtime.supervision import is_cancelled
 
 if TYPE_CHECKING:
     from tickwork.api.app import Place
-    from tickwork.api.ways import Ways
+    from tickwork.api.forwarding import Ways
 
 CALL_BYTES_MAX = 64 * 1024 * 1024  # many reports with values just below the size of an artifact
 

@@ -2,10 +2,10 @@
 
 import msgspec
 
-from tickwork.api.asked import Asked
-from tickwork.api.messages import Answer, as_json, nothing
+from tickwork.api.http.request import Asked
+from tickwork.api.http.response import Answer, as_json, nothing
+from tickwork.api.http.route import Body, Gives, Route
 from tickwork.api.routes.runs import DONE, REASON, said
-from tickwork.api.table import Body, Gives, Route
 from tickwork.core.base import strict_json as strictjson
 from tickwork.core.base.errors import Refused
 from tickwork.protocol import http_models as wire

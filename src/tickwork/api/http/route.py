@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
-from tickwork.api.messages import JSON, Answer, Stream
+from tickwork.api.http.response import JSON, Answer, Stream
 
 if TYPE_CHECKING:
-    from tickwork.api.asked import Asked
+    from tickwork.api.http.request import Asked
 
 Handler = Callable[["Asked"], Awaitable[Answer | Stream]]
 INTEGER_MAX = 2**63 - 1

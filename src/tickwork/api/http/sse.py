@@ -4,8 +4,8 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 
-from tickwork.api.asked import Asked
-from tickwork.api.messages import Header
+from tickwork.api.http.request import Asked
+from tickwork.api.http.response import Header
 
 NO_BUFFERING: tuple[Header, ...] = ((b"x-accel-buffering", b"no"),)
 COMMENT = b": still here\n\n"

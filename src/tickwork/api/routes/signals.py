@@ -1,8 +1,8 @@
 """Events from outside, for whoever waits for them."""
 
-from tickwork.api.asked import Asked
-from tickwork.api.messages import Answer, as_json
-from tickwork.api.table import Body, Gives, Route
+from tickwork.api.http.request import Asked
+from tickwork.api.http.response import Answer, as_json
+from tickwork.api.http.route import Body, Gives, Route
 from tickwork.protocol import http_models as wire
 
 

@@ -13,11 +13,11 @@ from starlette.types import Scope
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
 from tickwork.api.app import Front
-from tickwork.api.asked import NODE
 from tickwork.api.door import Door
-from tickwork.api.guard import not_a_node
-from tickwork.api.messages import Answer
-from tickwork.api.problems import problem
+from tickwork.api.http.auth import not_a_node
+from tickwork.api.http.errors import problem
+from tickwork.api.http.request import NODE
+from tickwork.api.http.response import Answer
 from tickwork.cluster import multiplexed_connection as trunk
 from tickwork.cluster.node import Node
 from tickwork.runtime.engine import Engine

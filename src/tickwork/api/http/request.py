@@ -11,9 +11,9 @@ from urllib.parse import unquote_to_bytes
 import msgspec
 from starlette.types import Receive, Scope
 
-from tickwork.api.messages import JSON, MSGPACK, Header
-from tickwork.api.problems import HttpRefused
-from tickwork.api.table import MANY_MAX, Param, Route
+from tickwork.api.http.errors import HttpRefused
+from tickwork.api.http.response import JSON, MSGPACK, Header
+from tickwork.api.http.route import MANY_MAX, Param, Route
 from tickwork.cluster.node_credentials import HEADER
 from tickwork.core.base import strict_json as strictjson
 from tickwork.core.base.errors import Refused
@@ -29,7 +29,7 @@ BYTES_PER_S_MIN = 1024 * 1024
 _CLOSE: tuple[Header, ...] = ((b"connection", b"close"),)
 
 if TYPE_CHECKING:
-    from tickwork.api.ways import Ways
+    from tickwork.api.forwarding import Ways
     from tickwork.cluster.node import Node
 
 T = TypeVar("T")

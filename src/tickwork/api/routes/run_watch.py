@@ -3,10 +3,10 @@
 from collections.abc import AsyncIterator
 from hashlib import blake2b
 
-from tickwork.api.asked import Asked
-from tickwork.api.messages import EVENTS, Answer, Stream, as_json, json_encoder, nothing
-from tickwork.api.sse import COMMENT, NO_BUFFERING, event, until_closing
-from tickwork.api.table import Gives, Route
+from tickwork.api.http.request import Asked
+from tickwork.api.http.response import EVENTS, Answer, Stream, as_json, json_encoder, nothing
+from tickwork.api.http.route import Gives, Route
+from tickwork.api.http.sse import COMMENT, NO_BUFFERING, event, until_closing
 from tickwork.core.base.errors import Refused
 from tickwork.core.calendar.durations import instant_text
 from tickwork.core.explain.blockers import Obstacle

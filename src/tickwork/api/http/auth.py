@@ -11,11 +11,11 @@ from collections.abc import Iterable
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from tickwork.api.asked import NODE, PARTITION
-from tickwork.api.messages import Answer, Header
-from tickwork.api.problems import problem
-from tickwork.api.sessions import PATH as OPEN_PATH
-from tickwork.api.sessions import Sessions
+from tickwork.api.http.browser_sessions import PATH as OPEN_PATH
+from tickwork.api.http.browser_sessions import Sessions
+from tickwork.api.http.errors import problem
+from tickwork.api.http.request import NODE, PARTITION
+from tickwork.api.http.response import Answer, Header
 from tickwork.cluster.node_credentials import CODE
 
 SESSIONS = "tickwork.sessions"  # in the scope of a request that opens one

@@ -3,10 +3,10 @@
 from collections.abc import Awaitable, Callable
 from typing import Literal
 
-from tickwork.api.asked import Asked
-from tickwork.api.messages import Answer, nothing
+from tickwork.api.http.request import Asked
+from tickwork.api.http.response import Answer, nothing
+from tickwork.api.http.route import Body, Route
 from tickwork.api.routes.runs import DONE, REASON, said
-from tickwork.api.table import Body, Route
 from tickwork.protocol import http_models as wire
 
 _LIVES: dict[str, Literal["home", "partition"]] = {

@@ -13,11 +13,11 @@ from urllib.parse import quote
 import msgspec
 from starlette.types import Message, Receive, Scope
 
-from tickwork.api.asked import NODE, PARTITION, Asked, Closing, Gone
-from tickwork.api.guard import not_a_node
-from tickwork.api.messages import JSON, Answer, Stream, as_json, json_encoder
-from tickwork.api.problems import OUTCOME_UNKNOWN, problem, retry_after
-from tickwork.api.table import Route
+from tickwork.api.http.auth import not_a_node
+from tickwork.api.http.errors import OUTCOME_UNKNOWN, problem, retry_after
+from tickwork.api.http.request import NODE, PARTITION, Asked, Closing, Gone
+from tickwork.api.http.response import JSON, Answer, Stream, as_json, json_encoder
+from tickwork.api.http.route import Route
 from tickwork.cluster.node import Node
 from tickwork.cluster.node_credentials import CODE
 from tickwork.cluster.request_forwarder import Carrier, Header, HttpCarrier

@@ -9,7 +9,7 @@ from http import HTTPStatus
 
 import msgspec
 
-from tickwork.api.messages import PROBLEM, Answer, Header
+from tickwork.api.http.response import PROBLEM, Answer, Header
 from tickwork.core.base.errors import Conflict, InvalidDefinition, OutcomeUnknown, Refused, Unavailable
 from tickwork.core.base.shortened import shortened
 from tickwork.ports.store import StoreFull

@@ -9,8 +9,8 @@ from hashlib import blake2b
 
 import msgspec
 
-from tickwork.api.asked import Asked
-from tickwork.api.table import Param
+from tickwork.api.http.request import Asked
+from tickwork.api.http.route import Param
 from tickwork.core.base.errors import Refused
 from tickwork.runtime.context import TENANT
 

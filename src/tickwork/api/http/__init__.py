@@ -1,0 +1,1 @@
+"""HTTP for the routes: request, response, route, authentication, errors, cursors, event streams."""
