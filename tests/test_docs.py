@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tickwork.cli.menu import entries
+from tickwork.cli.command_table import entries
 from tickwork.compose.private import PrivateServer
 from tickwork.compose.settings import Settings
 from tickwork.core.state.governor import Source

@@ -8,9 +8,9 @@ from cyclopts import App
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "src"))
 
-from tickwork.cli.exits import MEANINGS  # noqa: E402 - after the path
+from tickwork.cli.command_table import GROUPS, commands  # noqa: E402
+from tickwork.cli.exit_codes import MEANINGS  # noqa: E402 - after the path
 from tickwork.cli.main import make_app  # noqa: E402
-from tickwork.cli.menu import GROUPS, commands  # noqa: E402
 
 PAGE = ROOT / "docs" / "cli.md"
 HEAD = """# The command line

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from api.helpers import MSGPACK, Worker, flow, publish, submit, task
-from tickwork.cli.screen import tinted
+from tickwork.cli.output import tinted
 
 
 @pytest.mark.proves("S001-114", "S001-32")

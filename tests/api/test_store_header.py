@@ -9,7 +9,7 @@ import tickwork as tw
 from api.helpers import Worker, flow, publish
 from tickwork.api.app import make_app
 from tickwork.api.server import HttpServer
-from tickwork.cli.exits import Exit, code_of
+from tickwork.cli.exit_codes import Exit, code_of
 from tickwork.cli.progress import follow
 from tickwork.runtime.engine import Engine
 from tickwork.sdk.client.client import AsyncClient, Client, OtherStore

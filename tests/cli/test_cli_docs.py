@@ -5,8 +5,8 @@ import re
 import sys
 from pathlib import Path
 
+from tickwork.cli.command_table import commands, entries
 from tickwork.cli.main import make_app
-from tickwork.cli.menu import commands, entries
 
 ROOT = Path(__file__).resolve().parents[2]
 # Words for which the glossary has another one.

@@ -6,8 +6,8 @@ from types import SimpleNamespace
 import pytest
 
 import tickwork as tw
-from tickwork.cli.exits import Ended, Exit
-from tickwork.cli.inputs import read_inputs
+from tickwork.cli.exit_codes import Ended, Exit
+from tickwork.cli.input_values import read_inputs
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,9 @@ from importlib.resources import files
 
 import pytest
 
-from tickwork.cli.exits import Ended
+from tickwork.cli.commands.schedule_file import read_schedules
+from tickwork.cli.exit_codes import Ended
 from tickwork.cli.main import main
-from tickwork.cli.schedulefile import read_schedules
 
 MONDAY = "2026-03-23T00:00:00Z"  # the week in which Berlin changes its clocks
 

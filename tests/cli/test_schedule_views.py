@@ -5,8 +5,8 @@ from datetime import UTC, datetime, timedelta
 
 from rich.console import Console
 
-from tickwork.cli.schedules import _state, _tree
-from tickwork.cli.screen import ago, until
+from tickwork.cli.commands.schedules import _state, _tree
+from tickwork.cli.output import ago, until
 from tickwork.protocol import http_models as wire
 
 

@@ -9,8 +9,8 @@ import pytest
 from rich.console import Console
 
 from tickwork.cli import progress
+from tickwork.cli.output import duration, in_words, safe, table, took, value, when
 from tickwork.cli.progress import _children_first, children_words, name_of, remark, tasks_table
-from tickwork.cli.screen import duration, in_words, safe, table, took, value, when
 from tickwork.protocol import http_models as wire
 
 

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from terminal import ROOT, Terminal
-from tickwork.cli.exits import MEANINGS, Exit, code_of, report, tell
+from tickwork.cli.command_table import commands, entries
+from tickwork.cli.exit_codes import MEANINGS, Exit, code_of, report, tell
 from tickwork.cli.main import main, make_app
-from tickwork.cli.menu import commands, entries
-from tickwork.cli.shared import To
+from tickwork.cli.options import To
 from tickwork.compose.settings import BadSettings
 from tickwork.core.base.errors import Conflict, Corrupt, Refused, ReplayDiffers, Unavailable
 from tickwork.ports.store import StoreFull, StoreInUse, StoreUnusable

@@ -5,7 +5,7 @@ import stat
 
 import pytest
 
-from tickwork.cli.doctor import _rights
+from tickwork.cli.commands.doctor import _rights
 from tickwork.compose.server import make_engine
 from tickwork.compose.settings import Settings
 from tickwork.system.private_files import private_file, private_folder

@@ -15,7 +15,7 @@ import httpx2
 import pytest
 
 from terminal import SECONDS, Terminal, free_port
-from tickwork.cli.exits import Exit
+from tickwork.cli.exit_codes import Exit
 from tickwork.sdk.client.connection import LocalBearer
 
 ANSWER_S_MAX = 15.0  # the aim is 2 s on an idle machine; what was measured is printed

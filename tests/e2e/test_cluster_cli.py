@@ -7,7 +7,7 @@ import pytest
 
 from servers import crashable_postgres, pgbouncer_before
 from terminal import Terminal, free_port
-from tickwork.cli.exits import Exit
+from tickwork.cli.exit_codes import Exit
 
 TOKEN = "long-and-random-for-this-test"
 

@@ -8,7 +8,7 @@ import pytest
 
 import tickwork as tw
 from terminal import Terminal, free_port
-from tickwork.cli.exits import Exit
+from tickwork.cli.exit_codes import Exit
 from tickwork.sdk.client.connection import LocalBearer
 from tickwork.system import local_token as localtoken
 

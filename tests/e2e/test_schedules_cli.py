@@ -10,7 +10,7 @@ import time
 import pytest
 
 from terminal import SECONDS, Terminal
-from tickwork.cli.exits import Exit
+from tickwork.cli.exit_codes import Exit
 
 WHEN = ("--cron", "30 2 * * *", "--timezone", "Europe/Berlin")
 

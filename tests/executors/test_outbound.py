@@ -338,7 +338,7 @@ async def test_cookies_of_one_answer_are_in_no_other_request():
 CLIENTS = frozenset(("aiohttp", "http.client", "httpcore2", "httpx2", "requests", "urllib.request", "urllib3"))
 # Connections of the product to its own server, at an address that its operator has set; none goes where users say.
 OWN = {
-    "cli/replay.py": "fetches a journal from the server",
+    "cli/commands/replay.py": "fetches a journal from the server",
     "cluster/multiplexed_connection.py": "a node to another, for the exchanges of all its workers",
     "sdk/client/async_client.py": "the client of the API",
     "sdk/client/client.py": "the client of the API",

@@ -17,7 +17,7 @@ from campaign import LONG
 from cli.test_db import FolderHouse, lived_in
 from runtime.house import Hand, House, task
 from servers import postgres, postgres_server, schema  # noqa: F401 - fixtures
-from tickwork.cli.db import _beside
+from tickwork.cli.commands.db import _beside
 from tickwork.cli.main import main
 from tickwork.compose.server import ARTIFACTS, DATABASE
 from tickwork.core.state.schedule import Range

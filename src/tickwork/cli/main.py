@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from tickwork.cli.exits import Ended, Exit, report, tell
+from tickwork.cli.exit_codes import Ended, Exit, report, tell
 
 if TYPE_CHECKING:
     from cyclopts import App
@@ -41,7 +41,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(args: list[str]) -> int:
     if not args or args in (["--help"], ["-h"], ["help"]):
-        from tickwork.cli.menu import menu
+        from tickwork.cli.command_table import menu
 
         print(menu())
         return Exit.OK if args else Exit.USAGE
@@ -58,7 +58,7 @@ def _run(args: list[str]) -> int:
 def _dispatch(args: list[str]) -> int:
     from cyclopts import CycloptsError
 
-    from tickwork.cli.menu import entries
+    from tickwork.cli.command_table import entries
 
     app = make_app(args[0])
     try:
@@ -75,7 +75,7 @@ def make_app(chosen: str = "") -> "App":
     """`chosen` is loaded, and has the whole of its docstring as help; of the others, one sentence is known."""
     from cyclopts import App, Group
 
-    from tickwork.cli.menu import GROUPS
+    from tickwork.cli.command_table import GROUPS
     from tickwork.version import VERSION
 
     app = App(name="tickwork", help_format="plaintext", version=VERSION)

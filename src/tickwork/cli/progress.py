@@ -8,7 +8,7 @@ import threading
 from contextlib import closing
 from typing import TYPE_CHECKING
 
-from tickwork.cli.screen import console, safe, table, tinted, took
+from tickwork.cli.output import console, safe, table, tinted, took
 from tickwork.core.base.errors import TickworkError
 from tickwork.protocol import http_models as wire
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import msgspec
 
-from tickwork.cli.exits import Ended, Exit
-from tickwork.cli.schedulefile import read_document
+from tickwork.cli.commands.schedule_file import read_document
+from tickwork.cli.exit_codes import Ended, Exit
 from tickwork.core.base.errors import Refused
 from tickwork.core.base.strict_json import check
 from tickwork.protocol.http_models import EndpointRequest

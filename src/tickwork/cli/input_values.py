@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tickwork.cli.exits import Ended, Exit
+from tickwork.cli.exit_codes import Ended, Exit
 
 if TYPE_CHECKING:
     from tickwork.sdk.authoring.workflows import Workflow

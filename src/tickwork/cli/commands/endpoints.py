@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import App, Parameter
 
-from tickwork.cli import endpointdeeds as deeds
-from tickwork.cli.exits import Exit
-from tickwork.cli.shared import TO, Count, To
+from tickwork.cli.commands import endpoints_actions as deeds
+from tickwork.cli.exit_codes import Exit
+from tickwork.cli.options import TO, Count, To
 
 if TYPE_CHECKING:
     from rich.tree import Tree
@@ -43,7 +43,7 @@ def listed(
     archived
         Those in the archive, instead of the others.
     """
-    from tickwork.cli.screen import console, print_json, safe, table, when
+    from tickwork.cli.output import console, print_json, safe, table, when
     from tickwork.protocol import http_models as wire
 
     with to.client() as client:
@@ -75,7 +75,7 @@ def show(name: str, /, *, to: To = TO) -> int:
     name
         Its name.
     """
-    from tickwork.cli.screen import console, print_json
+    from tickwork.cli.output import console, print_json
 
     with to.client() as client:
         one = client.endpoint(name)
@@ -111,7 +111,7 @@ def history(
     """
     from itertools import islice
 
-    from tickwork.cli.screen import console, duration, print_json, safe, table, tinted, value, when
+    from tickwork.cli.output import console, duration, print_json, safe, table, tinted, value, when
     from tickwork.protocol import http_models as wire
 
     with to.client() as client:
@@ -146,7 +146,7 @@ def _times(one: "wire.Endpoint") -> str:
 
 
 def _state(one: "wire.Endpoint") -> str:
-    from tickwork.cli.screen import safe, when
+    from tickwork.cli.output import safe, when
 
     words = []
     if one.archived:
@@ -167,7 +167,7 @@ def _state(one: "wire.Endpoint") -> str:
 def _tree(one: "wire.Endpoint") -> "Tree":
     from rich.tree import Tree
 
-    from tickwork.cli.screen import safe, tinted, value, when
+    from tickwork.cli.output import safe, tinted, value, when
 
     tree = Tree(f"[bold]{safe(one.name)}[/]  {_state(one)}")
     if one.description:

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from tickwork.cli.exits import Ended, Exit
-from tickwork.cli.shared import Crowd, File, Hands, Place, settings
+from tickwork.cli.exit_codes import Ended, Exit
+from tickwork.cli.options import Crowd, File, Hands, Place, settings
 
 if TYPE_CHECKING:
     from tickwork.cluster.node import Node
@@ -61,7 +61,7 @@ def server(*, place: Place = PLACE, crowd: Crowd = CROWD) -> int:
 
 def _several(found: "Settings") -> int:
     from tickwork.api.server import listen
-    from tickwork.cli.exits import tell
+    from tickwork.cli.exit_codes import tell
     from tickwork.compose.cluster import Processes, child_environment, command_of
     from tickwork.compose.protecting import announced, protected
 

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import yaml
 
-from tickwork.cli.exits import Ended, Exit
+from tickwork.cli.exit_codes import Ended, Exit
 from tickwork.protocol.http_models import ScheduleRequest
 
 BYTES_MAX = 16 * 1024 * 1024

@@ -2,8 +2,8 @@
 
 from typing import TYPE_CHECKING
 
-from tickwork.cli.exits import Ended, Exit
-from tickwork.cli.shared import TO, To
+from tickwork.cli.exit_codes import Ended, Exit
+from tickwork.cli.options import TO, To
 
 if TYPE_CHECKING:
     from tickwork.sdk.client.client import Client
@@ -17,7 +17,7 @@ def delete(name: str, /, *, to: To = TO) -> int:
     name
         Its name.
     """
-    from tickwork.cli.screen import console, print_json, safe
+    from tickwork.cli.output import console, print_json, safe
 
     with to.client() as client:
         client.delete_schedule(name)
@@ -187,7 +187,7 @@ def _one_of(name: str, group: str) -> None:
 
 
 def _fired(name: str, to: To, *, test: bool) -> int:
-    from tickwork.cli.screen import print_json
+    from tickwork.cli.output import print_json
     from tickwork.protocol import http_models as wire
 
     with to.client() as client:
@@ -200,7 +200,7 @@ def _fired(name: str, to: To, *, test: bool) -> int:
 
 
 def _group_told(group: str, what: str, to: To) -> int:
-    from tickwork.cli.screen import console, print_json, safe
+    from tickwork.cli.output import console, print_json, safe
 
     if to.json:
         print_json({"group": group})
@@ -210,7 +210,7 @@ def _group_told(group: str, what: str, to: To) -> int:
 
 
 def _told(client: "Client", name: str, what: str, to: To) -> int:
-    from tickwork.cli.screen import console, print_json, safe, until
+    from tickwork.cli.output import console, print_json, safe, until
 
     one = client.schedule(name)
     if to.json:

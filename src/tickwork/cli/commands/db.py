@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 from cyclopts import App, Parameter
 
-from tickwork.cli.exits import Ended, Exit
-from tickwork.cli.shared import settings as read_settings
+from tickwork.cli.exit_codes import Ended, Exit
+from tickwork.cli.options import settings as read_settings
 
 if TYPE_CHECKING:
     from tickwork.ports.artifacts import Artifacts
@@ -139,7 +139,7 @@ async def _upgrade(place: str, *, json: bool) -> int:
 
 
 async def _check(place: str, *, json: bool) -> int:
-    from tickwork.cli.screen import print_json
+    from tickwork.cli.output import print_json
     from tickwork.runtime.maintenance.integrity_check import check as verify
     from tickwork.system.zone_data import load_zones
 
@@ -455,7 +455,7 @@ async def _given(batches: "Iterator[Batch]") -> "AsyncIterator[Batch]":
 def _progress(title: str, *, quiet: bool) -> "Iterator[Say]":
     from rich.progress import Progress, SpinnerColumn, TimeElapsedColumn
 
-    from tickwork.cli.screen import console
+    from tickwork.cli.output import console
 
     screen = console(stderr=True)
     progress = Progress(
@@ -468,7 +468,7 @@ def _progress(title: str, *, quiet: bool) -> "Iterator[Say]":
 
 
 def _told(answer: Any, text: str, *, json: bool) -> int:
-    from tickwork.cli.screen import print_json
+    from tickwork.cli.output import print_json
 
     if json:
         print_json(answer)

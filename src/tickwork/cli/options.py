@@ -142,7 +142,7 @@ class To:
     def folder(self, data: str | None) -> Path | None:
         """What is read instead of asking: the folder that was named, or that of the settings where no server answers
         and none was named. None: the server is asked."""
-        from tickwork.cli.exits import Ended, Exit, tell
+        from tickwork.cli.exit_codes import Ended, Exit, tell
         from tickwork.compose.server import DATABASE
 
         found = settings({"url": self.url, "data": data})
@@ -184,7 +184,7 @@ def settings(*flags: dict[str, object]) -> "Settings":
 @contextmanager
 def private(found: "Settings", app: str = "") -> "Iterator[PrivateServer]":
     """A server for this command alone, where none answers."""
-    from tickwork.cli.exits import Ended, Exit
+    from tickwork.cli.exit_codes import Ended, Exit
     from tickwork.compose.private import PrivateServer
     from tickwork.ports.store import StoreInUse
 

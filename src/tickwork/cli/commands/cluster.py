@@ -2,8 +2,8 @@
 
 from typing import TYPE_CHECKING, Literal
 
-from tickwork.cli.exits import Ended, Exit
-from tickwork.cli.shared import TO, To
+from tickwork.cli.exit_codes import Ended, Exit
+from tickwork.cli.options import TO, To
 
 if TYPE_CHECKING:
     from tickwork.sdk.client.client import Client
@@ -25,7 +25,7 @@ def cluster(deed: Literal["show", "spread", "inbox", "remove"] = "show", argumen
     argument
         Of spread: how many partitions new runs are spread over. Of remove: the id of the run.
     """
-    from tickwork.cli.screen import console, print_json, safe, table, when
+    from tickwork.cli.output import console, print_json, safe, table, when
     from tickwork.core.base.errors import Refused
 
     if (deed == "spread") != (argument.isascii() and argument.isdigit()) and deed != "remove":
@@ -66,7 +66,7 @@ def cluster(deed: Literal["show", "spread", "inbox", "remove"] = "show", argumen
 
 def _alone(client: "Client", to: To) -> int:
     """A server with a store of its own is a cluster of one, and says so."""
-    from tickwork.cli.screen import print_json
+    from tickwork.cli.output import print_json
     from tickwork.protocol import http_models as wire
 
     found = client.partition(0)
@@ -91,7 +91,7 @@ def _alone(client: "Client", to: To) -> int:
 
 
 def _inbox(remove: str, to: To) -> int:
-    from tickwork.cli.screen import console, print_json, safe, table
+    from tickwork.cli.output import console, print_json, safe, table
 
     with to.client() as client:
         if remove:

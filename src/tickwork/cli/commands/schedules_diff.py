@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from tickwork.cli.exits import Ended, Exit
-from tickwork.cli.shared import TO, To
+from tickwork.cli.exit_codes import Ended, Exit
+from tickwork.cli.options import TO, To
 
 if TYPE_CHECKING:
-    from tickwork.cli.schedulefile import ScheduleFile
+    from tickwork.cli.commands.schedule_file import ScheduleFile
     from tickwork.core.calendar.recurrence import Rhythm
     from tickwork.core.calendar.zones import Zones
 
@@ -49,7 +49,7 @@ def diff(*files: Path, days: int = 30, tzdata: Path | None = None, start: str | 
     start
         Look from this time on (RFC 3339); now, unless given.
     """
-    from tickwork.cli.screen import print_json
+    from tickwork.cli.output import print_json
     from tickwork.core.calendar.durations import instant_ms, instant_text
     from tickwork.core.calendar.zones import in_zone
     from tickwork.core.explain.schedule_preview import difference
@@ -98,7 +98,7 @@ def _stream(name: str, rhythm: "Rhythm", from_ms: int, to_ms: int, runs_max: int
 
 
 def _sides(files: tuple[Path, ...], tzdata: Path | None, ours: "Zones", to: To) -> Any:
-    from tickwork.cli.schedulefile import read_schedules
+    from tickwork.cli.commands.schedule_file import read_schedules
 
     if tzdata is None:
         if len(files) != 2:
@@ -114,8 +114,8 @@ def _live(to: To) -> "ScheduleFile":
     """The server's schedules; those in the archive expect nothing, and neither do those that the Governor leads."""
     from rich.progress import track
 
-    from tickwork.cli.schedulefile import ScheduleFile
-    from tickwork.cli.screen import console
+    from tickwork.cli.commands.schedule_file import ScheduleFile
+    from tickwork.cli.output import console
     from tickwork.protocol.http_models import ScheduleRequest
 
     screen = console(stderr=True)
@@ -158,7 +158,7 @@ def _is_zone(path: Path) -> bool:
 
 
 def _show(found: list[Differing], days: int, versions: tuple[str, str]) -> None:
-    from tickwork.cli.screen import console, safe, table
+    from tickwork.cli.output import console, safe, table
 
     about = f" (tzdata {versions[0]} and {versions[1]})" if versions[0] != versions[1] else ""
     if not found:

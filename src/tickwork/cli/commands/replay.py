@@ -14,8 +14,8 @@ from typing import IO, TYPE_CHECKING, Annotated
 import msgspec
 from cyclopts import Parameter
 
-from tickwork.cli.exits import Ended, Exit
-from tickwork.cli.shared import TO, To
+from tickwork.cli.exit_codes import Ended, Exit
+from tickwork.cli.options import TO, To
 
 if TYPE_CHECKING:
     from tickwork.core.state.state import Settings
@@ -94,8 +94,8 @@ def partitions(client: "Client") -> list[int]:
 
 
 def _told(found: Replayed, to: To) -> int:
-    from tickwork.cli.exits import tell
-    from tickwork.cli.screen import print_json
+    from tickwork.cli.exit_codes import tell
+    from tickwork.cli.output import print_json
 
     which = f"partition {found.partition}: " if found.partition is not None else ""
     if to.json:
@@ -116,7 +116,7 @@ class Judge:
     def __init__(self, settings: "Settings", *, total: int | None, quiet: bool) -> None:
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeElapsedColumn
 
-        from tickwork.cli.screen import console
+        from tickwork.cli.output import console
         from tickwork.core.machine import Machine
         from tickwork.journal.record import GENESIS
         from tickwork.journal.replay import Tally

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from tickwork.cli.exits import Ended, Exit
-from tickwork.cli.shared import REACH_S, TO, To, settings
+from tickwork.cli.exit_codes import Ended, Exit
+from tickwork.cli.options import REACH_S, TO, To, settings
 
 if TYPE_CHECKING:
     from tickwork.ports.store import Store
@@ -40,7 +40,7 @@ def catchup(
         Data folder of the server that does not run (TICKWORK_DATA; .tickwork), or the address of the store that nodes
         share (TICKWORK_STORE).
     """
-    from tickwork.cli.screen import console, print_json
+    from tickwork.cli.output import console, print_json
     from tickwork.core.base.errors import Refused
     from tickwork.core.explain.catch_up_preview import read_policy
     from tickwork.protocol import http_models as wire
@@ -77,8 +77,8 @@ def _of_server(to: To, policy: str) -> "list[wire.CatchUp] | None":
 
 
 def _of_data(to: To, policy: str, data: str | None) -> "list[wire.CatchUp]":
-    from tickwork.cli.db import is_address, shown
-    from tickwork.cli.exits import tell
+    from tickwork.cli.commands.db import is_address, shown
+    from tickwork.cli.exit_codes import tell
     from tickwork.compose.server import DATABASE
 
     known = settings({"data": None if data is None or is_address(data) else data})
@@ -136,7 +136,7 @@ async def _late(store: "Store", partition: int, policy: str) -> "list[wire.Catch
 
 
 def _show(found: "list[wire.CatchUp]", policy: str) -> None:
-    from tickwork.cli.screen import ago, console, safe, table
+    from tickwork.cli.output import ago, console, safe, table
 
     rows = [
         (safe(one.schedule), safe(one.policy) + (" (paused)" if one.paused else ""), ago(one.late_since), str(one.late),
@@ -156,7 +156,7 @@ def _show(found: "list[wire.CatchUp]", policy: str) -> None:
 
 
 def _others(one: "wire.CatchUp") -> str:
-    from tickwork.cli.screen import safe
+    from tickwork.cli.output import safe
 
     if not one.passed:
         return "-"
@@ -165,7 +165,7 @@ def _others(one: "wire.CatchUp") -> str:
 
 
 def _runs(one: "wire.CatchUp") -> str:
-    from tickwork.cli.screen import safe, when
+    from tickwork.cli.output import safe, when
 
     if not one.first_run_at:
         return "-"

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
-from tickwork.cli.exits import Exit
-from tickwork.cli.shared import TO, Count, To
+from tickwork.cli.exit_codes import Exit
+from tickwork.cli.options import TO, Count, To
 
 if TYPE_CHECKING:
     from rich.tree import Tree
@@ -41,7 +41,7 @@ def runs(
     data
         A data folder that no server uses, instead of a server; .tickwork is read by itself where none answers.
     """
-    from tickwork.cli.screen import console, print_json, safe, table, tinted, took, when
+    from tickwork.cli.output import console, print_json, safe, table, tinted, took, when
     from tickwork.protocol import http_models as wire
 
     with to.reader(to.folder(data)) as client:
@@ -75,7 +75,7 @@ def show(run: str, /, *, data: str | None = None, to: To = TO) -> int:
     data
         A data folder that no server uses, instead of a server; .tickwork is read by itself where none answers.
     """
-    from tickwork.cli.screen import console, print_json
+    from tickwork.cli.output import console, print_json
 
     with to.reader(to.folder(data)) as client:
         detail = client.get(run)
@@ -110,7 +110,7 @@ def logs(
     """
     import msgspec
 
-    from tickwork.cli.screen import console, print_json, safe, when
+    from tickwork.cli.output import console, print_json, safe, when
     from tickwork.protocol import http_models as wire
 
     screen = console()
@@ -142,7 +142,7 @@ def why(run: str, /, *, data: str | None = None, to: To = TO) -> int:
     data
         A data folder that no server uses, instead of a server; .tickwork is read by itself where none answers.
     """
-    from tickwork.cli.screen import console, in_words, print_json, safe, tinted, when
+    from tickwork.cli.output import console, in_words, print_json, safe, tinted, when
 
     with to.reader(to.folder(data)) as client:
         story = client.why(run)
@@ -168,7 +168,7 @@ def _lines(found: "Iterator[wire.LogLine]", node: str) -> "Generator[wire.LogLin
 def _tree(detail: "wire.RunDetail") -> "Tree":
     from rich.tree import Tree
 
-    from tickwork.cli.screen import safe, tinted, took, value, when
+    from tickwork.cli.output import safe, tinted, took, value, when
 
     time = took(detail.started_at, detail.ended_at)
     tree = Tree(f"[bold]{safe(detail.workflow)}[/]  {tinted(detail.state)}  {time}  [dim]{safe(detail.id)}[/]")
@@ -193,8 +193,8 @@ def _tree(detail: "wire.RunDetail") -> "Tree":
 
 
 def _add_task(tree: "Tree", task: "wire.Task") -> None:
+    from tickwork.cli.output import safe, tinted, took, value, when
     from tickwork.cli.progress import children_words, name_of, task_took
-    from tickwork.cli.screen import safe, tinted, took, value, when
 
     time = task_took(task)
     branch = tree.add(f"{name_of(task)}  {tinted(task.state)}{f'  {time}' if time else ''}  [dim]{safe(task.kind)}[/]")

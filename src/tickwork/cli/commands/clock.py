@@ -4,8 +4,8 @@ from typing import TYPE_CHECKING
 
 from cyclopts import App
 
-from tickwork.cli.exits import Exit
-from tickwork.cli.shared import TO, To
+from tickwork.cli.exit_codes import Exit
+from tickwork.cli.options import TO, To
 
 if TYPE_CHECKING:
     from tickwork.protocol.http_models import ClockStatus
@@ -33,7 +33,7 @@ def confirm(*, to: To = TO) -> int:
 
 
 def _print_status(status: "ClockStatus | None", to: To) -> None:
-    from tickwork.cli.screen import console, print_json, safe
+    from tickwork.cli.output import console, print_json, safe
 
     if to.json:
         print_json(status)

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from tickwork.cli.exits import Ended, Exit
-from tickwork.cli.shared import TO, To
+from tickwork.cli.exit_codes import Ended, Exit
+from tickwork.cli.options import TO, To
 
 if TYPE_CHECKING:
     from tickwork.protocol import http_models as wire
@@ -94,7 +94,7 @@ class Terms:
 
     def given(self) -> dict[str, Any]:
         """As the client takes them; what was not given is left to the server."""
-        from tickwork.cli.inputs import read_inputs, read_value
+        from tickwork.cli.input_values import read_inputs, read_value
         from tickwork.protocol.http_models import GovernorRequest
 
         own = ("input", "inputs_json", "context", "governed", "min", "max")
@@ -178,8 +178,8 @@ def apply(
     dry_run
         Only say it; what could not be applied is refused all the same.
     """
-    from tickwork.cli.schedulefile import read_schedules
-    from tickwork.cli.screen import console, print_json
+    from tickwork.cli.commands.schedule_file import read_schedules
+    from tickwork.cli.output import console, print_json
 
     found = read_schedules(file)
     owner = owner or found.owner
@@ -201,7 +201,7 @@ def apply(
 
 
 def _told(name: str, told: "wire.SchedulePreview", to: To, *, done: bool, governed: bool) -> int:
-    from tickwork.cli.screen import console, print_json, safe, table, until
+    from tickwork.cli.output import console, print_json, safe, table, until
 
     if to.json:
         print_json(told)
@@ -288,7 +288,7 @@ def _in_one_way(wanted: "wire.ScheduleRequest") -> "wire.ScheduleRequest":
 
 
 def _lines(changes: dict[str, Any]) -> list[str]:
-    from tickwork.cli.screen import safe
+    from tickwork.cli.output import safe
 
     lines = [f"[green]+ {safe(name)}[/]" for name in changes["added"]]
     for name, fields in changes["changed"].items():
@@ -298,6 +298,6 @@ def _lines(changes: dict[str, Any]) -> list[str]:
 
 
 def _short(data: Any) -> str:
-    from tickwork.cli.screen import value
+    from tickwork.cli.output import value
 
     return value(data, characters_max=80) if data not in ("", None, (), {}) else "-"

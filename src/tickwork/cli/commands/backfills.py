@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import App, Parameter
 
-from tickwork.cli.exits import Ended, Exit
-from tickwork.cli.shared import TO, To
+from tickwork.cli.exit_codes import Ended, Exit
+from tickwork.cli.options import TO, To
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -58,7 +58,7 @@ def backfill(
     wait
         Follow it to its end; exit code 1 where a run of it failed.
     """
-    from tickwork.cli.screen import print_json
+    from tickwork.cli.output import print_json
 
     if preview and wait:
         raise Ended(Exit.USAGE, "give --preview or --wait, not both: a preview runs nothing")
@@ -82,7 +82,7 @@ backfills = App(name="backfills", help_format="plaintext")
 @backfills.default
 def listed(*, to: To = TO) -> int:
     """Backfills: those under way, then those that ended."""
-    from tickwork.cli.screen import console, print_json, safe, table, tinted, when
+    from tickwork.cli.output import console, print_json, safe, table, tinted, when
     from tickwork.protocol import http_models as wire
 
     with to.client() as client:
@@ -144,7 +144,7 @@ def cancel(number: int, /, *, to: To = TO) -> int:
 
 
 def _told(client: "Client", number: int, to: To) -> int:
-    from tickwork.cli.screen import console, print_json, safe, tinted
+    from tickwork.cli.output import console, print_json, safe, tinted
 
     one = _one(client, number)
     if to.json:
@@ -169,7 +169,7 @@ def _counts(one: "wire.Backfill") -> str:
 
 
 def _say(found: "wire.Backfill", *, preview: bool) -> None:
-    from tickwork.cli.screen import console, safe
+    from tickwork.cli.output import console, safe
 
     screen = console()
     for run_id in found.run_ids[:IDS_SHOWN] if preview else ():
@@ -186,7 +186,7 @@ def _say(found: "wire.Backfill", *, preview: bool) -> None:
 
 
 def _follow(client: "Client", begun: "wire.Backfill", to: To) -> int:
-    from tickwork.cli.screen import console, print_json
+    from tickwork.cli.output import console, print_json
 
     screen = console(stderr=True)
     try:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from tickwork.cli.exits import Ended, Exit
-from tickwork.cli.shared import TO, To
+from tickwork.cli.exit_codes import Ended, Exit
+from tickwork.cli.options import TO, To
 
 if TYPE_CHECKING:
     from tickwork.core.state.state import Settings
@@ -60,7 +60,7 @@ def release(partition: int = 0, /, *, to: To = TO) -> int:
     partition
         Its number; 0 where there is only one.
     """
-    from tickwork.cli.screen import print_json
+    from tickwork.cli.output import print_json
 
     with to.client() as client:
         client.resume_partition(partition)
@@ -92,7 +92,7 @@ class _Served:
     def _fetch(self, partition: int, after: int, limit: int) -> "tuple[Settings, list[Sealed]]":
         from contextlib import closing
 
-        from tickwork.cli.replay import streamed
+        from tickwork.cli.commands.replay import streamed
         from tickwork.journal.export import read
 
         with closing(streamed(self._client.address, f"/v1/partitions/{partition}/journal", after=after)) as pieces:
@@ -101,7 +101,7 @@ class _Served:
 
 
 async def _of_server(to: To, partition: int | None, into: Path, *, once: bool) -> int:
-    from tickwork.cli.replay import partitions
+    from tickwork.cli.commands.replay import partitions
     from tickwork.runtime.maintenance.auditor import at_the_beginning
     from tickwork.runtime.storage.store_retry import patiently
     from tickwork.system.zone_data import load_zones
@@ -175,7 +175,7 @@ def _made(source: "Source", partition: int, place: "Place", into: Path, hold: "H
 
 
 def _show(judge: "Auditor", to: To) -> None:
-    from tickwork.cli.screen import console, print_json
+    from tickwork.cli.output import console, print_json
 
     view = judge.view()
     if to.json:
@@ -187,7 +187,7 @@ def _show(judge: "Auditor", to: To) -> None:
 
 
 def _verdict(judge: "Auditor", to: To, *, several: bool = False) -> int:
-    from tickwork.cli.screen import print_json
+    from tickwork.cli.output import print_json
 
     view = judge.view()
     if to.json:

@@ -1,7 +1,7 @@
 """What a server has: workflows, workers, and how it is."""
 
-from tickwork.cli.exits import Exit
-from tickwork.cli.shared import TO, To
+from tickwork.cli.exit_codes import Exit
+from tickwork.cli.options import TO, To
 
 ALERTS_SHOWN = 10
 
@@ -12,7 +12,7 @@ def page(*, to: To = TO) -> int:
     The browser gets a cookie for a week, so it needs no token.
     """
     from tickwork.api.http.browser_sessions import Sessions
-    from tickwork.cli.screen import print_json
+    from tickwork.cli.output import print_json
     from tickwork.system import local_token as localtoken
 
     with to.client() as client:
@@ -31,7 +31,7 @@ def page(*, to: To = TO) -> int:
 
 def workflows(*, to: To = TO) -> int:
     """The workflows that the server knows."""
-    from tickwork.cli.screen import console, print_json, safe, table
+    from tickwork.cli.output import console, print_json, safe, table
     from tickwork.protocol import http_models as wire
 
     with to.client() as client:
@@ -50,7 +50,7 @@ def workflows(*, to: To = TO) -> int:
 
 def workers(*, to: To = TO) -> int:
     """The workers that are connected."""
-    from tickwork.cli.screen import console, print_json, safe, table, when
+    from tickwork.cli.output import console, print_json, safe, table, when
     from tickwork.core.state.ready_queues import PIN_LABEL
     from tickwork.protocol import http_models as wire
 
@@ -72,7 +72,7 @@ def workers(*, to: To = TO) -> int:
 
 def status(*, to: To = TO) -> int:
     """How the engine is."""
-    from tickwork.cli.screen import console, print_json, safe
+    from tickwork.cli.output import console, print_json, safe
 
     with to.client() as client:
         found = client.status()

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from tickwork.cli.exits import Ended, Exit, tell
-from tickwork.cli.shared import REACH_S, TO, File, To, private, settings
+from tickwork.cli.exit_codes import Ended, Exit, tell
+from tickwork.cli.options import REACH_S, TO, File, To, private, settings
 from tickwork.core.base.shortened import shortened
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def run(
     pass_env
         Variables of this shell that tasks of a private server get too, comma-separated (TICKWORK_PASS_ENV; none).
     """
-    from tickwork.cli.inputs import read_inputs
+    from tickwork.cli.input_values import read_inputs
     from tickwork.system.clock import SystemIds
 
     app, workflow, name = _resolve(str(what))
@@ -183,7 +183,7 @@ def _on_server(client: "Client", wanted: Wanted, app: str, *, wait: bool, as_jso
 
 
 def _only_started(client: "Client", run_id: str, *, as_json: bool) -> int:
-    from tickwork.cli.screen import print_json
+    from tickwork.cli.output import print_json
 
     if as_json:
         print_json(client.get(run_id))
@@ -208,8 +208,8 @@ def _in_private(app: str, wanted: Wanted, found: "Settings", *, as_json: bool) -
 
 
 def _follow(client: "Client", run_id: str, *, as_json: bool, alone: bool = False) -> int:
+    from tickwork.cli.output import console, print_json, print_output, safe
     from tickwork.cli.progress import follow
-    from tickwork.cli.screen import console, print_json, print_output, safe
     from tickwork.sdk.client.calls import is_left_out
 
     try:

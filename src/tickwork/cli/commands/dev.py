@@ -3,8 +3,8 @@
 import time
 from typing import TYPE_CHECKING
 
-from tickwork.cli.processes import HANDS, PLACE, run_loop
-from tickwork.cli.shared import File, Hands, Place, settings
+from tickwork.cli.commands.server_and_worker import HANDS, PLACE, run_loop
+from tickwork.cli.options import File, Hands, Place, settings
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -45,7 +45,7 @@ class Told:
         self._workflows: tuple[str, ...] | None = None  # as they were told
 
     def say(self, note: "Note") -> None:
-        from tickwork.cli.screen import safe
+        from tickwork.cli.output import safe
         from tickwork.compose import dev as notes
 
         match note:
@@ -74,7 +74,7 @@ class Told:
         """What there is and what a newcomer does next: at first, and where it has changed."""
         if workflows == self._workflows:
             return
-        from tickwork.cli.screen import safe
+        from tickwork.cli.output import safe
         from tickwork.compose.settings import PORT
 
         self._workflows = workflows
@@ -89,7 +89,7 @@ class Told:
 
     def _line(self, text: str) -> None:
         if self._screen is None:
-            from tickwork.cli.screen import console
+            from tickwork.cli.output import console
 
             self._screen = console()
         self._screen.print(f"[dim]{time.strftime('%H:%M:%S')}[/]  {text}", soft_wrap=True)
@@ -97,7 +97,7 @@ class Told:
 
 def run_line(run: "wire.Run") -> str:
     """Workflow, state, duration, id; where it failed, why."""
-    from tickwork.cli.screen import safe, tinted, took
+    from tickwork.cli.output import safe, tinted, took
 
     time_ = took(run.started_at, run.ended_at)
     lines = safe(run.error).replace("\n", "\n           ")

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-from tickwork.cli.exits import Exit
-from tickwork.cli.shared import To, settings
+from tickwork.cli.exit_codes import Exit
+from tickwork.cli.options import To, settings
 from tickwork.core.base.errors import Refused, TickworkError, Unavailable
 from tickwork.version import BUILT_MS
 
@@ -46,7 +46,7 @@ def doctor(*, data: str | None = None, to: To | None = None) -> int:
     data
         The data folder (TICKWORK_DATA; .tickwork).
     """
-    from tickwork.cli.screen import console, print_json, safe, table
+    from tickwork.cli.output import console, print_json, safe, table
 
     to = to or To()
     found = tuple(_all(data, to))

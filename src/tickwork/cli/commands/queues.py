@@ -4,8 +4,8 @@ from typing import Literal
 
 from cyclopts import App
 
-from tickwork.cli.exits import Exit
-from tickwork.cli.shared import TO, Count, To
+from tickwork.cli.exit_codes import Exit
+from tickwork.cli.options import TO, Count, To
 
 queues = App(name="queues", help_format="plaintext")
 
@@ -13,7 +13,7 @@ queues = App(name="queues", help_format="plaintext")
 @queues.default
 def listed(*, to: To = TO) -> int:
     """The queues, with what waits and runs in each."""
-    from tickwork.cli.screen import console, print_json, safe, table
+    from tickwork.cli.output import console, print_json, safe, table
     from tickwork.protocol import http_models as wire
 
     with to.client() as client:
@@ -95,7 +95,7 @@ def resume(name: str, /, *, to: To = TO) -> int:
 
 
 def _told(name: str, what: str, to: To) -> int:
-    from tickwork.cli.screen import console, print_json, safe
+    from tickwork.cli.output import console, print_json, safe
 
     if to.json:
         print_json({"queue": name})

@@ -4,8 +4,8 @@ from pathlib import Path
 
 from cyclopts import App
 
-from tickwork.cli.exits import Ended, Exit
-from tickwork.cli.shared import TO, To
+from tickwork.cli.exit_codes import Ended, Exit
+from tickwork.cli.options import TO, To
 
 DATES_SHOWN = 5
 
@@ -15,7 +15,7 @@ holidays = App(name="holidays", help_format="plaintext")
 @holidays.default
 def listed(*, to: To = TO) -> int:
     """Lists of dates that schedules leave out."""
-    from tickwork.cli.screen import console, print_json, safe, table
+    from tickwork.cli.output import console, print_json, safe, table
     from tickwork.protocol import http_models as wire
 
     with to.client() as client:
@@ -49,7 +49,7 @@ def put(name: str, /, *dates: str, to: To = TO) -> int:
     dates
         Dates (2026-12-25), or a file with one on each line or as a YAML or JSON list.
     """
-    from tickwork.cli.screen import console, print_json, safe
+    from tickwork.cli.output import console, print_json, safe
 
     if not dates:
         raise Ended(Exit.USAGE, "name dates, or a file that has them")
@@ -72,7 +72,7 @@ def delete(name: str, /, *, to: To = TO) -> int:
     name
         Its name.
     """
-    from tickwork.cli.screen import console, print_json, safe
+    from tickwork.cli.output import console, print_json, safe
 
     with to.client() as client:
         client.delete_holidays(name)
@@ -91,7 +91,7 @@ def zones(filter: str = "", /, *, to: To = TO) -> int:  # noqa: A002 - the argum
     filter
         Only those with this in their name, in any case.
     """
-    from tickwork.cli.screen import print_json
+    from tickwork.cli.output import print_json
     from tickwork.protocol import http_models as wire
 
     with to.client() as client:
@@ -112,7 +112,7 @@ def _dates(given: str) -> list[str]:
         return [given]
     path = Path(given)
     if path.suffix in (".yaml", ".yml", ".json"):
-        from tickwork.cli.schedulefile import read_document
+        from tickwork.cli.commands.schedule_file import read_document
 
         found = read_document(path)
         if not isinstance(found, list) or not all(isinstance(one, str) for one in found):

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from tickwork.cli.exits import Ended, Exit
+from tickwork.cli.exit_codes import Ended, Exit
 
 FILES = ("app.py", "README.md", "tickwork.toml")
 IGNORED = ".tickwork/\n__pycache__/\n"
@@ -37,7 +37,7 @@ def init(folder: Path = Path(), /, *, json: Annotated[bool, Parameter(negative="
     except OSError as error:
         raise Ended(Exit.SETTINGS, f"{folder} cannot be written: {error.strerror}") from None
     if json:
-        from tickwork.cli.screen import print_json
+        from tickwork.cli.output import print_json
 
         print_json({"files": [str(folder / name) for name in FILES]})
         return Exit.OK

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from tickwork.cli.exits import Ended, Exit
-from tickwork.cli.shared import TO, To
+from tickwork.cli.exit_codes import Ended, Exit
+from tickwork.cli.options import TO, To
 
 if TYPE_CHECKING:
     from tickwork.protocol import http_models as wire
@@ -59,7 +59,7 @@ class Wanted:
     "Pause after so many failed runs in a row (0: never)."
 
     def fields(self) -> dict[str, Any]:
-        from tickwork.cli.inputs import read_value
+        from tickwork.cli.input_values import read_value
 
         given: dict[str, Any] = {name: value for name, value in asdict(self).items() if value is not None}
         given["headers"] = dict(_header(one) for one in given.pop("header"))
@@ -88,7 +88,7 @@ def put(
     target
         The URL to call.
     """
-    from tickwork.cli.screen import print_json
+    from tickwork.cli.output import print_json
 
     fields = wanted.fields()
     with to.client() as client:
@@ -108,8 +108,8 @@ def apply(file: Path, /, *, to: To = TO) -> int:
     file
         YAML or JSON: from name to what an endpoint has.
     """
-    from tickwork.cli.endpointfile import read_endpoints
-    from tickwork.cli.screen import print_json
+    from tickwork.cli.commands.endpointfile import read_endpoints
+    from tickwork.cli.output import print_json
     from tickwork.protocol import http_models as wire
 
     wanted = read_endpoints(file)
@@ -280,7 +280,7 @@ def _one_of(name: str, group: str) -> None:
 
 
 def _fired(name: str, to: To, *, test: bool) -> int:
-    from tickwork.cli.screen import print_json
+    from tickwork.cli.output import print_json
     from tickwork.protocol import http_models as wire
 
     with to.client() as client:
@@ -293,7 +293,7 @@ def _fired(name: str, to: To, *, test: bool) -> int:
 
 
 def _show(told: "dict[str, wire.EndpointPreview]") -> None:
-    from tickwork.cli.screen import console, safe
+    from tickwork.cli.output import console, safe
 
     screen = console()
     for name, one in told.items():
@@ -303,7 +303,7 @@ def _show(told: "dict[str, wire.EndpointPreview]") -> None:
 
 
 def _group_told(group: str, what: str, to: To) -> int:
-    from tickwork.cli.screen import console, print_json, safe
+    from tickwork.cli.output import console, print_json, safe
 
     if to.json:
         print_json({"group": group})
@@ -313,7 +313,7 @@ def _group_told(group: str, what: str, to: To) -> int:
 
 
 def _told(client: "Client", name: str, what: str, to: To) -> int:
-    from tickwork.cli.screen import console, print_json, safe
+    from tickwork.cli.output import console, print_json, safe
 
     one = client.endpoint(name)
     if to.json:
@@ -324,7 +324,7 @@ def _told(client: "Client", name: str, what: str, to: To) -> int:
 
 
 def _next(one: "wire.Endpoint | wire.EndpointPreview") -> str:
-    from tickwork.cli.screen import safe, when
+    from tickwork.cli.output import safe, when
 
     why = f" ({safe(one.source)})" if one.source else ""
     return (f"next {when(one.next_at)}" if one.next_at else "nothing is due") + why

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import App, Parameter
 
-from tickwork.cli import puts
-from tickwork.cli import scheduledeeds as deeds
-from tickwork.cli.differences import diff
-from tickwork.cli.exits import Exit
-from tickwork.cli.shared import TO, To
+from tickwork.cli.commands import schedules_actions as deeds
+from tickwork.cli.commands import schedules_put as puts
+from tickwork.cli.commands.schedules_diff import diff
+from tickwork.cli.exit_codes import Exit
+from tickwork.cli.options import TO, To
 
 if TYPE_CHECKING:
     from rich.tree import Tree
@@ -58,7 +58,7 @@ def listed(
     archived
         Those in the archive, instead of the others.
     """
-    from tickwork.cli.screen import ago, console, print_json, safe, table, until
+    from tickwork.cli.output import ago, console, print_json, safe, table, until
     from tickwork.protocol import http_models as wire
 
     with to.client() as client:
@@ -89,7 +89,7 @@ def show(name: str, /, *, to: To = TO) -> int:
     name
         Its name.
     """
-    from tickwork.cli.screen import console, print_json
+    from tickwork.cli.output import console, print_json
 
     with to.client() as client:
         one = client.schedule(name)
@@ -112,8 +112,8 @@ def upcoming(*, days: int = 30, schedule: str = "", to: To = TO) -> int:
     schedule
         Of this schedule only.
     """
-    from tickwork.cli.exits import Ended
-    from tickwork.cli.screen import clock, console, day, print_json, safe, table
+    from tickwork.cli.exit_codes import Ended
+    from tickwork.cli.output import clock, console, day, print_json, safe, table
     from tickwork.protocol import http_models as wire
 
     if not 1 <= days <= DAYS_MAX:
@@ -152,7 +152,7 @@ def history(name: str, /, *, start: str | None = None, end: str | None = None, t
     end
         Before this time (RFC 3339).
     """
-    from tickwork.cli.screen import console, print_json, safe, table, tinted, when
+    from tickwork.cli.output import console, print_json, safe, table, tinted, when
     from tickwork.protocol import http_models as wire
 
     with to.client() as client:
@@ -177,7 +177,7 @@ def _times(one: "wire.Schedule") -> str:
 
 
 def _state(one: "wire.Schedule") -> str:
-    from tickwork.cli.screen import safe, when
+    from tickwork.cli.output import safe, when
 
     words = []
     if one.broken:
@@ -200,7 +200,7 @@ def _state(one: "wire.Schedule") -> str:
 def _tree(one: "wire.Schedule", times: "tuple[wire.Due, ...]") -> "Tree":
     from rich.tree import Tree
 
-    from tickwork.cli.screen import ago, safe, table, until, when
+    from tickwork.cli.output import ago, safe, table, until, when
 
     tree = Tree(f"[bold]{safe(one.name)}[/]  {_state(one)}")
     if one.description:
@@ -225,7 +225,7 @@ def _tree(one: "wire.Schedule", times: "tuple[wire.Due, ...]") -> "Tree":
 
 
 def _add_terms(tree: "Tree", one: "wire.Schedule") -> None:
-    from tickwork.cli.screen import safe, value
+    from tickwork.cli.output import safe, value
 
     asked = one.request
     terms = [
@@ -249,7 +249,7 @@ def _add_terms(tree: "Tree", one: "wire.Schedule") -> None:
 
 
 def _add_governed(tree: "Tree", governed: "wire.Governed") -> None:
-    from tickwork.cli.screen import safe, until, when
+    from tickwork.cli.output import safe, until, when
 
     limits = [
         f"at least {governed.min} apart" if governed.min else "",

@@ -3,8 +3,8 @@
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from tickwork.cli.exits import Ended, Exit
-from tickwork.cli.shared import TO, To
+from tickwork.cli.exit_codes import Ended, Exit
+from tickwork.cli.options import TO, To
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -143,8 +143,8 @@ def signal(event: str, /, *, payload: str | None = None, key: str = "", run: str
     run
         Only for this run.
     """
-    from tickwork.cli.inputs import read_value
-    from tickwork.cli.screen import console, print_json, safe
+    from tickwork.cli.input_values import read_value
+    from tickwork.cli.output import console, print_json, safe
 
     with to.client() as client:
         waiting = client.signal(event, None if payload is None else read_value(payload), key=key, run=run or None)
@@ -180,7 +180,7 @@ def _in_words(client: "Client", run: str, deed: str) -> "Iterator[None]":
 
 
 def _told(client: "Client", run: str, what: str, to: To) -> int:
-    from tickwork.cli.screen import console, print_json, safe, tinted
+    from tickwork.cli.output import console, print_json, safe, tinted
 
     detail = client.get(run)
     if to.json:

@@ -4,8 +4,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
-from tickwork.cli.exits import Exit
-from tickwork.cli.shared import TO, To
+from tickwork.cli.exit_codes import Exit
+from tickwork.cli.options import TO, To
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -35,7 +35,7 @@ def versions(
     application
         Which application; needed where there are several.
     """
-    from tickwork.cli.screen import print_json
+    from tickwork.cli.output import print_json
     from tickwork.core.base.errors import Refused
     from tickwork.protocol import http_models as wire
 
@@ -53,7 +53,7 @@ def versions(
 
 
 def _show(found: "Sequence[wire.AppVersion]") -> None:
-    from tickwork.cli.screen import console, safe, table, when
+    from tickwork.cli.output import console, safe, table, when
 
     rows = [
         (safe(one.application), safe(one.version_name), "[green]latest[/]" if one.latest else "",
