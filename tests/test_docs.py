@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from tickwork.cli.command_table import entries
-from tickwork.compose.private import PrivateServer
+from tickwork.compose.ephemeral_server import PrivateServer
 from tickwork.compose.settings import Settings
 from tickwork.core.state.governor import Source
 from tickwork.protocol import http_models as wire

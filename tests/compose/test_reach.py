@@ -7,9 +7,9 @@ import pytest
 
 import tickwork as tw
 from executors.sites import plain, site
-from tickwork.compose.children import ChildWorker
 from tickwork.compose.settings import BadSettings, Settings, load, passed
 from tickwork.compose.worker import executors_of, http_executor_of
+from tickwork.compose.worker_process import ChildWorker
 from tickwork.core.base.errors import TickworkError
 from tickwork.executors.egress_policy import AddressRefused
 

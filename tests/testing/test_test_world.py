@@ -85,7 +85,7 @@ def test_a_failed_child_of_a_map_is_what_failed(world):
 
     run.assert_failed(node="half", error=ValueError)
     assert run.error.startswith("half: ValueError: 3 is odd")
-    assert "testing/local.py" not in run.why(), "a traceback has the lines of users only"
+    assert "testing/local_executor.py" not in run.why(), "a traceback has the lines of users only"
 
 
 def test_a_failure_that_lasts_fails_the_run(world):

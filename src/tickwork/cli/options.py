@@ -11,7 +11,7 @@ from cyclopts.validators import Number
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tickwork.compose.private import PrivateServer
+    from tickwork.compose.ephemeral_server import PrivateServer
     from tickwork.compose.settings import Settings
     from tickwork.sdk.client.client import Client
 
@@ -185,7 +185,7 @@ def settings(*flags: dict[str, object]) -> "Settings":
 def private(found: "Settings", app: str = "") -> "Iterator[PrivateServer]":
     """A server for this command alone, where none answers."""
     from tickwork.cli.exit_codes import Ended, Exit
-    from tickwork.compose.private import PrivateServer
+    from tickwork.compose.ephemeral_server import PrivateServer
     from tickwork.ports.store import StoreInUse
 
     server = PrivateServer(found, app)

@@ -19,11 +19,11 @@ from tickwork.api.server import HttpServer, listen
 from tickwork.cluster.node import Attendant, Node, member_of
 from tickwork.cluster.peers import HttpPeers
 from tickwork.compose.auditing import Audited, Several, Standby, holding, keeping
-from tickwork.compose.children import PARENT
-from tickwork.compose.lanes import carrying
+from tickwork.compose.brokers import carrying
 from tickwork.compose.retaining import how_long
 from tickwork.compose.settings import PREFIX, BadSettings, Settings, duration_setting
 from tickwork.compose.starting import check_start
+from tickwork.compose.worker_process import PARENT
 from tickwork.core.state.state import Clock as LogicalClock
 from tickwork.core.state.state import Settings as MachineSettings
 from tickwork.ports.artifacts import Artifacts

@@ -14,10 +14,10 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from pathlib import Path
 
-from tickwork.compose.children import ChildWorker
-from tickwork.compose.protecting import announced, protected
+from tickwork.compose.local_protection import announced, protected
 from tickwork.compose.server import serving, until
 from tickwork.compose.settings import Settings
+from tickwork.compose.worker_process import ChildWorker
 from tickwork.core.base.errors import Refused, TickworkError
 from tickwork.protocol import http_models as wire
 from tickwork.runtime.engine import Engine

@@ -13,9 +13,9 @@ from tickwork.api.server import HttpServer
 from tickwork.cluster.node import Node
 from tickwork.compose.alarms import AlarmLog
 from tickwork.compose.auditing import keeping
+from tickwork.compose.brokers import carrying
 from tickwork.compose.cluster import serving_node
-from tickwork.compose.lanes import carrying
-from tickwork.compose.protecting import announced, protected
+from tickwork.compose.local_protection import announced, protected
 from tickwork.compose.retaining import how_long
 from tickwork.compose.settings import Settings, duration_setting
 from tickwork.compose.starting import check_start

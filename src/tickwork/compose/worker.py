@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tickwork.cluster.direct_link import DirectLink, HttpReach
-from tickwork.compose.lanes import exchange_queues, receiver_of
+from tickwork.compose.brokers import exchange_queues, receiver_of
 from tickwork.compose.settings import BadSettings, Settings, names, pairs, passed, ports, variables
 from tickwork.core.base.errors import Refused
 from tickwork.core.base.names import check_name

@@ -32,7 +32,7 @@ from tickwork.sim.loop import OutOfTime
 from tickwork.sim.net import MemoryArtifacts
 from tickwork.stores.memory.store import MemoryDisk, MemoryStore
 from tickwork.system.zone_data import load_zones
-from tickwork.testing.local import Book, LocalExecutor, Plan, TestLoop
+from tickwork.testing.local_executor import Book, LocalExecutor, Plan, TestLoop
 from tickwork.testing.runs import Run
 from tickwork.worker.agent import Agent
 

@@ -32,8 +32,8 @@ def server(*, place: Place = PLACE, crowd: Crowd = CROWD) -> int:
     With a store that nodes share, it is one of them: it owns part of the work, answers for all, and hands over when it
     ends. Settings come from flags, TICKWORK_* variables, .env, tickwork.toml and [tool.tickwork], in this order.
     """
-    from tickwork.compose.children import end_with_parent
     from tickwork.compose.server import serve, serve_node
+    from tickwork.compose.worker_process import end_with_parent
 
     def ready(_engine: "Engine", address: str) -> None:
         _say(f"tickwork server: {address} (data in {found.folder})")
@@ -63,7 +63,7 @@ def _several(found: "Settings") -> int:
     from tickwork.api.server import listen
     from tickwork.cli.exit_codes import tell
     from tickwork.compose.cluster import Processes, child_environment, command_of
-    from tickwork.compose.protecting import announced, protected
+    from tickwork.compose.local_protection import announced, protected
 
     if not found.port:
         raise Ended(Exit.SETTINGS, "--processes needs a port that all of them share: --port 8440")
@@ -94,8 +94,8 @@ def worker(
     url
         The server (TICKWORK_URL; http://127.0.0.1:8440).
     """
-    from tickwork.compose.children import end_with_parent
     from tickwork.compose.worker import work
+    from tickwork.compose.worker_process import end_with_parent
 
     end_with_parent()
 

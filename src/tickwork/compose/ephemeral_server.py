@@ -14,9 +14,9 @@ from typing import Self
 
 import msgspec
 
-from tickwork.compose.children import ChildWorker
 from tickwork.compose.server import looking, serving
 from tickwork.compose.settings import Settings
+from tickwork.compose.worker_process import ChildWorker
 from tickwork.core.base.errors import Refused
 
 START_S = 60.0
