@@ -8,12 +8,13 @@ import json
 from typing import Any
 
 from tickwork.core.base.errors import Refused
-from tickwork.core.base.values import Ref, pack, unpack
+from tickwork.core.base.values import Ref, Value, pack, unpack
 from tickwork.core.calendar.durations import instant_text
 from tickwork.core.calendar.zones import UTC_ONLY, Zones
 from tickwork.core.definition.cel_extracts import extract
 from tickwork.core.definition.input_fields import require_accepted
-from tickwork.core.evolve import record_of_run
+from tickwork.core.definition.plan import Kind
+from tickwork.core.evolve import output_of, record_of_run
 from tickwork.core.machine import Machine, Outcome
 from tickwork.core.state import events as ev
 from tickwork.core.state import inputs as inp
@@ -22,6 +23,8 @@ from tickwork.core.state.evaluation_context import OF_CHECK, need_of, value_at
 from tickwork.core.state.lifecycle import Phase, RunState, RunTrigger
 from tickwork.core.state.schedule import Range
 from tickwork.core.state.state import Clock, Run, Settings, State, Task, Tenant
+from tickwork.runtime.partition.task_assignment import Assigner, BadArgument, Source
+from tickwork.runtime.storage.payloads import Vault
 
 T, BY = "acme", "alice"
 
@@ -32,6 +35,16 @@ def task(id: str, **fields: Any) -> dict[str, Any]:
 
 def document(name: str, *nodes: dict[str, Any], **fields: Any) -> bytes:
     return json.dumps({"name": name, "nodes": list(nodes), **fields}).encode()
+
+
+class AtHand(Vault):
+    """Payloads of a test: none of them has to be waited for."""
+
+    def __init__(self, driver: "Driver") -> None:
+        self._driver = driver
+
+    def at_hand(self, value: Value) -> bytes | None:
+        return pack(self._driver.whole(value))
 
 
 class Driver:
@@ -52,6 +65,10 @@ class Driver:
         self.searches: list[FindRuns] = []
         self.reads: list[ReadExtract] = []
         self.payloads: dict[str, Any] = {}  # plain values by the digest of their reference
+        self.gathered: dict[tuple[int, int], dict[int, Value]] = {}  # results of map children, by run and step
+        self._assigner = Assigner(AtHand(self), clock)
+        self._unmade: set[str] = set()  # inputs of child runs that name a part which is not there
+        self._map_children: dict[int, tuple[int, int, int]] = {}  # run, step and index of each child that runs
         self.spans: list[Range] = []
         self.cache: dict[str, Any] = {}
         self.last_run = 0
@@ -74,17 +91,73 @@ class Driver:
         outcome = self.machine.apply(tick, asked)
         self.rows.append((tick, asked[: outcome.taken], outcome.events))
         self.spans += self.state.spans
+        self._keep_children(asked, outcome)
         for run in outcome.closed:
             self.records[run.id] = record_of_run(run)
         for effect in outcome.effects:
             self._perform(effect, asked)
         return outcome
 
+    def _keep_children(self, asked: list[inp.Input], outcome: Outcome) -> None:
+        """What the core does not hold itself: the results of map children, and large inputs of child runs."""
+        for event in outcome.events:
+            if isinstance(event, ev.TaskSucceeded) and event.task in self._map_children:
+                report: Any = asked[event.input]
+                self._keep_child(*self._map_children.pop(event.task), report.value)
+        for run in outcome.closed:
+            if run.parent_run and run.state == RunState.COMPLETED:
+                self._keep_child(run.parent_run, run.parent - run.parent_run, run.child, output_of(run))
+        for event in outcome.events:
+            if isinstance(event, ev.RunSpawned) and isinstance(event.inputs, Ref):
+                self._keep_inputs(event, event.inputs.digest)
+
+    def _keep_inputs(self, event: ev.RunSpawned, digest: str) -> None:
+        parent = self.state.tasks.get(event.task)
+        if parent is None:
+            return
+        try:
+            self.payloads[digest] = self._assembled(self._assigner.child_inputs(parent, event.child))
+        except LookupError:
+            pass  # a test need not name every payload
+        except BadArgument:
+            self._unmade.add(digest)
+
+    def _keep_child(self, run: int, step: int, child: int, value: Value) -> None:
+        self.gathered.setdefault((run, step), {})[child] = value
+
+    def arguments_of(self, number: int) -> Any:
+        """The arguments that a worker is given for a task that it holds."""
+        return self._assembled(self._assigner.order(self.state.tasks[number]).sources)
+
+    def _assembled(self, sources: list[Source]) -> Any:
+        """Arguments, put together by the code that the runtime uses for them."""
+        making = self._assigner.assemble(sources)
+        try:
+            making.send(None)
+        except StopIteration as made:
+            data, fetched = made.value
+            assert not fetched, "no value of a test is an artifact"
+            return unpack(data, what="arguments")
+        raise AssertionError("every value is at hand, so nothing is waited for")
+
+    def whole(self, value: Value) -> Any:
+        """A plain value, wherever it is kept. Raises `LookupError` where it is not in the payloads."""
+        if not isinstance(value, Ref):
+            return unpack(value, what="a value")
+        if value.place != "gather":
+            return self.payloads[value.digest]
+        run, step = (int(part) for part in value.digest.split("/"))
+        children = self.gathered.get((run, step), {})
+        return [self.whole(children.get(child)) for child in range(value.items or 0)]
+
     def _perform(self, effect: Any, asked: list[inp.Input]) -> None:
         match effect:
             case Dispatch():
                 self.running[effect.task] = effect
                 self.started.append(effect)
+                child = self.state.tasks[effect.task]
+                if child.parent and child.run.plan.steps[child.step.index].kind is Kind.MAP:
+                    self._map_children[effect.task] = (child.run.number, child.step.index, child.child)
             case Stop():
                 self.stopped.append(effect)
                 self.running.pop(effect.task, None)
@@ -139,12 +212,17 @@ class Driver:
         run = self.state.runs.get(wanted.run)
         value = value_at(run, wanted.source, wanted.key) if run is not None else None
         digest = value.digest if isinstance(value, Ref) else ""
-        if wanted.key == OF_CHECK and run is not None:
+        lost = inp.Extracted(wanted.run, wanted.source, wanted.key, None, "corrupt", "it is not there")
+        if run is None or digest in self._unmade:
+            return lost
+        if wanted.key == OF_CHECK:
             return self._checked(run, wanted, self.payloads.get(digest))
-        if digest not in self.payloads or run is None:
-            return inp.Extracted(wanted.run, wanted.source, wanted.key, None, "corrupt", "it is not there")
         try:
-            data = extract(pack(self.payloads[digest]), need_of(run, wanted.source, wanted.key), what=digest)
+            whole = self.whole(value)
+        except LookupError:
+            return lost
+        try:
+            data = extract(pack(whole), need_of(run, wanted.source, wanted.key), what="a value")
         except Refused as refused:
             return inp.Extracted(wanted.run, wanted.source, wanted.key, None, refused.code, refused.message)
         return inp.Extracted(wanted.run, wanted.source, wanted.key, data)

@@ -22,6 +22,7 @@ class NodeFailed(Exception):
 class Ending:
     """How a run ended, with everything that was done for it."""
 
+    inputs: dict[str, Any]
     state: str = ""
     phases: dict[str, str] = field(default_factory=dict)
     results: dict[str, Any] = field(default_factory=dict)
@@ -33,11 +34,12 @@ class Interpreter:
         self.case = case
         self.documents = {document["name"]: document for document in case.documents}
         self.attempts: list[tuple[str, str, int, int]] = []  # run, node, child, attempt
+        self.arguments: dict[tuple[str, str, int, int], dict[str, Any]] = {}  # of each attempt
         self.endings: dict[str, Ending] = {}
 
     def run(self, name: str, inputs: dict[str, Any], path: str) -> Ending:
         document = self.documents[name]
-        ending = self.endings[path] = Ending()
+        ending = self.endings[path] = Ending(inputs)
         chosen: dict[str, list[str]] = {}  # of each branch that succeeded
         left = list(document["nodes"])
         while left:
@@ -109,11 +111,15 @@ class Walk:
     def holds(self, text: str, **more: Any) -> bool:
         if text in ("true", "false"):
             return text == "true"
-        pattern = r'([a-z]+)((?:\.\w+)*) (==|!=|>=|>) (null|\d+|"\w+")'
+        pattern = r'(size\()?([a-z]+)((?:\.\w+)*)\)? (==|!=|>=|>) (null|\d+|"\w+")'
         found = re.fullmatch(pattern, text)
         assert found is not None, text
-        root, steps, sign, wanted = found.groups()
+        sized, root, steps, sign, wanted = found.groups()
         value = self.read(root, steps.split(".")[1:], more)
+        if sized:
+            if not isinstance(value, list | dict):
+                raise NodeFailed(f"{value!r} has no size")
+            value = len(value)
         if wanted == "null":
             return value is None
         if wanted.startswith('"'):
@@ -158,10 +164,11 @@ class Walk:
         attempts: int = node.get("retry", inherited)["attempts"]
         return attempts
 
-    def work(self, node: dict[str, Any], child: int) -> Any:
+    def work(self, node: dict[str, Any], child: int, **more: Any) -> Any:
         for attempt in range(1, self.tries(node) + 1):
             where = (self.path, self.node["id"], child, attempt)
             self.owner.attempts.append(where)
+            self.owner.arguments[where] = self.arguments(node, more)
             how, value = self.owner.case.attempt(*where)
             if how == "ok":
                 return value
@@ -178,7 +185,7 @@ class Walk:
 
     def part(self, body: dict[str, Any], child: int, **more: Any) -> Any:
         """One child of a map, or one turn of a repeat."""
-        return self.child(body, child, 1, **more) if body["kind"] == "workflow" else self.work(body, child)
+        return self.child(body, child, 1, **more) if body["kind"] == "workflow" else self.work(body, child, **more)
 
     def wait(self, node: dict[str, Any]) -> None:
         if node.get("until") == "inputs.value":

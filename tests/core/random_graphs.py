@@ -12,7 +12,7 @@ from zlib import crc32
 
 TRIGGERS = ("all_succeeded", "all_done", "any_failed", "none_failed")
 FAR = True  # conditions and arguments read nodes that are not parents
-LARGE = "x" * 2_000
+LARGE = "x" * 2_000  # in a value that is not inline
 INPUTS = {name: {"type": "any", "required": False} for name in ("n", "items", "value")}
 POLICIES = {"leave_out": ("false", "skip_with_log"), "refuse": ("false", "fail"), "let": ("true", "fail")}
 PAST = "2020-01-01T00:00:00Z"
@@ -30,11 +30,6 @@ class Case:
         name: str = self.documents[-1]["name"]
         return name
 
-    @property
-    def pad(self) -> str:
-        """Every second case has values that do not lie with the run. In those a child run gets none of them."""
-        return LARGE if self.seed % 2 else ""
-
     def answer(self, *where: object) -> int:
         """A number that is the same whenever the same is asked."""
         return crc32(repr((self.seed, where)).encode()) // 7
@@ -44,11 +39,11 @@ class Case:
         number = self.answer(run, node, child, attempt)
         if number % 100 < 17:
             return ("permanent" if number % 3 == 0 else "error"), None
-        return "ok", _value(number // 100, self.pad)
+        return "ok", _value(number // 100)
 
     def event(self, run: str, node: str) -> Any:
         number = self.answer("event", run, node)
-        return NOT_THERE if number % 4 == 0 else _value(number // 10, self.pad, none=False)
+        return NOT_THERE if number % 4 == 0 else _value(number // 10, none=False)
 
     def approval(self, run: str, node: str) -> str:
         return ("approve", "approve", "reject", NOT_THERE)[self.answer("approval", run, node) % 4]
@@ -61,7 +56,7 @@ class Case:
         return "\n".join(lines)
 
 
-def _value(number: int, pad: str, *, none: bool = True) -> Any:
+def _value(number: int, *, none: bool = True) -> Any:
     """A small value, a list, None, or a large one."""
     kinds = 9 if none else 7
     small = number // kinds % 7
@@ -73,9 +68,9 @@ def _value(number: int, pad: str, *, none: bool = True) -> Any:
         case 3:
             return list(range(small))
         case 4:
-            return {"n": small, "pad": pad}
+            return {"n": small, "pad": LARGE}
         case 5:
-            return [pad, *range(small)]
+            return [LARGE, *range(small)]
         case 6:
             return {"n": small, "deep": {"n": small}}
     return None
@@ -85,32 +80,24 @@ def make(seed: int) -> Case:
     rng = Random(seed)
     case = Case(seed)
     names = [f"leaf{seed}", f"middle{seed}"][: rng.choice((0, 1, 1, 2))]
-    large: set[str] = set()  # those whose output lies elsewhere
     for level, name in enumerate(names):
-        case.documents.append(_document(case, rng, name, rng.randint(1, 4), names[:level], large))
-    case.documents.append(_document(case, rng, f"flow{seed}", rng.randint(1, 14), names, large))
+        case.documents.append(_document(rng, name, rng.randint(1, 4), names[:level]))
+    case.documents.append(_document(rng, f"flow{seed}", rng.randint(1, 14), names))
+    large = {"n": rng.randint(0, 6), "pad": LARGE}
     case.inputs = {
         "n": rng.randint(0, 6),
-        "items": list(range(rng.randint(0, 4))),
-        "value": rng.choice((None, 3, {"n": rng.randint(0, 6)})),
+        "items": [*rng.choice(([], [], [LARGE])), *range(rng.randint(0, 4))],
+        "value": rng.choice((None, 3, {"n": rng.randint(0, 6)}, large)),
     }
     return case
 
 
-def is_large(node: dict[str, Any], large: set[str]) -> bool:
-    called = node.get("workflow") or node.get("body", {}).get("workflow")
-    return node["kind"] == "map" or called in large
-
-
-def _document(case: Case, rng: Random, name: str, size: int, children: list[str], large: set[str]) -> dict[str, Any]:
-    maker = _Maker(rng, children, large, bool(case.pad))
+def _document(rng: Random, name: str, size: int, children: list[str]) -> dict[str, Any]:
+    maker = _Maker(rng, children)
     while len(maker.nodes) < size:
         maker.block([], 0)
     nodes = maker.nodes
-    chosen = rng.choice(nodes)
-    output = chosen["id"]
-    if is_large(chosen, large):
-        large.add(name)
+    output = rng.choice(nodes)["id"]
     if rng.random() < 0.5:
         rng.shuffle(nodes)
     made: dict[str, Any] = {"name": name, "inputs": INPUTS, "nodes": nodes, "output": f"nodes.{output}"}
@@ -120,11 +107,9 @@ def _document(case: Case, rng: Random, name: str, size: int, children: list[str]
 
 
 class _Maker:
-    def __init__(self, rng: Random, children: list[str], large: set[str], padded: bool) -> None:
+    def __init__(self, rng: Random, children: list[str]) -> None:
         self.rng = rng
         self.children = children
-        self.large = large
-        self.padded = padded
         self.nodes: list[dict[str, Any]] = []
         self.above: dict[str, set[str]] = {}  # all ancestors of each node
         self.plain: list[str] = []  # what may be needed by anybody: a branch only by those that it names
@@ -146,6 +131,10 @@ class _Maker:
         if found["kind"] == "map":
             self.map(found)
         elif found["kind"] == "workflow":
+            found["args"] = self.arguments(found, ())
+        elif found["kind"] == "repeat":
+            self.repeat(found)
+        elif found["kind"] == "task" and rng.random() < 0.3:
             found["args"] = self.arguments(found, ())
         elif found["kind"] == "wait" and rng.random() < 0.1:
             found.pop("duration", None)
@@ -216,8 +205,6 @@ class _Maker:
         if roll < 0.93 or not self.children:
             body = self.body()
             until = rng.choice(("last.n > 3", "iteration >= 2", "true", "false", "inputs.n > 2", "last == null"))
-            if body.get("workflow") in self.large:
-                until = "iteration >= 2"
             extra = {"delay": "10s"} if rng.random() < 0.3 else {}
             ends = {"max_iterations": rng.randint(1, 3), "on_max": rng.choice(("fail", "continue"))}
             return {"kind": "repeat", "until": until, "body": body, **ends, **extra}
@@ -249,15 +236,19 @@ class _Maker:
 
     def map(self, found: dict[str, Any]) -> None:
         found["tolerate"] = self.rng.choice((0, 0, 1, 2))
-        whole = found["body"]["kind"] == "workflow"
-        values = self.passed(found) if whole else self.values(found)
-        sources = ["inputs.items", "inputs.items", "inputs.value", *(f"nodes.{name}" for name in values)]
+        sources = ["inputs.items", "inputs.items", "inputs.value", *(f"nodes.{name}" for name in self.values(found))]
         found["over"] = self.rng.choice(sources)
         if found["body"]["kind"] == "workflow":
             found["body"]["args"]["n"] = {"from": self.rng.choice(("item", "index"))}
+        elif found["body"]["kind"] == "task":
+            found["body"]["args"] = self.arguments(found, ("item", "item", "index"))
+
+    def repeat(self, found: dict[str, Any]) -> None:
+        if found["body"]["kind"] in ("workflow", "task") and self.rng.random() < 0.6:
+            found["body"]["args"] = self.arguments(found, ("previous", "previous", "iteration"))
 
     def arguments(self, found: dict[str, Any], words: tuple[str, ...]) -> dict[str, Any]:
-        sources = ["inputs.n", "inputs.value", *words, *(f"nodes.{name}" for name in self.passed(found))]
+        sources = ["inputs.n", "inputs.value", *words, *(f"nodes.{name}" for name in self.values(found))]
         named = {name: {"from": self.rng.choice(sources)} for name in ("n", "value")}
         return {**named, "items": {"value": [1, 2]}}
 
@@ -265,27 +256,19 @@ class _Maker:
         above = self.above[found["id"]] if FAR else found["needs"]
         return sorted(name for name in above if name in self.plain)
 
-    def small(self, found: dict[str, Any]) -> list[str]:
-        """Those whose results lie with the run: of a map they never do."""
-        large = {node["id"] for node in self.nodes if is_large(node, self.large)}
-        return [name for name in self.values(found) if name not in large]
-
-    def passed(self, found: dict[str, Any]) -> list[str]:
-        """Those that a child run may get."""
-        return [] if self.padded else self.small(found)
-
     def condition(self, found: dict[str, Any]) -> str:
         rng = self.rng
         above = self.values(found)
         roll = rng.random()
         if roll < 0.35 or not above:
-            return rng.choice(("true", "false", f"inputs.n > {rng.randint(0, 6)}", "inputs.value == null"))
+            inputs = (f"inputs.n > {rng.randint(0, 6)}", "inputs.value == null", "inputs.value.n > 3")
+            return rng.choice(("true", "false", *inputs))
         name = rng.choice(above)
         if roll < 0.6:
             outcome = rng.choice(("succeeded", "not_taken", "failed", "blocked", "skipped"))
             return f'outcome.{name} {rng.choice(("==", "!="))} "{outcome}"'
-        if name not in self.small(found):
-            return "true"
-        if roll < 0.75:
+        if roll < 0.7:
             return f"results.{name} == null"
+        if roll < 0.8:
+            return f"size(results.{name}) > {rng.randint(0, 4)}"
         return f"results.{name}.n > {rng.randint(0, 6)}"
