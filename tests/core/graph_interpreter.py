@@ -48,8 +48,19 @@ class Interpreter:
             walk = Walk(self, document, node, inputs, ending, path, chosen)
             ending.phases[node["id"]] = walk.phase()
         ending.state = "FAILED" if "failed" in ending.phases.values() else "COMPLETED"
-        ending.output = ending.results.get(document["output"].removeprefix("nodes."))
+        if ending.state == "COMPLETED":
+            self.put_out(document, ending)
         return ending
+
+    @staticmethod
+    def put_out(document: dict[str, Any], ending: Ending) -> None:
+        name, *steps = document["output"].split(".")[1:]
+        if ending.phases[name] != "succeeded":
+            return
+        try:
+            ending.output = follow(ending.results.get(name), steps)
+        except NodeFailed:
+            ending.state = "FAILED"
 
 
 @dataclass
@@ -248,7 +259,10 @@ class Walk:
 
 def follow(value: Any, steps: list[str]) -> Any:
     for step in steps:
-        if not isinstance(value, dict) or step not in value:
+        if isinstance(value, list) and step.isdecimal() and int(step) < len(value):
+            value = value[int(step)]
+        elif isinstance(value, dict) and step in value:
+            value = value[step]
+        else:
             raise NodeFailed(f"there is no {step}")
-        value = value[step]
     return value

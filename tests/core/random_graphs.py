@@ -100,7 +100,8 @@ def _document(rng: Random, name: str, size: int, children: list[str]) -> dict[st
     output = rng.choice(nodes)["id"]
     if rng.random() < 0.5:
         rng.shuffle(nodes)
-    made: dict[str, Any] = {"name": name, "inputs": INPUTS, "nodes": nodes, "output": f"nodes.{output}"}
+    part = rng.choice(("", "", "", "", ".n", ".deep", ".0"))
+    made: dict[str, Any] = {"name": name, "inputs": INPUTS, "nodes": nodes, "output": f"nodes.{output}{part}"}
     if rng.random() < 0.2:
         made["defaults"] = {"retry": {"attempts": 2, "delay": "1s"}}
     return made
