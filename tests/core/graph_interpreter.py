@@ -128,7 +128,7 @@ class Walk:
         sized, root, steps, sign, wanted = found.groups()
         value = self.read(root, steps.split(".")[1:], more)
         if sized:
-            if not isinstance(value, list | dict):
+            if not isinstance(value, list | dict | str):
                 raise NodeFailed(f"{value!r} has no size")
             value = len(value)
         if wanted == "null":
