@@ -91,9 +91,10 @@ def serve(ours: socket.socket) -> None:
 def load() -> None:
     import tickwork.cli
 
-    for found in pkgutil.iter_modules(tickwork.cli.__path__, "tickwork.cli."):
-        importlib.import_module(found.name)
-    for name in ("compose.server", "compose.settings", "sdk.client", "sdk.registry"):
+    for found in pkgutil.walk_packages(tickwork.cli.__path__, "tickwork.cli."):
+        if not found.name.endswith(".starter.app"):
+            importlib.import_module(found.name)
+    for name in ("compose.server", "compose.settings", "sdk.client.client", "sdk.authoring.app_loader"):
         importlib.import_module(f"tickwork.{name}")
     gc.freeze()
 

@@ -6,6 +6,7 @@ They stand where runtime, agent and client stand later, with just enough of them
 
 import asyncio
 import json
+from dataclasses import replace
 
 from tickwork.core.base.errors import Refused, Unavailable
 from tickwork.core.base.values import pack
@@ -374,6 +375,12 @@ def programs(node=SmallNode, handlers=HANDLERS) -> Programs:
     )
 
 
+# Faults that only the product's own node and worker know how to meet.
+OF_THE_PRODUCT = ("foreign_stores", "neighbours", "spreads")
+
+
 def run(seed: int, words: dict[str, str]):
     """The scenario `smallnode:run` of the command line."""
-    return Cluster(seed, programs(), Options.of(seed, words), scenario="smallnode:run").run()
+    options = Options.of(seed, words)
+    options = replace(options, faults=options.faults.without(*OF_THE_PRODUCT))
+    return Cluster(seed, programs(), options, scenario="smallnode:run").run()

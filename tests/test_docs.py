@@ -70,8 +70,16 @@ def test_the_clients_of_a_page_do_what_they_say(tmp_path, monkeypatch, name, cou
 def test_the_guide_has_every_option_of_tasks_and_workflows():
     text = (ROOT / "docs" / "guide.md").read_text()
     source = (ROOT / "src" / "tickwork" / "sdk").joinpath
-    heads = [re.search(r"^def task\(\n    \*,\n(.*?)^\) ->", source("tasks.py").read_text(), re.MULTILINE | re.DOTALL)]
-    heads.append(re.search(r"^def workflow\(\n    \*,\n(.*?)^\) ->", source("workflows.py").read_text(), re.M | re.S))
+    heads = [
+        re.search(
+            r"^def task\(\n    \*,\n(.*?)^\) ->", source("authoring", "tasks.py").read_text(), re.MULTILINE | re.DOTALL
+        )
+    ]
+    heads.append(
+        re.search(
+            r"^def workflow\(\n    \*,\n(.*?)^\) ->", source("authoring", "workflows.py").read_text(), re.M | re.S
+        )
+    )
     options = {name for head in heads if head for name in re.findall(r"^    (\w+):", head[1], re.MULTILINE)}
 
     assert {"cache", "sla"} <= options

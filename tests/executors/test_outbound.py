@@ -342,6 +342,7 @@ OWN = {
     "cluster/multiplexed_connection.py": "a node to another, for the exchanges of all its workers",
     "sdk/client/async_client.py": "the client of the API",
     "sdk/client/client.py": "the client of the API",
+    "sdk/client/connection.py": "the client of the API, which address it asks and with which token",
     "stores/leases/etcd.py": "a node to the etcd that keeps its leases",
     "stores/sqlite/writer/client.py": "a server to the process that writes its database, over a pair of sockets",
     "worker/http1.py": "a worker to its server, and a node to another, without a library",

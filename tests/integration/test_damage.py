@@ -184,6 +184,7 @@ async def test_a_flipped_bit_in_a_database_is_found_or_harmless(tmp_path, postgr
     await store.open()
     head = await store.claim(0, owner="n1", settings=b"")
     await store.note_renewal(0, epoch=head.epoch)
+    await store.found(cluster="shop", partitions=8)
     await store.close()
     assert await damage_of(PostgresStore(dsn, upgrade=False), artifacts) == ""
     connection = await asyncpg.connect(postgres, server_settings={"search_path": schema})

@@ -1,4 +1,4 @@
-"""A server that was given no token protects itself with one of its own; see `localtoken`."""
+"""A server that was given no token protects itself with one of its own; see `system.local_token`."""
 
 import contextlib
 from collections.abc import Callable, Iterator

@@ -3,7 +3,7 @@
 Jobs travel in packets on a socket that all children of a pool read: whoever is free takes the next. A packet has one
 attempt, or several that are known to be short. What a child says comes back on its own stream as frames: four bytes of
 length, then a MessagePack array of sayings. Before a child runs an attempt it writes down in shared memory which one
-(`marks`), so that whoever finds it dead knows what died with it.
+(`child_shared_memory`), so that whoever finds it dead knows what died with it.
 """
 
 import struct

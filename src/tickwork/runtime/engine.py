@@ -2,7 +2,7 @@
 
 API, embedded client and simulator talk to this and to nothing below. Commands return when their tick is durable, so
 whoever asked reads its own writes. Views wait until the tick that they show is durable. This module is its life and
-what follows each commit; what is asked of it is in `commands`, `schedules`, `endpoints` and `questions`.
+what follows each commit; what is asked of it is in `services`.
 """
 
 import asyncio

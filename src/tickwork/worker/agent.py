@@ -1,6 +1,6 @@
 """The agent: exchanges work for results with the server, and hands work to executors.
 
-It never runs user code, so nothing that user code does can stop its beats. How it calls is in `caller`.
+It never runs user code, so nothing that user code does can stop its beats. How it calls is in `exchange`.
 """
 
 import asyncio
@@ -83,7 +83,9 @@ class Agent(Caller[Held]):
         self.logs = Logs(self._send_log)
         self._hoard_handle: asyncio.Handle | None = None
         self._taking: dict[Key, Taking] = {}  # came by a lane; the server is asked whose they are
-        self._left: dict[Key, None] = {}  # attempts of stores that this worker was at before
+        self._left: dict[
+            Key, str
+        ] = {}  # attempts that this worker had before it met another store, and whose they were
         self._announced = 0  # credit in the last call
         self._entering: asyncio.Task[None] | None = None  # its executors start, and the server hears what it has
         self._missing = False  # the server did not answer the last time
@@ -377,7 +379,7 @@ class Agent(Caller[Held]):
         ended = [one for one in (*reports, *self._pending) if type(one) is Done or type(one) is Broke]
         results = {(one.task, one.attempt) for one in ended}
         super()._leave_store(store, reports)
-        self._left.update(dict.fromkeys(held))
+        self._left.update(dict.fromkeys([*held, *results], self.store_id))
         self.logs.forget()
         for key, one in held.items():
             one.executor.stop(*key)
@@ -396,7 +398,7 @@ class Agent(Caller[Held]):
             return  # offered again, or called off before it came
         if key in self._left:
             # An attempt of the store before had these numbers, and may still report. It comes again under another one.
-            self._pending.append(Returned(*key))
+            self._pending.append(Returned(*key, begun=self._left[key] == self.store_id))
             if self._post is None and self._pump_handle is None:
                 self._pump_soon()
             return

@@ -1,6 +1,6 @@
 """`tickwork endpoints`: URLs that are called when they are due, when next and why, and what they answered.
 
-The command by itself lists them; every deed is a command under it (`endpointdeeds`).
+The command by itself lists them; every deed is a command under it (`endpoints_actions`).
 """
 
 from typing import TYPE_CHECKING, Annotated, Literal

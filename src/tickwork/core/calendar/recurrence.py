@@ -1,7 +1,7 @@
 """Due times: what a rhythm is, the plain ones, and the dates that count for all of them.
 
 A rhythm answers with instants in milliseconds since 1970, UTC. A pattern is a rhythm of readings of a
-clock on the wall, in seconds; which instants those are is for a zone to say (`zoned`), and without
+clock on the wall, in seconds; which instants those are is for a zone to say (`local_time`), and without
 one the clock shows UTC.
 """
 

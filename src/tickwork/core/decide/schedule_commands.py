@@ -1,6 +1,6 @@
 """What may be asked of schedules: put them, pause them, advise their Governor, fire one by hand.
 
-As in `commands`, a rule raises `Refused` before it emits anything. A schedule is only changed when everything
+As in `run_commands`, a rule raises `Refused` before it emits anything. A schedule is only changed when everything
 that was due under its old terms has its fate: so no edit can lose an occurrence.
 """
 

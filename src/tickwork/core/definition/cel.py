@@ -3,7 +3,7 @@
 A condition sees the snapshot it is given and nothing else: no clock, no files, no time zones
 of the machine. The same snapshot gives the same answer everywhere, or the same error; there
 is no third outcome, and an error never counts as false. Work and memory are bounded before an evaluation
-begins (`conditioncost`), and by the length and depth of text and snapshot.
+begins (`cel_cost`), and by the length and depth of text and snapshot.
 
 Numbers are 64-bit integers, where overflow is an error, or IEEE 754 doubles, which every
 machine computes alike; an integer and a double compare by value, NaN equals nothing.

@@ -1,4 +1,4 @@
-"""The shape of the document, derived from the types in `definition.py`.
+"""The shape of the document, derived from the types in `model.py`.
 
 One table for the parser, the canonical form and the published schema: a field added to a type is
 known to all three. The types nest to a fixed depth, so walking a shape never follows user data.

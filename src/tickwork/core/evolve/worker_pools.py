@@ -1,6 +1,6 @@
 """Keeping stations in step with workers: who may serve what, who is free, and which functions their code lacks.
 
-Helpers of `evolve`, as `upkeep` is. That a function is missing is learned from a worker that was given its task. It is
+Helpers of `evolve`, as `indexes` is. That a function is missing is learned from a worker that was given its task. It is
 true of the code, so it holds for every worker of the same code, for as long as one of them is there.
 """
 

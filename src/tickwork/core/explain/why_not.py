@@ -2,7 +2,7 @@
 
 Answered from the state alone, by the same rules that admission uses, and never by guessing: what the
 state does not hold (who paused a run, since when an event without time-out is awaited) is left
-out; the journal has it (`story`). All obstacles of a node are named, in the order in which the
+out; the journal has it (`run_history`). All obstacles of a node are named, in the order in which the
 machine asks for them, so that removing all of them lets it start.
 
 Nothing here changes the state, and no tick ever asks: the price of an answer is that of looking

@@ -1,7 +1,7 @@
 """The whole state of a partition in pieces, and back.
 
 A header, the documents, and one row for each schedule, live run and live task: whoever stores them rewrites only the
-rows that changed (`touched`) and the header with them. `capture` and `restore` are inverse: a restored machine
+rows that changed (`dirty_rows`) and the header with them. `capture` and `restore` are inverse: a restored machine
 decides every later tick as the original would, byte for byte. Pieces hold what is state; heaps, indexes
 and timers are found again from it. `digest` is the one number by which two states are compared.
 """

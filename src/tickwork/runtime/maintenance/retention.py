@@ -1,7 +1,7 @@
 """Keeping less: a job beside the ticks of an owner, in small steps.
 
 Ended runs and journal rows that are old move to archive objects, old archives and logs go for good, and so do values
-that nothing names any more (`renewal`). Each step writes
+that nothing names any more (`value_gc`). Each step writes
 its object first and takes the rows away afterwards, in one transaction; so whatever ends it in between, nothing is
 lost, and the next step does the same again. Nothing here is ever in a tick's way, and what is still needed stays:
 whatever lives, the journal from the watermark on, and the fates of occurrences.

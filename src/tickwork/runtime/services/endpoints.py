@@ -1,6 +1,6 @@
 """Endpoints: URLs that are called when the Governor says so, without any code of users.
 
-An endpoint is a workflow and a schedule (`endpointwords`); both are put in one go and checked before, so there is
+An endpoint is a workflow and a schedule (`views.endpoints`); both are put in one go and checked before, so there is
 never one without the other. What became of its calls is read from its runs, newest first, a page at a time.
 """
 

@@ -1,4 +1,4 @@
-"""Schedules, as `AsyncClient` asks about them; what it asks is in `schedulecalls`."""
+"""Schedules, as `AsyncClient` asks about them; what it asks is in `schedule_requests`."""
 
 import asyncio
 import time

@@ -1,4 +1,4 @@
-"""Schedules, as `Client` asks about them; what it asks is in `schedulecalls`."""
+"""Schedules, as `Client` asks about them; what it asks is in `schedule_requests`."""
 
 import time
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,6 +1,6 @@
 """The store port over PostgreSQL.
 
-Nothing here decides anything: connections are in `lines`, what an error means in `troubles`, and the words are in
+Nothing here decides anything: connections are in `connections`, what an error means in `errors`, and the words are in
 `queries.sql` and in the functions of `schema.sql`. Each partition commits over a connection of its own, rows go over
 another, so that neither waits for the other. Whatever a decision rests on is read from the primary; only lists for
 people may come from a replica.

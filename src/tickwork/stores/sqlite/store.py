@@ -1,7 +1,7 @@
 """The store port over one SQLite file.
 
 Nothing here decides anything: which thread does it is in `connections`, what a transaction does in
-`writing` and `reading`, and its words are in `queries.sql`.
+`writer` and `reader`, and its words are in `queries.sql`.
 """
 
 import asyncio

@@ -1,6 +1,6 @@
 """The writing hand: the writer with its connection, and the checkpointer beside it.
 
-It is used by one thread at a time, which may be one of ours (`threads`) or the only one of a process (`scribe`).
+It is used by one thread at a time, which may be one of ours (`threads`) or the only one of a process (`process`).
 `beside` hands a job to the checkpointer's thread, `here` hands one back to be done between two jobs.
 """
 
