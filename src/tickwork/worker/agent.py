@@ -38,6 +38,7 @@ from tickwork.worker.log_shipper import Logs
 
 LONG_MS = 1_000  # an attempt that is reported as begun has taken so long
 HOARD_S = 1.0
+ENDED_KEYS_MAX = 20_000  # ended attempts that are remembered
 FAREWELL_S = 5.0  # how long a worker that ends tries to reach a server that is away
 T = TypeVar("T")
 
@@ -83,9 +84,8 @@ class Agent(Caller[Held]):
         self.logs = Logs(self._send_log)
         self._hoard_handle: asyncio.Handle | None = None
         self._taking: dict[Key, Taking] = {}  # came by a lane; the server is asked whose they are
-        self._left: dict[
-            Key, str
-        ] = {}  # attempts that this worker had before it met another store, and whose they were
+        self._ended_keys: dict[Key, None] = {}  # the latest attempts whose end is durable; a late reply may bring them
+        self._left: dict[Key, str] = {}  # attempts from before it met another store, and whose they were
         self._announced = 0  # credit in the last call
         self._entering: asyncio.Task[None] | None = None  # its executors start, and the server hears what it has
         self._missing = False  # the server did not answer the last time
@@ -350,12 +350,15 @@ class Agent(Caller[Held]):
 
     def _taken(self, reports: tuple[Report, ...]) -> None:
         """These are durable."""
-        held, logged = self._held, self.logs.open
+        held, logged, ended = self._held, self.logs.open, self._ended_keys
+        if len(ended) > ENDED_KEYS_MAX:
+            self._ended_keys = ended = dict.fromkeys(list(ended)[ENDED_KEYS_MAX // 2 :])
         for report in reports:
             kind = type(report)
             if kind is Done or kind is Broke or kind is Returned:
                 key = (report.task, report.attempt)
                 held.pop(key, None)
+                ended[key] = None
                 if key in logged:
                     self.logs.ended(key)
             elif kind is Saved:
@@ -379,6 +382,7 @@ class Agent(Caller[Held]):
         ended = [one for one in (*reports, *self._pending) if type(one) is Done or type(one) is Broke]
         results = {(one.task, one.attempt) for one in ended}
         super()._leave_store(store, reports)
+        self._ended_keys.clear()
         self._left.update(dict.fromkeys([*held, *results], self.store_id))
         self.logs.forget()
         for key, one in held.items():
@@ -394,8 +398,8 @@ class Agent(Caller[Held]):
 
     def _begin(self, work: Work) -> None:
         key = (work.task, work.attempt)
-        if key in self._held or key in self._stopped:
-            return  # offered again, or called off before it came
+        if key in self._held or key in self._stopped or key in self._ended_keys:
+            return  # offered again, called off before it came, or brought once more by a reply that was late
         if key in self._left:
             # An attempt of the store before had these numbers, and may still report. It comes again under another one.
             self._pending.append(Returned(*key, begun=self._left[key] == self.store_id))
