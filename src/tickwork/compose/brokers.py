@@ -5,6 +5,7 @@ import logging
 from collections.abc import AsyncIterator, Callable
 
 from tickwork.brokers.making import make_lane
+from tickwork.compose.local_protection import given_token
 from tickwork.compose.settings import BadSettings, Settings, names
 from tickwork.core.base.errors import Refused
 from tickwork.ports.broker import Lane, Seal
@@ -22,7 +23,7 @@ def lane_of(settings: Settings) -> Lane:
         if logging.getLogger(name).level == logging.NOTSET:
             logging.getLogger(name).setLevel(logging.CRITICAL + 1)
     try:
-        return make_lane(settings.lane, seal=Seal(settings.token))
+        return make_lane(settings.lane, seal=Seal(given_token(settings)))
     except (Refused, ValueError) as error:
         raise BadSettings("bad_setting", f"{getattr(error, 'message', error)}", path="lane") from None
 

@@ -2,6 +2,7 @@
 
 import contextlib
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import msgspec
 
@@ -19,7 +20,7 @@ def protected(settings: Settings) -> Settings:
         return settings
     check_start(settings, SystemClock())  # where nothing can start, nothing is made
     try:
-        path = localtoken.file_of_store(settings.store) if settings.store else settings.folder / localtoken.FILE
+        path = _own_file(settings)
         return msgspec.structs.replace(settings, token=localtoken.own_token(path))
     except localtoken.Unsafe as unsafe:
         raise BadSettings("unsafe_token", str(unsafe), path="token") from None
@@ -38,3 +39,17 @@ def announced(
                 where = found.folder / localtoken.FILE
                 tell(f"clients do not find the token by themselves ({error}); give them TICKWORK_TOKEN_FILE={where}")
         yield
+
+
+def given_token(settings: Settings) -> str:
+    """The token that a person gave; "" where it is the server's own. Brokers carry messages to workers that cannot know
+    the latter, so it seals nothing."""
+    try:
+        own = _own_file(settings).read_text().strip() if settings.token else ""
+    except (OSError, UnicodeDecodeError, localtoken.Unsafe):
+        own = ""
+    return "" if settings.token == own else settings.token
+
+
+def _own_file(settings: Settings) -> Path:
+    return localtoken.file_of_store(settings.store) if settings.store else settings.folder / localtoken.FILE
