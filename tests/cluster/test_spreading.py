@@ -281,3 +281,40 @@ async def test_a_partition_that_lacks_what_its_tenant_has_asks_for_it(cluster, h
     await accepted_everywhere(cluster, houses[1], "flow")
     answer = await cluster.client.post(f"{houses[0].server.address}/v1/runs", json={"workflow": "nothing"})
     assert (answer.status_code, answer.json()["code"]) == (404, "unknown_workflow")
+
+
+async def unaware_of_the_spread(cluster, houses, monkeypatch):
+    """Spread the tenant over four partitions; return a node that has not read the new route yet."""
+    unaware = next(house for house in houses if house is not owner_of_home(cluster, houses))
+    monkeypatch.setattr(module, "INBOX_S", 60.0)  # how often routes are read
+    await asyncio.sleep(1.1)
+    await cluster.spread(owner_of_home(cluster, houses), 4)
+    assert unaware.node.route("default").spread == 1
+    return unaware
+
+
+@pytest.mark.proves("I27")
+async def test_a_node_that_has_not_read_the_new_route_finds_every_run(cluster, houses, monkeypatch):
+    unaware = await unaware_of_the_spread(cluster, houses, monkeypatch)
+    aware = owner_of_home(cluster, houses)
+    ids = ids_in_each(aware)
+    assert set(await sent(cluster, aware, wanted(*ids))) == set(ids)
+
+    answers = [await cluster.get(unaware, f"/v1/runs/{run_id}") for run_id in ids]
+
+    assert [answer.status_code for answer in answers] == [200] * 4
+    assert (await cluster.get(unaware, "/v1/runs/never-submitted")).json()["code"] == "unknown_run"
+
+
+@pytest.mark.proves("I27")
+async def test_a_node_that_has_not_read_the_new_route_delivers_an_event_to_every_run(cluster, houses, monkeypatch):
+    waits = {"name": "waits", "nodes": [{"kind": "event", "id": "paid", "event": "paid"}]}
+    await publish(cluster, houses[0], waits)
+    unaware = await unaware_of_the_spread(cluster, houses, monkeypatch)
+    ids = ids_in_each(owner_of_home(cluster, houses))
+    body = {"runs": [{"workflow": "waits", "id": run_id} for run_id in ids]}
+    await sent(cluster, owner_of_home(cluster, houses), body)
+
+    answer = await cluster.client.post(f"{unaware.server.address}/v1/events", json={"event": "paid"})
+
+    assert answer.json()["waiting"] == 4, answer.text

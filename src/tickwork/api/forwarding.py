@@ -68,20 +68,33 @@ class Ways:
             return await self._here_or_nowhere(place, route, scope, receive, whole, said)
         if route.lives == "every":
             return await self._runs(place, route, scope, await _body(receive, whole))
-        partitions = self._partitions(route, scope)
-        engine = self.node.owned(partitions[0])
-        if len(partitions) == 1 and engine is not None:
-            return await self._local(place, route, scope, receive, whole, engine)
-        body = await _body(receive, whole)
+        if route.lives == "run":
+            return await self._run(place, route, scope, await _body(receive, whole))
         if route.lives == "any":
-            return await self._any(place, route, scope, body, partitions)
+            # A run that waits in a partition that was added a moment ago hears it, too.
+            await self.node.refresh_routes()
+            return await self._any(place, route, scope, await _body(receive, whole), self._partitions(route, scope))
         if route.lives == "runs":
-            return await self._runs(place, route, scope, body)
-        for partition in partitions[:-1]:
-            answer = await self.at(partition, place, route, scope, body)
-            if not _unknown_run(answer):
-                return answer
-        return await self.at(partitions[-1], place, route, scope, body)
+            return await self._runs(place, route, scope, await _body(receive, whole))
+        partition = self._partitions(route, scope)[0]
+        engine = self.node.owned(partition)
+        if engine is not None:
+            return await self._local(place, route, scope, receive, whole, engine)
+        return await self.at(partition, place, route, scope, await _body(receive, whole))
+
+    async def _run(self, place: "Place", route: Route, scope: Scope, body: bytes) -> Answer | Stream | None:
+        """At the partition that knows the run. Another node may have spread the tenant a moment ago: "unknown" is an
+        answer only where the routes of the store name no further partition."""
+        tried: dict[int, None] = {}
+        answer: Answer | Stream | None = None
+        while rest := [partition for partition in self._partitions(route, scope) if partition not in tried]:
+            for partition in rest:
+                answer = await self.at(partition, place, route, scope, body)
+                if not _unknown_run(answer):
+                    return answer
+                tried[partition] = None
+            await self.node.refresh_routes()
+        return answer
 
     async def _from_node(self, scope: Scope) -> bool:
         proof = next((value for name, value in scope["headers"] if name == NODE), b"")
