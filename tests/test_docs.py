@@ -114,6 +114,45 @@ def test_there_are_pages_on_architecture_configuration_and_adaptation():
     assert [str(one) for one in Source if f"`{one}`" not in text] == []
 
 
+def named_files(text: str) -> list[str]:
+    """Files and folders in backticks: everything with a slash that ends in `.py` or in a slash."""
+    return re.findall(r"`([\w/]+/(?:\w+\.py)?)`", text)
+
+
+def missing_files(text: str) -> list[str]:
+    roots = (ROOT / "src" / "tickwork", ROOT)
+    return [name for name in named_files(text) if not any((root / name).exists() for root in roots)]
+
+
+def stops(text: str) -> list[tuple[int, str]]:
+    """Number and file of each stop on the path of a run."""
+    return [(int(number), name) for number, name in re.findall(r"^### (\d+)\. .*: `([\w/]+\.py)`$", text, re.MULTILINE)]
+
+
+def test_the_path_of_a_run_has_at_most_twelve_stops():
+    text = (ROOT / "docs" / "architecture.md").read_text()
+    path = text.split("## The path of one run")[1].split("\n## ")[0]
+    numbers = [number for number, _ in stops(path)]
+
+    assert len(numbers) == path.count("\n### ")
+    assert numbers == list(range(1, len(numbers) + 1))
+    assert 6 <= len(numbers) <= 12
+
+
+def test_every_file_that_the_architecture_names_exists():
+    text = (ROOT / "docs" / "architecture.md").read_text()
+
+    assert len(named_files(text)) > 30
+    assert missing_files(text) == []
+
+
+def test_a_file_that_does_not_exist_is_noticed():
+    assert missing_files("see `core/machine.py`, `core/nowhere.py`, `tests/` and `nowhere/`") == [
+        "core/nowhere.py",
+        "nowhere/",
+    ]
+
+
 def settings_table() -> str:
     fields = msgspec.structs.fields(Settings)
     rows = [f"| `{one.name}` | `TICKWORK_{one.name.upper()}` | {shown(one.default)} |" for one in fields]
