@@ -213,8 +213,10 @@ class Driver:
         value = value_at(run, wanted.source, wanted.key) if run is not None else None
         digest = value.digest if isinstance(value, Ref) else ""
         lost = inp.Extracted(wanted.run, wanted.source, wanted.key, None, "corrupt", "it is not there")
-        if run is None or digest in self._unmade:
+        if run is None:
             return lost
+        if digest in self._unmade:
+            return inp.Extracted(wanted.run, wanted.source, wanted.key, None, "bad_reference", "a part is not there")
         if wanted.key == OF_CHECK:
             return self._checked(run, wanted, self.payloads.get(digest))
         try:

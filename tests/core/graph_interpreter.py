@@ -22,7 +22,7 @@ class NodeFailed(Exception):
 class Ending:
     """How a run ended, with everything that was done for it."""
 
-    inputs: dict[str, Any]
+    inputs: dict[str, Any] | None  # None: they could not be made
     state: str = ""
     phases: dict[str, str] = field(default_factory=dict)
     results: dict[str, Any] = field(default_factory=dict)
@@ -188,8 +188,15 @@ class Walk:
         raise NodeFailed("no attempt succeeded")
 
     def child(self, node: dict[str, Any], child: int, time: int, **more: Any) -> Any:
-        inputs = self.arguments(node, more)
-        ended = self.owner.run(node["workflow"], inputs, f"{self.path}/{self.node['id']}.{child}.{time}")
+        path = f"{self.path}/{self.node['id']}.{child}.{time}"
+        try:
+            inputs = self.arguments(node, more)
+        except NodeFailed:
+            if self.node["kind"] == "map":  # the run of this item fails before anything of it starts
+                phases = {one["id"]: "cancelled" for one in self.owner.documents[node["workflow"]]["nodes"]}
+                self.owner.endings[path] = Ending(None, "FAILED", phases)
+            raise
+        ended = self.owner.run(node["workflow"], inputs, path)
         if ended.state != "COMPLETED":
             raise NodeFailed("its child failed")
         return ended.output

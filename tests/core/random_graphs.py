@@ -240,7 +240,7 @@ class _Maker:
         sources = ["inputs.items", "inputs.items", "inputs.value", *(f"nodes.{name}" for name in self.values(found))]
         found["over"] = self.rng.choice(sources)
         if found["body"]["kind"] == "workflow":
-            found["body"]["args"]["n"] = {"from": self.rng.choice(("item", "index"))}
+            found["body"]["args"]["n"] = {"from": self.rng.choice(("item", "index", "item.0"))}
         elif found["body"]["kind"] == "task":
             found["body"]["args"] = self.arguments(found, ("item", "item", "index"))
 

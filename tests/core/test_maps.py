@@ -6,7 +6,8 @@ from driver import BY, Driver, T, task
 from tickwork.core.base.values import Ref, pack
 from tickwork.core.evolve.tasks import CHILDREN_IN_TURN
 from tickwork.core.state import inputs as inp
-from tickwork.core.state.events import ChildDispatched, RunSpawned, TaskFailed
+from tickwork.core.state.events import ChildDispatched, RunMoved, RunSpawned
+from tickwork.core.state.lifecycle import RunTrigger
 
 LIST = {"items": {"type": "array"}}
 
@@ -234,13 +235,21 @@ def test_a_failed_run_of_a_map_is_a_failed_child(tolerate, state):
     driver.assert_empty()
 
 
-@pytest.mark.parametrize("items", [[1, 2, "three"], [1, 2, {"x": 3}]])
-def test_a_child_run_that_cannot_begin_fails_the_map_and_ends_its_other_runs(items):
-    driver, run = mapped_runs(items, {"n": {"from": "item"}}, max_parallel=3)
+@pytest.mark.parametrize(("tolerate", "state"), [(0, "FAILED"), (1, "COMPLETED")])
+@pytest.mark.parametrize(
+    ("item", "code"), [({"n": "three"}, "wrong_type"), ({"n": {"x": 3}}, "wrong_type"), ({}, "bad_reference")]
+)
+def test_an_item_that_does_not_fit_fails_only_its_own_child_run(item, code, tolerate, state):
+    items = [{"n": 1}, item, {"n": 3}]
+    driver, run = mapped_runs(items, {"n": {"from": "item.n"}}, max_parallel=3, tolerate=tolerate)
+    driver.quiet()
+    children = [driver.id_of_child(run, "m", child) for child in range(3)]
 
-    assert driver.state_of(run) == "FAILED"
-    assert [driver.state_of(driver.id_of_child(run, "m", child)) for child in (0, 1)] == ["CANCELLED"] * 2
-    assert driver.events(TaskFailed)[-1].code == "wrong_type"
+    assert [driver.state_of(child) for child in children] == ["ACTIVE", "FAILED", "ACTIVE"]
+    [reason] = [event.reason for event in driver.events(RunMoved) if event.trigger == RunTrigger.FAIL]
+    assert reason.startswith(code)
+    assert driver.finish_all() == 2
+    assert driver.state_of(run) == state
     driver.assert_empty()
 
 

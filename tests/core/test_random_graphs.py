@@ -143,7 +143,8 @@ def compare(driver: Driver, case: Case) -> None:
         phases = {step.id: Phase(record.phases[step.index]).name.lower() for step in steps}
         assert phases == ending.phases, path
         assert RunState(record.state).name == ending.state, path
-        assert driver.whole(record.inputs) == ending.inputs, path
+        if ending.inputs is not None:
+            assert driver.whole(record.inputs) == ending.inputs, path
         results = {steps[index].id: driver.whole(value) for index, value in record.results}
         assert results == ending.results, path
     assert sorted(player.attempts) == sorted(interpreter.attempts)

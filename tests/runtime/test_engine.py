@@ -575,6 +575,85 @@ async def test_an_input_of_the_wrong_type_fails_a_child_run_whatever_its_size(ho
     assert any(wrong in error for error in errors), errors
 
 
+@pytest.mark.parametrize("padding", [0, 600, 40_000], ids=["inline", "payload", "artifact"])
+@pytest.mark.parametrize(
+    ("second", "message"),
+    [
+        ({}, "bad_reference: argument 'n': there is no 'n' in it"),
+        ({"n": "two"}, "wrong_type: inputs.n: a value of type integer is expected, not str"),
+    ],
+    ids=["missing", "wrong type"],
+)
+async def test_an_item_that_does_not_fit_fails_only_its_own_child_run_whatever_the_size_of_the_list(
+    house, padding, second, message
+):
+    await house.define("inner", task("use", args={"n": {"from": "inputs.n"}}), inputs={"n": {"type": "integer"}})
+    body = {"kind": "workflow", "workflow": "inner", "args": {"n": {"from": "item.n"}}}
+    each = {"kind": "map", "id": "each", "needs": ["make"], "over": "nodes.make", "body": body}
+    await house.define("tolerant", task("make"), {**each, "tolerate": 1})
+    await house.define("strict", task("make"), each)
+    items = [{"n": 0, "more": "x" * padding}, second, {"n": 2}]
+    async with serving(Hand(house), make=lambda: items, use=lambda n: n + 1):
+        tolerant = await house.until(await house.submit("tolerant"), "completed", "failed")
+        strict = await house.until(await house.submit("strict"), "completed", "failed")
+
+    assert (tolerant.state, tolerant.output) == ("completed", [1, None, 3])
+    assert strict.state == "failed"
+    page, _ = await house.engine.runs(house.engine.filter(workflow="inner"))
+    children = [await house.engine.run(child.id) for child in page]
+    assert sorted(child.state for child in children) == ["completed"] * 4 + ["failed"] * 2
+    assert {child.error for child in children if child.state == "failed"} == {message}
+    assert message in strict.error
+
+
+async def test_an_item_that_does_not_fit_fails_its_child_run_also_after_a_restart(house):
+    await house.define("inner", task("use"), inputs={"n": {"type": "integer"}})
+    body = {"kind": "workflow", "workflow": "inner", "args": {"n": {"from": "item.n"}}}
+    await house.define("outer", {"kind": "map", "id": "each", "over": "inputs.items", "body": body, "tolerate": 1},
+                       inputs={"items": {"type": "array"}})  # fmt: skip
+    run_id = await house.submit("outer", inputs={"items": [{"m": 1}, {"n": 2}]})
+    await house.crash()
+    await house.open()
+    async with serving(Hand(house), use=lambda: None):
+        run = await house.until(run_id, "completed", "failed")
+
+    assert run.state == "completed"
+
+
+@pytest.mark.parametrize("size", [9_000, 100_000, 1_000_000], ids=["payload", "artifact", "large artifact"])
+async def test_a_child_run_takes_a_whole_result_of_any_size(house, size):
+    await house.define(
+        "inner", task("use", args={"text": {"from": "inputs.text"}}), inputs={"text": {"type": "string"}}
+    )
+    node = {"kind": "workflow", "id": "child", "workflow": "inner", "needs": ["make"]}
+    await house.define("outer", task("make"), {**node, "args": {"text": {"from": "nodes.make"}}})
+    sizes = []
+
+    class Fetching(Hand):
+        def do(self, work):
+            sizes.extend(len(msgspec.msgpack.decode(house.artifacts.kept[fetch.digest])) for fetch in work.fetch)
+            return super().do(work)
+
+    def use(text=None):
+        sizes.extend([len(text)] if text else [])
+
+    async with serving(Fetching(house), make=lambda: "z" * size, use=use):
+        run = await house.until(await house.submit("outer"), "completed", "failed")
+
+    assert run.state == "completed", run.error
+    assert sizes == [size]
+
+
+async def test_a_result_too_large_for_the_inputs_of_a_child_run_fails_it_with_the_limit(house):
+    await house.define("inner", task("use"), inputs={"text": {"type": "string"}})
+    node = {"kind": "workflow", "id": "child", "workflow": "inner", "needs": ["make"]}
+    await house.define("outer", task("make"), {**node, "args": {"text": {"from": "nodes.make"}}})
+    async with serving(Hand(house), make=lambda: "z" * (17 << 20), use=lambda: None):
+        run = await house.until(await house.submit("outer"), "completed", "failed")
+
+    assert "inputs_too_large" in run.error and "16 MiB" in run.error
+
+
 @pytest.mark.proves("S001-136")
 async def test_cached_results_are_used_again_also_after_a_restart(house):
     await house.define("w", task("a", args={"x": {"value": 1}}, cache={}))

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from tickwork.core.base.errors import Refused, TickworkError
+from tickwork.core.base.errors import Corrupt, Refused, TickworkError
 from tickwork.core.base.values import Ref, Value
 from tickwork.core.definition.cel_extracts import Need, extract
 from tickwork.core.definition.input_fields import require_accepted
@@ -24,7 +24,7 @@ from tickwork.core.state.evaluation_context import OF_CHECK, need_of, source_wor
 from tickwork.core.state.events import RunSpawned, TaskFailed, TaskRequeued, TaskRetrying, WorkerGone
 from tickwork.core.state.lifecycle import Phase
 from tickwork.core.state.state import Clock as LogicalClock
-from tickwork.core.state.state import Settings
+from tickwork.core.state.state import Run, Settings
 from tickwork.ports.store import ALONE, Head
 from tickwork.protocol.worker_messages import Call, LogPiece, Reply
 from tickwork.runtime.context import TENANT
@@ -37,7 +37,7 @@ from tickwork.runtime.partition.logical_clock import BelievedClock, RealTime, Ti
 from tickwork.runtime.partition.partition import Decided, Partition
 from tickwork.runtime.partition.recovery import Follower, Recovered, check_rules, read_ahead, recover
 from tickwork.runtime.partition.task_assignment import Assigner
-from tickwork.runtime.services.runs import INPUT_BYTES_MAX, Commands
+from tickwork.runtime.services.runs import Commands
 from tickwork.runtime.services.workflows import stranded_words
 from tickwork.runtime.storage.payloads import ARGUMENTS_STEP, NIL, decode_value
 from tickwork.runtime.storage.store_retry import patiently
@@ -349,10 +349,11 @@ class Engine(Commands):
         need = Need() if effect.key == OF_CHECK else need_of(run, effect.source, effect.key)
         packed, code, message = None, "", ""
         try:
-            data = await patiently(lambda: self.vault.bytes_of(value))
             if effect.key == OF_CHECK:
-                require_accepted(definition, msgspec.msgpack.decode(data))
+                require_accepted(definition, msgspec.msgpack.decode(await self._given_inputs(run)))
                 data = NIL
+            else:
+                data = await patiently(lambda: self.vault.bytes_of(value))
             packed = extract(data, need, what=source_words(run, effect.source))
         except Exception as error:  # what reads it fails with this, and nothing else does
             code = error.code if isinstance(error, TickworkError) else "bad_value"
@@ -360,6 +361,17 @@ class Engine(Commands):
         answer = ask.Extracted(effect.run, effect.source, effect.key, packed, code, message)
         with contextlib.suppress(TickworkError):
             await self._live.ask([answer]).done
+
+    async def _given_inputs(self, run: Run) -> bytes:
+        """The inputs that a parent gives to a child run. Raises `Refused` where they cannot be made."""
+        try:
+            return await patiently(lambda: self.vault.bytes_of(run.inputs))
+        except Corrupt:
+            parent = self.state.tasks.get(run.parent)
+            if parent is None:
+                raise
+            sources = self._assigner.child_inputs(parent, run.child)  # making them again tells what is wrong
+            return await patiently(lambda: self._assigner.inputs(sources))
 
     async def _find_runs(self, effect: FindRuns) -> None:
         try:
@@ -380,7 +392,10 @@ class Engine(Commands):
             keeping[name].add_done_callback(lambda _: keeping.pop(name, None))
 
     async def _keep_inputs(self, task: int, child: int, sources: list[Any]) -> None:
-        data, _ = await patiently(lambda: self._assigner.assemble(sources, bytes_max=INPUT_BYTES_MAX))
+        try:
+            data = await patiently(lambda: self._assigner.inputs(sources))
+        except Refused:
+            return  # the check of the child run meets the same error and fails the run with it
         value = Ref(await patiently(lambda: self.artifacts.put(data)), len(data), None, "artifact")
         self._live.books.keep_child(task, ARGUMENTS_STEP, child, value)
 

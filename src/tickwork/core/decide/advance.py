@@ -5,9 +5,10 @@ visit never waits and never looks at another run, except to begin or end the chi
 """
 
 from collections.abc import Callable
+from typing import Any
 
 from tickwork.core.base.errors import Refused
-from tickwork.core.base.values import Ref
+from tickwork.core.base.values import Ref, Value
 from tickwork.core.calendar.durations import instant_ms
 from tickwork.core.decide.policy import ask
 from tickwork.core.decide.tick_context import Turn
@@ -23,7 +24,7 @@ from tickwork.core.definition.model import (
     WorkflowNode,
     WorkNode,
 )
-from tickwork.core.definition.plan import IN_DEFINITION, INPUTS, Kind, Step
+from tickwork.core.definition.plan import IN_DEFINITION, INPUTS, Kind, Plan, Step
 from tickwork.core.definition.references import is_reference
 from tickwork.core.evolve import child_id, has_children_to_give, live_tasks
 from tickwork.core.evolve.runs import moved
@@ -569,12 +570,26 @@ def _spawn(turn: Turn, task: Task, node: object, over: str | None) -> None:
         raise Refused("unknown_workflow", f"there is no workflow {node.workflow}")
     _check_nesting(turn.state, run)
     own = own_names(run, over, fan.begun, fan.last) if task.step.kind is not Kind.WORKFLOW else {}
-    inputs = child_inputs(run, node.args, own, place=f"{task.number}/{fan.begun}")
-    require_child_inputs(plan.definition, inputs.plain, inputs.apart)
+    inputs = _child_inputs(task, node, own, plan)
     number = turn.state.next_number
     if run.tenant.runs.get(child_id(task, fan.begun, number)) is not None:
         raise Refused("already_submitted", "a run has the id that this child would have")
-    turn.emit(RunSpawned(number, task.number, fan.begun, plan.hash, inputs.stored))
+    turn.emit(RunSpawned(number, task.number, fan.begun, plan.hash, inputs))
+
+
+def _child_inputs(task: Task, node: WorkflowNode, own: dict[str, Any], plan: Plan) -> Value:
+    """Raises `Refused` where they cannot be made or are not what the child declares. An item of a map fails only its
+    own child: that one starts with inputs which the shell makes and checks, as where the list is not inline."""
+    assert task.fan is not None
+    place = f"{task.number}/{task.fan.begun}"
+    try:
+        inputs = child_inputs(task.run, node.args, own, place=place)
+        require_child_inputs(plan.definition, inputs.plain, inputs.apart)
+    except Refused:
+        if task.step.kind is Kind.MAP:
+            return Ref(place, 0, None, "arguments")
+        raise
+    return inputs.stored
 
 
 def _check_nesting(state: State, run: Run) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 
 import msgspec
 
+from tickwork.core.base.errors import Refused
 from tickwork.core.base.stable_hash import stable_hash
 from tickwork.core.base.values import Ref, Value, pack
 from tickwork.core.definition.input_fields import with_defaults
@@ -20,7 +21,7 @@ from tickwork.core.state.effects import Dispatch, Effect
 from tickwork.core.state.evaluation_context import reference, resolve, stored_value
 from tickwork.core.state.state import BLOCK_BITS, Clock, Run, Table, Task
 from tickwork.protocol.worker_messages import VALUE_BYTES_MAX, Fetch, Spec, Work
-from tickwork.runtime.storage.payloads import NIL, Vault, map_head, walk
+from tickwork.runtime.storage.payloads import INPUT_BYTES_MAX, NIL, Vault, map_head, walk
 
 LISTS_KEPT_MAX = 256
 _raw_map = msgspec.msgpack.Decoder(dict[str, msgspec.Raw])
@@ -77,8 +78,11 @@ Ready = tuple[str, Work, Spec]
 """An attempt that can be given as it is, and the worker that gets it."""
 
 
-class BadArgument(Exception):
-    """A reference leads nowhere, so this attempt cannot begin."""
+class BadArgument(Refused):
+    """A reference leads nowhere, so this attempt or child run cannot begin."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__("bad_reference", message)
 
 
 class Assigner:
@@ -174,9 +178,7 @@ class Assigner:
         checkpoint = None if order.checkpoint is None else await self._vault.bytes_of(order.checkpoint)
         return _work(order, args, fetch, checkpoint)
 
-    async def assemble(
-        self, sources: list[Source], *, bytes_max: int = VALUE_BYTES_MAX
-    ) -> tuple[bytes, tuple[Fetch, ...]]:
+    async def assemble(self, sources: list[Source]) -> tuple[bytes, tuple[Fetch, ...]]:
         pieces, fetch, size, count = [b""], [], 0, 0
         for source in sources:
             part, value = source.part, source.value
@@ -184,13 +186,26 @@ class Assigner:
                 fetch.append(Fetch(part.name, value.digest, part.walk))
                 continue
             data = _finish(await self._loaded(source), part)
-            if size + len(data) > bytes_max:
+            if size + len(data) > VALUE_BYTES_MAX:
                 fetch.append(Fetch(part.name, await self._vault.as_artifact(data)))
                 continue
             size, count = size + len(data), count + 1
             pieces += (part.head, data)
         pieces[0] = map_head(count)
         return b"".join(pieces), tuple(fetch)
+
+    async def inputs(self, sources: list[Source]) -> bytes:
+        """All arguments of a child run as one value, which is what its own tasks and conditions read parts of."""
+        pieces, size = [map_head(len(sources))], 0
+        for source in sources:
+            whole = source.index < 0 and source.part.root == "nodes" and not source.part.walk
+            if whole and isinstance(source.value, Ref):
+                _check_size(size + source.value.size)  # before it is loaded
+            data = _finish(await self._loaded(source), source.part)
+            pieces += (source.part.head, data)
+            size += len(data)
+            _check_size(size)
+        return b"".join(pieces)
 
     # ---- single values
 
@@ -237,6 +252,15 @@ class Assigner:
 
     async def _load_list(self, source: Source) -> list[msgspec.Raw]:
         return self._take_apart(await self._vault.bytes_of(source.value), source)
+
+
+def _check_size(size: int) -> None:
+    if size > INPUT_BYTES_MAX:
+        message = (
+            f"inputs have {size} bytes or more, and a child run takes at most {INPUT_BYTES_MAX} (16 MiB): a server "
+            "compares them with their types and reads parts of them. Give the result to a task instead, or its name"
+        )
+        raise Refused("inputs_too_large", message, path="inputs")
 
 
 def _list_name(source: Source) -> str:

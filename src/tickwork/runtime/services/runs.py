@@ -30,14 +30,12 @@ from tickwork.runtime.maintenance.value_gc import named_in
 from tickwork.runtime.services.endpoints import Endpoints
 from tickwork.runtime.services.schedules import new_ones
 from tickwork.runtime.services.workflows import Versions, registration
-from tickwork.runtime.storage.payloads import APART, decode_value
+from tickwork.runtime.storage.payloads import APART, INPUT_BYTES_MAX, decode_value
 from tickwork.runtime.storage.request_checks import check_terms, check_writable, packed, small
 from tickwork.runtime.storage.run_records import record_of
 from tickwork.runtime.views import runs as reads
 from tickwork.runtime.views.endpoints import PREFIX
 from tickwork.runtime.views.text import instant
-
-INPUT_BYTES_MAX = 16 * 1024 * 1024
 
 
 class Commands(Endpoints, Versions):
@@ -129,8 +127,8 @@ class Commands(Endpoints, Versions):
         if len(data) > INPUT_BYTES_MAX:
             raise Refused(
                 "inputs_too_large",
-                f"inputs have {len(data)} bytes, and at most {INPUT_BYTES_MAX} (16 MiB) can be submitted: put the data "
-                "where tasks can read it, and submit its name",
+                f"inputs have {len(data)} bytes, and at most {INPUT_BYTES_MAX} (16 MiB) can be submitted, because the "
+                "server compares them with their types: put the data where tasks can read it, and submit its name",
                 path="inputs",
             )
         plan = self._plan(tenant, submission.workflow, submission.definition)

@@ -18,6 +18,7 @@ from tickwork.ports.artifacts import Artifacts, digest_of
 from tickwork.ports.store import Payload, Store
 from tickwork.protocol.worker_messages import VALUE_BYTES_MAX
 
+INPUT_BYTES_MAX = 16 * 1024 * 1024  # of a run's inputs: a server reads them whole, to compare them with their types
 KEPT_BYTES_MAX = 64 * 1024 * 1024
 NIL = b"\xc0"
 GATHERED_AT_ONCE = 5_000  # results of a map's children, before others have their turn
