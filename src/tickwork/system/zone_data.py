@@ -1,4 +1,7 @@
-"""Time zones from the pinned package `tzdata`: the same on every machine, whatever it has installed."""
+"""Time zones from the package `tzdata`, never from the operating system.
+
+The journal names the release in every row, so a replay knows by which rules a row was decided.
+"""
 
 from functools import cache
 from importlib import resources
