@@ -1,11 +1,13 @@
 # The front door. Every target does its own set-up; only Python 3.11 and make are needed.
+# `make clean` and then `make PYTHON=3.13 test` run everything with another version of Python.
+PYTHON :=
 PY := .venv/bin/python
 # The machine's own certificates, so that set-up also works behind a company's proxy.
 UV := .tools/bin/uv --system-certs
 # Compiled modules are kept, also where the machine says otherwise: without them each process of a test compiles for a second.
 export PYTHONDONTWRITEBYTECODE :=
 PYTEST := .venv/bin/pytest -n 2 --dist worksteal
-.PHONY: setup servers lock check test long chaos failover soak demo bench requirements clean
+.PHONY: setup servers lock check test long chaos failover soak demo bench requirements changelog clean
 
 setup: .venv/.ready
 
@@ -14,7 +16,7 @@ setup: .venv/.ready
 	.tools/bin/pip install --quiet --disable-pip-version-check uv==0.13.7
 
 .venv/.ready: pyproject.toml requirements.lock | .tools/bin/uv
-	$(UV) venv --quiet --allow-existing --python "$$(python3 tools/interpreter.py)" .venv
+	python=$$(python3 tools/interpreter.py $(PYTHON)) && $(UV) venv --quiet --allow-existing --python "$$python" .venv
 	$(UV) pip sync --quiet --require-hashes --python $(PY) requirements.lock
 	$(UV) pip install --quiet --no-deps --no-build-isolation --python $(PY) --editable .
 	@touch $@
@@ -65,6 +67,9 @@ bench: setup  ## every figure of docs/performance.md against its gate; some of t
 
 requirements: setup  ## the requirements that no test names yet
 	$(PY) tools/requirements.py
+
+changelog: setup  ## move the fragments of changelog.d into CHANGELOG.md
+	$(PY) tools/changelog.py
 
 clean:
 	rm -rf .venv .tools build dist
