@@ -58,7 +58,7 @@ soak: setup  ## a million dispatches, half an hour beside old snapshots, two hou
 demo: setup  ## schedules, a fan-out, retries, a wait and an approval, on a page; DEMO_SECONDS=15 ends by itself
 	$(PY) tools/demo.py
 
-bench: setup  ## every figure of docs/performance.md against its gate; some of the whole are missed
+bench: setup  ## every figure of docs/performance.md against its gate; some are missed
 	$(PY) bench/core.py --check
 	$(PY) bench/start.py --check
 	$(PY) bench/throughput.py --check

@@ -16,7 +16,7 @@ from tickwork.protocol import http_models as wire
 from tickwork.sdk.authoring.app_loader import load_app
 
 ROOT = Path(__file__).resolve().parents[1]
-DOCS = sorted([*(ROOT / "docs").glob("*.md"), ROOT / "README.md"])
+DOCS = sorted([*(ROOT / "docs").rglob("*.md"), ROOT / "README.md"])
 CLIENT = "# client\n"
 
 

@@ -24,9 +24,11 @@ tool = load_tool()
 @pytest.fixture
 def repository(tmp_path):
     root = tmp_path / "repository"
-    (root / "docs").mkdir(parents=True)
+    (root / "docs" / "contributing").mkdir(parents=True)
     (root / "tests" / "deep").mkdir(parents=True)
-    (root / "docs" / "requirements-ids.txt").write_text("S000-01 rule\nS000-02 rule\nS000-03 default\nS001-100 api\n")
+    (root / "docs" / "contributing" / "requirements-ids.txt").write_text(
+        "S000-01 rule\nS000-02 rule\nS000-03 default\nS001-100 api\n"
+    )
     return root
 
 
@@ -39,7 +41,9 @@ def write_test(root, *ids):
 
 def test_every_id_is_proved_decided_or_open(repository):
     write_test(repository, "S000-02", "B13")
-    (repository / "docs" / "deviations.md").write_text("| id | a | b |\n|---|---|---|\n| S000-03 | x | y |\n")
+    (repository / "docs" / "contributing" / "deviations.md").write_text(
+        "| id | a | b |\n|---|---|---|\n| S000-03 | x | y |\n"
+    )
     result = tool.report(repository)
 
     assert (result.proved, result.decided, result.open) == (("S000-02",), ("S000-03",), ("S000-01", "S001-100"))
@@ -54,7 +58,9 @@ def test_what_a_suite_proves_for_all_its_adapters_counts(repository):
 
 
 def test_a_range_decides_all_its_ids(repository):
-    (repository / "docs" / "deviations.md").write_text("| S000-01..S000-03 | x | y |\n| S001-100 | x | y |\n")
+    (repository / "docs" / "contributing" / "deviations.md").write_text(
+        "| S000-01..S000-03 | x | y |\n| S001-100 | x | y |\n"
+    )
 
     assert tool.report(repository).open == ()
 
@@ -69,7 +75,7 @@ def test_the_page_beside_the_repository_comes_first(repository):
 
 def test_a_proved_id_is_not_also_decided(repository):
     write_test(repository, "S000-01")
-    (repository / "docs" / "deviations.md").write_text("| S000-01 | x | y |\n")
+    (repository / "docs" / "contributing" / "deviations.md").write_text("| S000-01 | x | y |\n")
     result = tool.report(repository)
 
     assert (result.proved, result.decided) == (("S000-01",), ())

@@ -1,8 +1,8 @@
 """Which requirements are proved by a test, decided in a document, or still open.
 
-A test proves ids by `@pytest.mark.proves("S001-35", ...)`; `docs/deviations.md` decides ids in
+A test proves ids by `@pytest.mark.proves("S001-35", ...)`; `docs/contributing/deviations.md` decides ids in
 the first column of its table, one id or a range (`S003-05..S003-12`) in each row. The ids come
-from the requirements page beside the repository, else from `docs/requirements-ids.txt`.
+from the requirements page beside the repository, else from `docs/contributing/requirements-ids.txt`.
 """
 
 import argparse
@@ -34,7 +34,7 @@ class Report:
 def report(root: Path) -> Report:
     kinds = requirement_kinds(root)
     marked = sorted({name for path in (root / "tests").rglob("*.py") for name in marked_ids(path.read_text())})
-    named = sorted(decided_ids(_text(root / "docs" / "deviations.md")))
+    named = sorted(decided_ids(_text(root / "docs" / "contributing" / "deviations.md")))
     proved = tuple(name for name in kinds if name in marked)
     decided = tuple(name for name in kinds if name in named and name not in marked)
     return Report(
@@ -50,7 +50,7 @@ def requirement_kinds(root: Path) -> dict[str, str]:
     page = root.parent / "shared" / "requirements.md"
     if page.exists():
         return dict(_PAGE_ROW.findall(page.read_text()))
-    return dict(_LIST_ROW.findall(_text(root / "docs" / "requirements-ids.txt")))
+    return dict(_LIST_ROW.findall(_text(root / "docs" / "contributing" / "requirements-ids.txt")))
 
 
 def marked_ids(source: str) -> Iterator[str]:
