@@ -93,6 +93,22 @@ def test_every_link_leads_somewhere(path):
     assert [one for one in links if not (path.parent / one).exists()] == []
 
 
+def anchors(path: Path) -> set[str]:
+    """The ids that the headings of a page get on the web."""
+    text = re.sub(r"^```.*?^```", "", path.read_text(), flags=re.MULTILINE | re.DOTALL)
+    titles = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+@pytest.mark.parametrize("path", DOCS, ids=lambda path: path.name)
+def test_every_link_to_a_heading_finds_it(path):
+    links = re.findall(r"\]\((?!http)([^)#\s]*)#([^)\s]+)\)", path.read_text())
+
+    assert [
+        f"{name}#{title}" for name, title in links if title not in anchors(path.parent / name if name else path)
+    ] == []
+
+
 @pytest.mark.proves("S003-19")
 def test_the_page_on_urls_tells_to_return_figures():
     text = (ROOT / "docs" / "endpoints.md").read_text()
