@@ -399,9 +399,12 @@ def test_a_new_reason_is_recorded_when_it_takes_over():
 @pytest.mark.parametrize("credit", [3, 5, 40])
 @pytest.mark.parametrize("owed", [False, True])
 @pytest.mark.parametrize("changes_max", [5_000, 31])
-def test_those_that_start_together_leave_the_state_as_one_by_one(credit, owed, changes_max):
+@pytest.mark.parametrize("rate", [{}, {"burst": 6}, {"window": "sliding"}])
+def test_those_that_start_together_leave_the_state_as_one_by_one(credit, owed, changes_max, rate):
     """What is decided together is folded event by event."""
     driver = Driver(credit=credit, max_changes_per_tick=changes_max)
+    if rate:
+        driver.expect(inp.PutQueue(BY, "default", rate_starts=5, rate_ms=1_000, **rate))
     driver.send(inp.PutTenant(BY, "other"), inp.PutTenant(BY, T, weight=3))
     driver.define("flow", task("a"))
     driver.define("flow", task("a"), tenant="other")
@@ -417,9 +420,12 @@ def test_those_that_start_together_leave_the_state_as_one_by_one(credit, owed, c
     end(driver, 2)
     submit(driver, "flow", 3, priority=9)
     submit(driver, "flow", 5, tenant="other")
+    if rate:
+        driver.advance(3_500)
     folded = Machine(settings=driver.settings)
     for tick, asked, events in driver.rows:
         folded.fold(tick, asked, events)
 
     assert digest(folded.state) == digest(driver.state)
+    assert folded.state.wheel.items() == driver.state.wheel.items()
     assert (folded.state.protected, folded.state.fair_floor) == (driver.state.protected, driver.state.fair_floor)

@@ -316,12 +316,19 @@ def begin_attempt(state: State, task: Task, worker: Worker, lane: Lane) -> None:
 
 
 def count_begun(state: State, lane: Lane, worker: Worker, count: int) -> None:
-    """What `begin_attempt` counts of so many attempts of one lane, one after the other: plain ones, without rates."""
-    tenant, slot = lane.tenant, START_CHARGE_MS * lane.tenant.share_unit
+    """What `begin_attempt` counts of so many plain attempts of one lane, one after the other.
+
+    No more than a rate has room for: then only the last of them can empty a bucket, and the timer is the same.
+    """
+    tenant, slot, now_ms = lane.tenant, START_CHARGE_MS * lane.tenant.share_unit, state.now_ms
     for gauge in lane.counted:
         gauge.running += count
-    if tenant.charged_ms != state.now_ms:
-        tenant.settle(state.now_ms)
+        if gauge.rate_ms:
+            gauge.spend(now_ms, count)
+            if gauge.waiting and not gauge.due:
+                await_token(state, gauge)
+    if tenant.charged_ms != now_ms:
+        tenant.settle(now_ms)
     first = max(tenant.fair_time, state.fair_floor - state.owed_max)
     last = first + (count - 1) * slot  # how it stood when the last of them started
     state.fair_floor = max(state.fair_floor, last)

@@ -119,7 +119,7 @@ def on_dispatched(state: State, event: ev.TaskDispatched) -> None:
 def plain_first(lane: Lane, count: int) -> list[Task]:
     """Those at the front of a line, at most so many, for which `dispatch_together` is the same as one by one."""
     first: list[Task] = []
-    if count <= 1 or not lane.plain or lane.tenant.more != NOTHING or any(gauge.rate_ms for gauge in lane.counted):
+    if count <= 1 or not lane.plain or lane.tenant.more != NOTHING:
         return first
     for task, order in zip(islice(lane.tasks, count), lane.orders, strict=False):
         if not task.queued or task.order != order or task.due or task.fan is not None or task.step.timed:

@@ -116,16 +116,18 @@ class Gauge(Blocker):
             room = min(room, self.tokens_at(now_ms) // self.rate_ms)
         return room
 
-    def spend(self, now_ms: int) -> None:
+    def spend(self, now_ms: int, count: int = 1) -> None:
+        """What so many starts at this moment cost, one after the other."""
         if self.sliding:
-            if len(self.starts) >= 2 * self.rate_starts:
-                del self.starts[: bisect_right(self.starts, now_ms - self.rate_ms)]
-            self.starts.append(now_ms)
+            for _ in range(count):
+                if len(self.starts) >= 2 * self.rate_starts:
+                    del self.starts[: bisect_right(self.starts, now_ms - self.rate_ms)]
+                self.starts.append(now_ms)
             return
         if self.refilled_ms != now_ms:
             self.tokens = self.tokens_at(now_ms)
             self.refilled_ms = now_ms
-        self.tokens -= self.rate_ms
+        self.tokens -= count * self.rate_ms
 
     def next_token_ms(self, now_ms: int) -> int:
         """When the bucket will hold one start again, or a window that ends then has room for one."""
