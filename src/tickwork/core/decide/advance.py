@@ -75,6 +75,7 @@ CLEAN_UP_MS_MIN, CLEAN_UP_MS_MAX = 60_000, 600_000  # what is left to the clean-
 PENDING, ACTIVE = int(RunState.PENDING), int(RunState.ACTIVE)
 WAITING, PAUSED = int(RunState.WAITING), int(RunState.PAUSED)
 START, COMPLETE = int(RunTrigger.START), int(RunTrigger.COMPLETE)
+READY = Phase.READY
 
 
 def visit(turn: Turn, run: Run) -> None:
@@ -91,11 +92,11 @@ def visit(turn: Turn, run: Run) -> None:
         return
     if plan.exits and not run.overdue and _leave_early(turn, run):
         return
-    if run.counts is None and not plan.exits and plan.steps[0].plain and not run.phases[0]:
+    if plan.lone is not None and not run.phases[0]:
         # A single task: there is nothing to weigh up.
         run.todo = ()
         turn.events.append(TaskReady(run.number, 0))
-        made_ready(turn.state, run, plan.steps[0])
+        made_ready(turn.state, run, plan.lone)
         return
     if run.todo:
         _take_steps(turn, run)
@@ -325,10 +326,10 @@ def _take_steps(turn: Turn, run: Run) -> None:
 
 def _begin(turn: Turn, run: Run, step: Step) -> None:
     if step.parents:
-        phases = run.phases
-        branches = [phases[parent] for parent in step.branches] if step.branches else ()
-        outcome = verdict(step.node.trigger, [phases[parent] for parent in step.parents], branches)
-        if outcome is not Phase.READY:
+        phase_of = run.phases.__getitem__
+        branches = tuple(map(phase_of, step.branches)) if step.branches else ()
+        outcome = verdict(step.node.trigger, tuple(map(phase_of, step.parents)), branches)
+        if outcome is not READY:
             reason = "something it needs failed" if outcome is Phase.BLOCKED else "nothing led here"
             turn.emit(StepEnded(run.number, step.index, outcome, reason))
             return

@@ -69,7 +69,7 @@ def _succeeded(turn: Turn, place: int, asked: inputs.Succeeded) -> None:
     if task is None or task.phase != RUNNING or task.attempt != asked.attempt:
         _fence(turn, place)
         return
-    if asked.sender and not _holds(task, asked.sender):
+    if asked.sender and (task.worker is None or task.worker.id != asked.sender):
         _fence(turn, place)
         return
     if asked.value is not None and too_large(asked.value):

@@ -13,42 +13,44 @@ The rule for parents that were not taken:
 3. Nothing downstream of a failure starts unless its own trigger rule asks for failures.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection
 
 from tickwork.core.definition.model import Trigger
 from tickwork.core.state.lifecycle import Phase
 
-_BAD = (Phase.FAILED, Phase.BLOCKED, Phase.CANCELLED)
+# Every node that has parents passes here, and to look an enumeration up costs as much as the rule.
+READY, NOT_TAKEN, BLOCKED = Phase.READY, Phase.NOT_TAKEN, Phase.BLOCKED
+ALL_DONE, ANY_FAILED, NONE_FAILED = Trigger.ALL_DONE, Trigger.ANY_FAILED, Trigger.NONE_FAILED
+_SUCCEEDED, _UNTAKEN = int(Phase.SUCCEEDED), int(Phase.NOT_TAKEN)
+_BAD = (int(Phase.FAILED), int(Phase.BLOCKED), int(Phase.CANCELLED))
 
 
-def verdict(trigger: Trigger, parents: Iterable[int], branches: Iterable[int] = ()) -> Phase:
+def verdict(trigger: Trigger, parents: Collection[int], branches: Collection[int] = ()) -> Phase:
     """READY, NOT_TAKEN or BLOCKED, for a node whose parents have all ended.
 
     `branches` are those of the parents that are branches. One that succeeded took the side of this node: a node of the
     other sides has ended together with its branch.
     """
-    chosen = Phase.READY
+    blocked = False
     for phase in branches:
         if phase in (Phase.NOT_TAKEN, Phase.SKIPPED):
-            return Phase.NOT_TAKEN
+            return NOT_TAKEN
         if phase in _BAD:
-            chosen = Phase.BLOCKED
-    if chosen is Phase.BLOCKED:
-        return chosen
+            blocked = True
+    if blocked:
+        return BLOCKED
+    if not parents or trigger is ALL_DONE:
+        return READY
     taken = failed = False
-    count = 0
     for phase in parents:
-        count += 1
-        if phase in _BAD:
-            failed = True
-        elif phase != Phase.NOT_TAKEN:
+        if phase == _SUCCEEDED:
             taken = True
-    if not count or trigger is Trigger.ALL_DONE:
-        return Phase.READY
-    if trigger is Trigger.ANY_FAILED:
-        return Phase.READY if failed else Phase.NOT_TAKEN
+        elif phase in _BAD:
+            failed = True
+        elif phase != _UNTAKEN:
+            taken = True
+    if trigger is ANY_FAILED:
+        return READY if failed else NOT_TAKEN
     if failed:
-        return Phase.BLOCKED
-    if trigger is Trigger.NONE_FAILED:
-        return Phase.READY
-    return Phase.READY if taken else Phase.NOT_TAKEN
+        return BLOCKED
+    return READY if taken or trigger is NONE_FAILED else NOT_TAKEN

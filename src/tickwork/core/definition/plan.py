@@ -99,6 +99,8 @@ class Plan(msgspec.Struct, eq=False):
     events: tuple[str, ...] | None  # the names that a run may wait for; None: a condition reads whatever came
     needs: dict[int, Need]  # by source: what its conditions read of it, where it is not inline
     output: int  # the node whose whole result is the run's output; or IN_DEFINITION, or NOTHING
+    lone: Step | None  # its only node, where nothing but a worker stands between it and its result
+    ends_itself: bool  # a run whose nodes have all succeeded is complete without another look at it
 
     def fresh_counts(self) -> "bytearray | list[int]":
         """Unfinished parents of each node, to count down in one run."""
@@ -141,6 +143,7 @@ def compile_plan(definition: Definition) -> Plan:
     counts = [len(step.awaited) for step in steps]
     exits = tuple(Condition.compile(way.when) for way in definition.exits)
     concurrency = definition.concurrency
+    output = _output(definition, index)
     return Plan(
         definition=definition,
         hash=content_hash(definition),
@@ -154,7 +157,9 @@ def compile_plan(definition: Definition) -> Plan:
         sla_points=_sla_points(definition),
         events=_events(definition, steps, exits),
         needs=_needs(definition, steps, index),
-        output=_output(definition, index),
+        output=output,
+        lone=steps[0] if len(steps) == 1 and steps[0].plain and not exits else None,
+        ends_itself=not exits and output != IN_DEFINITION,
     )
 
 

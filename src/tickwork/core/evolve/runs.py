@@ -26,9 +26,7 @@ def moved(state: State, run: Run, trigger: int, event: ev.RunMoved) -> None:
     after = RUN_NEXT[run.state * 16 + trigger]
     run.state = after if after >= 0 else move_run(run.state, trigger)
     if after >= COMPLETED:
-        if trigger == RunTrigger.FAIL:
-            run.pause_reason = event.reason  # its record names it where no node failed
-        _close_run(state, run)
+        _close_run(state, run, event)
     elif trigger == START:
         run.started = state.tick
         if run.plan.definition.timeout_ms is not None:
@@ -74,7 +72,7 @@ def _resume(state: State, run: Run) -> None:
     want(state, run)
 
 
-def _close_run(state: State, run: Run) -> None:
+def _close_run(state: State, run: Run, event: ev.RunMoved) -> None:
     """A run that ends leaves memory, with everything that still belonged to it."""
     if run.unfinished or run.busy or run.waiting:
         _drop_rest(state, run)
@@ -87,6 +85,8 @@ def _close_run(state: State, run: Run) -> None:
         tenant.completed += 1
     elif run.state == RunState.FAILED:
         tenant.failed += 1
+        if event.trigger == RunTrigger.FAIL:
+            run.pause_reason = event.reason  # its record names it where no node failed
     else:
         tenant.cancelled += 1
     block = state.runs.blocks[number >> BLOCK_BITS]

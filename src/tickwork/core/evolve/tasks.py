@@ -5,7 +5,7 @@ from itertools import islice
 from typing import Any
 
 from tickwork.core.base.values import Ref, Value, pack
-from tickwork.core.definition.plan import IN_DEFINITION, Kind, Step
+from tickwork.core.definition.plan import Kind, Step
 from tickwork.core.evolve.indexes import (
     begin_attempt,
     change_worker,
@@ -232,14 +232,7 @@ def succeeded(state: State, task: Task, value: Value) -> None:
 
 def _completes(run: Run) -> bool:
     """Whether a run whose nodes have all ended is complete without another look at it."""
-    return (
-        run.state == ACTIVE
-        and not run.failures
-        and not run.wanted
-        and not run.overdue
-        and not run.plan.exits
-        and run.plan.output != IN_DEFINITION
-    )
+    return run.plan.ends_itself and run.state == ACTIVE and not run.failures and not run.overdue
 
 
 def _earn_retries(state: State, task: Task) -> None:
