@@ -6,7 +6,8 @@ python bench/api_batch.py [--runs 100] [--calls 2000]
 import argparse
 import asyncio
 import time
-from types import SimpleNamespace
+from collections.abc import MutableMapping, Sequence
+from typing import Any
 
 import msgspec
 
@@ -17,7 +18,7 @@ from tickwork.protocol import http_models as wire
 class Engine:
     """Accepts everything at once, so that what remains is the API's own time."""
 
-    async def submit(self, submissions, *, by):  # noqa: ARG002 - as the engine has it
+    async def submit(self, submissions: Sequence[object], *, by: str) -> list[wire.Submitted]:  # noqa: ARG002 - as the engine has it
         return [wire.Submitted(id="01930000-0000-7000-8000-000000000000") for _ in submissions]
 
     def new_id(self) -> str:
@@ -27,22 +28,23 @@ class Engine:
 async def measure(kind: str, body: bytes, *, calls: int) -> float:
     app = make_app(Engine())  # type: ignore[arg-type]  # only what a batch asks for
     headers = [(b"host", b"127.0.0.1"), (b"content-type", kind.encode()), (b"accept", kind.encode())]
-    seen = SimpleNamespace(status=0)
+    status = 0
 
-    async def receive():
+    async def receive() -> dict[str, Any]:
         return {"type": "http.request", "body": body, "more_body": False}
 
-    async def send(message):
-        seen.status = message.get("status", seen.status)
+    async def send(message: MutableMapping[str, Any]) -> None:
+        nonlocal status
+        status = message.get("status", status)
 
     scope = {"type": "http", "method": "POST", "path": "/v1/runs/batch", "query_string": b"", "root_path": ""}
 
-    async def call():
+    async def call() -> None:
         await app({**scope, "headers": headers, "client": ("127.0.0.1", 1)}, receive, send)
 
     for _ in range(50):
         await call()
-    assert seen.status == 200
+    assert status == 200
     began = time.process_time()
     for _ in range(calls):
         await call()

@@ -187,7 +187,7 @@ async def simulated(count: int, *, behind: bool) -> dict[str, float]:
 
 
 def in_virtual_time(count: int, *, behind: bool) -> dict[str, float]:
-    loop = VirtualLoop()
+    loop = VirtualLoop()  # type: ignore[abstract]  # what is not simulated is set by name
     try:
         return loop.run_until_complete(simulated(count, behind=behind))
     finally:

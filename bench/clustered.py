@@ -81,7 +81,9 @@ class Database:
         connection = await asyncpg.connect(self.dsn)
         try:
             asked = "select pg_database_size(current_database()), pg_current_wal_lsn() - '0/0'::pg_lsn"
-            stored, wal = await connection.fetchrow(asked)
+            row = await connection.fetchrow(asked)
+            assert row is not None
+            stored, wal = row
             return int(stored), int(wal)
         finally:
             await connection.close()

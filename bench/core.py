@@ -25,6 +25,7 @@ import msgspec
 import wheel
 from tickwork.core.machine import Machine, Outcome
 from tickwork.core.state import inputs as inp
+from tickwork.core.state.effects import Dispatch
 from tickwork.journal.record import GENESIS, Sealed
 from tickwork.journal.replay import Recorder, replay
 
@@ -135,7 +136,9 @@ class Partition:
         self.took = thread_time() - began
         assert outcome.taken == len(asked), "a batch fits into a tick"
         self.rows.append(row)
-        self.running += [inp.Succeeded(effect.task, effect.attempt) for effect in outcome.effects]
+        for effect in outcome.effects:
+            assert isinstance(effect, Dispatch)
+            self.running.append(inp.Succeeded(effect.task, effect.attempt))
         return outcome
 
     def results(self) -> list[inp.Input]:
@@ -154,7 +157,7 @@ class Partition:
 
 def drive(partition: Partition, batches: list[list[inp.Input]]) -> tuple[list[float], int]:
     """Feed batches, answer whatever was started, until nothing runs. The time of each tick, and how many tasks."""
-    took, tasks, left = [], 0, iter(batches)
+    took, tasks, left = list[float](), 0, iter(batches)
     while True:
         batch = next(left, None)
         if batch is None and not partition.running:

@@ -22,12 +22,14 @@ def link(before: object) -> int:
 
 
 @tw.task
-def join(a, b, c, d, e, f, g, h, i, j) -> None:  # type: ignore[no-untyped-def]
+def join(
+    a: object, b: object, c: object, d: object, e: object, f: object, g: object, h: object, i: object, j: object
+) -> None:
     return None
 
 
 @tw.task
-def join_eight(a, b, c, d, e, f, g, h) -> None:  # type: ignore[no-untyped-def]
+def join_eight(a: object, b: object, c: object, d: object, e: object, f: object, g: object, h: object) -> None:
     return None
 
 

@@ -44,7 +44,7 @@ class Postgres:
         return False
 
     def _call(self, program: str, *words: str) -> None:
-        command = [self.programs / program, "-h", "127.0.0.1", "-p", str(self.port), "-U", "postgres", *words]
+        command = [str(self.programs / program), "-h", "127.0.0.1", "-p", str(self.port), "-U", "postgres", *words]
         environment = os.environ | {"PGPASSWORD": self.password}
         subprocess.run(command, check=True, capture_output=True, env=environment, timeout=PATIENCE_S)
 
@@ -55,22 +55,32 @@ def postgres() -> Iterator[Postgres]:
     folder = Path(tempfile.mkdtemp(prefix="tickwork-peers-pg-"))
     server = Postgres(programs, free_port(), secrets.token_hex(16))
     (folder / "password").write_text(server.password)
-    who: dict[str, int] = {}
+    user: int | None = None
+    group: int | None = None
     if os.geteuid() == 0:  # PostgreSQL refuses to run as root
         nobody = pwd.getpwnam("nobody")
-        who = {"user": nobody.pw_uid, "group": nobody.pw_gid}
+        user, group = nobody.pw_uid, nobody.pw_gid
         for path in (folder, folder / "password"):
             os.chown(path, nobody.pw_uid, nobody.pw_gid)
     running: subprocess.Popen[bytes] | None = None
     try:
         data = folder / "data"
-        options = ["--auth", "scram-sha-256", "--pwfile", folder / "password", "--no-sync", "--no-locale", "-E", "UTF8"]
-        command = [programs / "initdb", "-D", data, "-U", "postgres", *options]
-        subprocess.run(command, check=True, capture_output=True, cwd=folder, timeout=60, **who)
+        options = [
+            "--auth",
+            "scram-sha-256",
+            "--pwfile",
+            str(folder / "password"),
+            "--no-sync",
+            "--no-locale",
+            "-E",
+            "UTF8",
+        ]
+        command = [str(programs / "initdb"), "-D", str(data), "-U", "postgres", *options]
+        subprocess.run(command, check=True, capture_output=True, cwd=folder, timeout=60, user=user, group=group)
         settings = ["-c", "listen_addresses=127.0.0.1", "-c", "unix_socket_directories="]
-        command = [programs / "postgres", "-D", data, "-p", str(server.port), *settings]
+        command = [str(programs / "postgres"), "-D", str(data), "-p", str(server.port), *settings]
         with (folder / "log").open("wb") as log:
-            running = subprocess.Popen(command, stdout=log, stderr=log, cwd=folder, **who)
+            running = subprocess.Popen(command, stdout=log, stderr=log, cwd=folder, user=user, group=group)
         server.pid = running.pid
         deadline = time.monotonic() + PATIENCE_S
         while not server.ready():
@@ -114,7 +124,7 @@ def temporal() -> Iterator[str]:
     program = temporal_program()
     assert program is not None, "peers.py asks first whether it is installed"
     folder, port = Path(tempfile.mkdtemp(prefix="tickwork-peers-temporal-")), free_port()
-    words = ["--headless", "--ip", "127.0.0.1", "--port", str(port), "--db-filename", folder / "temporal.db"]
+    words = ["--headless", "--ip", "127.0.0.1", "--port", str(port), "--db-filename", str(folder / "temporal.db")]
     with (folder / "log").open("wb") as log:
         running = subprocess.Popen(
             [program, "server", "start-dev", *words, "--log-level", "error"], stdout=log, stderr=log, cwd=folder

@@ -142,7 +142,7 @@ def theirs(entry: Entry, address: str, *, quick: bool, limit_s: float) -> dict[s
             "PEER_SAMPLES": "20" if quick else "100",
             "PEER_GRAPHS": "0" if quick else "1",
         }
-        command = [sys.executable, HERE / f"{entry.module}.py"]
+        command = [sys.executable, str(HERE / f"{entry.module}.py")]
         with (Path(folder) / "client").open("wb") as log:
             client = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, cwd=folder, env=environment)
         try:

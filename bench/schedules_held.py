@@ -71,7 +71,11 @@ class Holder:
         self.machine = Machine(settings=Settings(clock=Clock(ORIGIN_MS, TICK_MS)), zones=zones)
         self.recorder = Recorder(rules=rules_of(zones))
         self.tick, self.took = 0, 0.0
-        set_up = [inp.PutTenant("ops", "acme"), inp.PutQueue("ops", "default"), inp.Offer("w1", 50_000)]
+        set_up: list[inp.Input] = [
+            inp.PutTenant("ops", "acme"),
+            inp.PutQueue("ops", "default"),
+            inp.Offer("w1", 50_000),
+        ]
         self.apply([*set_up, inp.PutDefinition("ops", "acme", DOCUMENT)])
 
     def apply(self, asked: list[inp.Input], *, tick: int = 0) -> list[inp.Input]:

@@ -249,9 +249,17 @@ async def _awaited(
         return await function(*args, **kwargs)
 
 
-# A context that comes first is filled in, so callers do not give it.
+# A context that comes first is filled in, so callers do not give it. A first parameter that takes any object would take
+# a context too, but callers give it: of such a function only the result is checked. The overlap that mypy sees between
+# the second overload and the third is what the first one takes.
 @overload
-def task(function: Callable[Concatenate[Context, P], Coroutine[Any, Any, T]], /) -> AsyncTask[P, T]: ...
+def task(function: Callable[Concatenate[object, ...], Coroutine[Any, Any, T]], /) -> AsyncTask[..., T]: ...
+@overload
+def task(  # type: ignore[overload-overlap]
+    function: Callable[Concatenate[Context, P], Coroutine[Any, Any, T]], /
+) -> AsyncTask[P, T]: ...
+@overload
+def task(function: Callable[Concatenate[object, ...], R], /) -> Task[..., R]: ...
 @overload
 def task(function: Callable[Concatenate[Context, P], R], /) -> Task[P, R]: ...
 @overload
@@ -312,7 +320,15 @@ class _Decorator:
     """The type of `task(...)` for type checkers."""
 
     @overload
-    def __call__(self, function: Callable[Concatenate[Context, P], Coroutine[Any, Any, T]], /) -> AsyncTask[P, T]: ...
+    def __call__(
+        self, function: Callable[Concatenate[object, ...], Coroutine[Any, Any, T]], /
+    ) -> AsyncTask[..., T]: ...
+    @overload
+    def __call__(  # type: ignore[overload-overlap]
+        self, function: Callable[Concatenate[Context, P], Coroutine[Any, Any, T]], /
+    ) -> AsyncTask[P, T]: ...
+    @overload
+    def __call__(self, function: Callable[Concatenate[object, ...], R], /) -> Task[..., R]: ...
     @overload
     def __call__(self, function: Callable[Concatenate[Context, P], R], /) -> Task[P, R]: ...
     @overload
