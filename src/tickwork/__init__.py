@@ -99,21 +99,23 @@ __all__ = [
 _OF_CLIENT = frozenset(("AsyncClient", "BatchRefused", "Client", "Handle", "OtherStore", "RunFailed", "StillRunning"))
 
 
-def __getattr__(name: str) -> Any:
-    """Loaded when first asked for: a server that never touches the SDK does not pay for it."""
-    if name not in __all__:
-        raise AttributeError(f"module 'tickwork' has no attribute {name!r}")
-    if name == "embedded":
-        from tickwork.compose.embedded import embedded
+if not TYPE_CHECKING:  # a type checker reads the names above, and finds a misspelt one
 
-        return embedded
-    if name in _OF_CLIENT:
-        from tickwork.sdk.client import client
+    def __getattr__(name: str) -> Any:
+        """Loaded when first asked for: a server that never touches the SDK does not pay for it."""
+        if name not in __all__:
+            raise AttributeError(f"module 'tickwork' has no attribute {name!r}")
+        if name == "embedded":
+            from tickwork.compose.embedded import embedded
 
-        return getattr(client, name)
-    from tickwork.sdk import surface
+            return embedded
+        if name in _OF_CLIENT:
+            from tickwork.sdk.client import client
 
-    return getattr(surface, name)
+            return getattr(client, name)
+        from tickwork.sdk import surface
+
+        return getattr(surface, name)
 
 
 def __dir__() -> list[str]:

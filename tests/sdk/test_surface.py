@@ -13,6 +13,7 @@ from test_docs import CLIENT, DOCS, application, blocks
 
 HERE = Path(__file__).parent
 SOURCE = HERE.parents[1] / "src"
+TYPED = HERE.parent / "typed"
 
 
 def python(*arguments, **more):
@@ -50,7 +51,8 @@ def test_import_loads_only_what_is_asked_for():
 
 @pytest.mark.slow
 def test_a_users_program_passes_strict_type_checking(tmp_path):
-    checked = python("-m", "mypy", "--strict", "--cache-dir", str(tmp_path), str(HERE / "typed_app.py"))
+    files = [HERE / "typed_app.py", *TYPED.glob("*.py")]
+    checked = python("-m", "mypy", "--strict", "--cache-dir", str(tmp_path), *map(str, files))
 
     assert checked.returncode == 0, checked.stdout
 
@@ -88,6 +90,7 @@ def test_pyright_agrees_with_the_code_of_pages_and_examples(tmp_path):
                 (tmp_path / f"{path.stem}_client{number}.py").write_text(text)
     for path in (HERE.parents[1] / "examples").glob("*.py"):
         shutil.copy(path, tmp_path)
+    shutil.copy(TYPED / "public_api.py", tmp_path)
     rules = {"typeCheckingMode": "standard", "reportRedeclaration": False}  # blocks of a page stand for themselves
     (tmp_path / "pyrightconfig.json").write_bytes(msgspec.json.encode(rules))
     command = (sys.executable, "-m", "basedpyright", "--pythonpath", sys.executable, "--level", "error", ".")
