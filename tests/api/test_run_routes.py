@@ -224,3 +224,21 @@ async def test_a_batch_sent_again_makes_nothing_twice(http):
 
     assert [one["id"] for one in again] == [one["id"] for one in first] and len({one["id"] for one in first}) == 2
     assert len((await http.get("/v1/runs")).json()["runs"]) == 2
+
+
+@pytest.mark.parametrize("size", [2_000, 2_000_000])
+async def test_an_event_of_any_size_reaches_the_run_that_waits_for_it(http, size):
+    await publish(http, flow("order", {"kind": "event", "id": "paid", "event": "paid"}, output="nodes.paid"))
+    run_id = await submit(http, "order")
+    heard = await http.post("/v1/events", json={"event": "paid", "payload": {"text": "x" * size}})
+    output = await http.get(f"/v1/runs/{run_id}/output")
+
+    assert (heard.status_code, heard.json()["waiting"]) == (200, 1)
+    assert (output.status_code, output.json()) == (200, {"text": "x" * size})
+
+
+async def test_an_event_over_the_limit_is_refused_with_it(http):
+    answer = await http.post("/v1/events", json={"event": "paid", "payload": "x" * (16 << 20)})
+
+    assert (answer.status_code, answer.json()["code"]) == (413, "body_too_large")
+    assert str(16 << 20) in answer.json()["detail"]

@@ -7,7 +7,7 @@ import pytest
 
 import tickwork as tw
 from tickwork.cli.exit_codes import Ended, Exit
-from tickwork.cli.input_values import read_inputs
+from tickwork.cli.input_values import read_inputs, read_payload
 
 
 @pytest.mark.parametrize(
@@ -71,4 +71,20 @@ def test_what_is_no_input_is_wrong_usage(pairs, document, stdin, monkeypatch):
     with pytest.raises(Ended) as ended:
         read_inputs(pairs, document, None)
 
+    assert ended.value.code == Exit.USAGE
+
+
+def test_the_payload_of_an_event_is_a_value_or_a_document(tmp_path, monkeypatch):
+    path = tmp_path / "payload.json"
+    path.write_text('{"a": [1]}')
+    monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(b"[2]")))
+
+    assert (read_payload(None, None), read_payload("5", None), read_payload("text", None)) == (None, 5, "text")
+    assert (read_payload(None, f"@{path}"), read_payload(None, "-"), read_payload(None, "3")) == ({"a": [1]}, [2], 3)
+
+
+@pytest.mark.parametrize(("text", "document"), [("1", "2"), (None, "text"), (None, "@/no/such/file")])
+def test_a_payload_that_cannot_be_read_says_which_option(text, document):
+    with pytest.raises(Ended, match="--payload-json") as ended:
+        read_payload(text, document)
     assert ended.value.code == Exit.USAGE

@@ -579,6 +579,17 @@ def test_whoever_tells_an_event_learns_whether_anybody_waited(house):
     assert until_state(house, run, "completed")["output"] == 5
 
 
+def test_an_event_carries_a_large_document_from_a_file(house, tmp_path):
+    document = tmp_path / "order.json"
+    document.write_text(json.dumps({"text": "x" * 200_000}))
+    run = house.run("run", "paid", "--input", "number=A-2", "--detach").stdout.strip()
+    until_task(house, run, "waiting")
+    told = house.run("signal", "paid", "--key", "A-2", "--payload-json", f"@{document}")
+
+    assert told.stdout == "event paid told: 1 waited for it\n"
+    assert until_state(house, run, "completed")["output_size"] > 200_000
+
+
 def test_the_same_key_gives_the_same_run(house):
     first = house.run("run", "greet", "--key", "once", "--detach").stdout
     again = house.run("run", "greet", "--key", "once", "--detach")

@@ -38,6 +38,15 @@ def read_value(text: str) -> Any:
     return _json_or_text(text)
 
 
+def read_payload(text: str | None, document: str | None) -> Any:
+    """What an event carries: JSON or else text, or a JSON document like that of `--inputs-json`."""
+    if text is not None and document is not None:
+        raise Ended(Exit.USAGE, "give --payload or --payload-json, not both")
+    if document is not None:
+        return _json(document, "--payload-json")
+    return None if text is None else _json_or_text(text)
+
+
 def _wants_text(workflow: "Workflow[..., Any] | None", name: str) -> bool:
     parameter = workflow.codec.parameters.get(name) if workflow is not None else None
     return parameter is not None and parameter.type in (str, str | None)
@@ -51,16 +60,20 @@ def _json_or_text(text: str) -> Any:
 
 
 def _document(text: str) -> dict[str, Any]:
-    """JSON itself, `@file`, or `-` for standard input."""
-    try:
-        found = json.loads(_read(text))
-    except OSError as error:
-        raise Ended(Exit.USAGE, f"--inputs-json: {text[1:]} cannot be read: {error.strerror}") from None
-    except (ValueError, RecursionError) as error:
-        raise Ended(Exit.USAGE, f"--inputs-json is not JSON: {error}") from None
+    found = _json(text, "--inputs-json")
     if not isinstance(found, dict):
         raise Ended(Exit.USAGE, "--inputs-json must be an object: a name and a value for each input")
     return found
+
+
+def _json(text: str, option: str) -> Any:
+    """JSON itself, `@file`, or `-` for standard input."""
+    try:
+        return json.loads(_read(text))
+    except OSError as error:
+        raise Ended(Exit.USAGE, f"{option}: {text[1:]} cannot be read: {error.strerror}") from None
+    except (ValueError, RecursionError) as error:
+        raise Ended(Exit.USAGE, f"{option} is not JSON: {error}") from None
 
 
 def _read(text: str) -> str | bytes:

@@ -227,7 +227,7 @@ ROUTES = (
         "resolve",
         resolve,
         "Decide for each failed node of a failed run: retry, accept (with a value) or skip.",
-        Body(wire.ResolveRequest, optional=True, bytes_max=1024 * 1024),
+        Body(wire.ResolveRequest, optional=True),
     ),
     Route(
         method="POST",

@@ -19,7 +19,7 @@ ROUTES = (
         does=signal,
         says="Tell one run, or whoever waits for this name and key. A run that does not wait yet keeps its event.",
         tag="events",
-        body=Body(wire.Signal, bytes_max=1024 * 1024),
+        body=Body(wire.Signal),
         gives={200: Gives(wire.Heard)},
         refusals=(404, 429),
     ),

@@ -127,7 +127,16 @@ def reject(run: str, node: str, /, *, comment: str = "", to: To = TO) -> int:
         return _told(client, run, f"{node} rejected", to)
 
 
-def signal(event: str, /, *, payload: str | None = None, key: str = "", run: str = "", to: To = TO) -> int:
+def signal(
+    event: str,
+    /,
+    *,
+    payload: str | None = None,
+    payload_json: str | None = None,
+    key: str = "",
+    run: str = "",
+    to: To = TO,
+) -> int:
     """Tell an event to whoever waits for it.
 
     Where nobody does, it is gone; told to one run, it is kept until that run waits for it.
@@ -138,16 +147,18 @@ def signal(event: str, /, *, payload: str | None = None, key: str = "", run: str
         Its name.
     payload
         What it carries: JSON, or else text.
+    payload_json
+        What it carries, as a JSON document; @file reads a file, - standard input. At most 16 MiB.
     key
         Only for those that wait for this key.
     run
         Only for this run.
     """
-    from tickwork.cli.input_values import read_value
+    from tickwork.cli.input_values import read_payload
     from tickwork.cli.output import console, print_json, safe
 
     with to.client() as client:
-        waiting = client.signal(event, None if payload is None else read_value(payload), key=key, run=run or None)
+        waiting = client.signal(event, read_payload(payload, payload_json), key=key, run=run or None)
     if to.json:
         print_json({"event": event, "waiting": waiting})
     elif run:

@@ -31,7 +31,7 @@ from tickwork.runtime.services.endpoints import Endpoints
 from tickwork.runtime.services.schedules import new_ones
 from tickwork.runtime.services.workflows import Versions, registration
 from tickwork.runtime.storage.payloads import APART, INPUT_BYTES_MAX, decode_value
-from tickwork.runtime.storage.request_checks import check_terms, check_writable, packed, small
+from tickwork.runtime.storage.request_checks import check_terms, check_writable, packed
 from tickwork.runtime.storage.run_records import record_of
 from tickwork.runtime.views import runs as reads
 from tickwork.runtime.views.endpoints import PREFIX
@@ -91,8 +91,10 @@ class Commands(Endpoints, Versions):
         submission = self._timed(self._pinned(submission, tenant), tenant)
         inputs: Value = None
         if submission.inputs:
-            data = packed(submission.inputs, "inputs")
-            inputs = data if len(data) <= INLINE_BYTES_MAX else await self._large_inputs(submission, tenant, payloads)
+            inputs = packed(submission.inputs, "inputs")
+            if len(inputs) > INLINE_BYTES_MAX:
+                plan = self._plan(tenant, submission.workflow, submission.definition)
+                inputs = await self._large_inputs(submission.inputs, plan, payloads)
         workflow = submission.workflow
         if len(workflow) > NAME_CHARACTERS_MAX or not workflow.isascii():
             raise Refused("unknown_workflow", f"there is no workflow {shortened(workflow, 128)!a}", path="workflow")
@@ -121,9 +123,9 @@ class Commands(Endpoints, Versions):
         given = submission.inputs | {SCHEDULED_TIME: instant(self.now_ms())}
         return msgspec.structs.replace(submission, inputs=given)
 
-    async def _large_inputs(self, submission: wire.Submission, tenant: str, payloads: list[Payload]) -> Value:
+    async def _large_inputs(self, inputs: dict[str, Any], plan: Plan, payloads: list[Payload]) -> Value:
         """Inputs that the machine will not look into are checked here."""
-        data = pack(submission.inputs)
+        data = packed(inputs, "inputs")
         if len(data) > INPUT_BYTES_MAX:
             raise Refused(
                 "inputs_too_large",
@@ -131,8 +133,7 @@ class Commands(Endpoints, Versions):
                 "server compares them with their types: put the data where tasks can read it, and submit its name",
                 path="inputs",
             )
-        plan = self._plan(tenant, submission.workflow, submission.definition)
-        problems = check_inputs(plan.definition, submission.inputs)
+        problems = check_inputs(plan.definition, inputs)
         if problems:
             raise Refused(problems[0].code, problems[0].message, path=problems[0].path)
         return await self.vault.take_any(data, payloads)
@@ -244,9 +245,22 @@ class Commands(Endpoints, Versions):
         row = await self._ended_row(tenant, run_id)
         if row is not None:
             await self._bring_back(row)
-        given: dict[str, Value] = {node: small(value, f"values.{node}") for node, value in (values or {}).items()}
+        payloads: list[Payload] = []
+        given = {node: await self._taken(value, f"values.{node}", payloads) for node, value in (values or {}).items()}
         asked = ask.Resolve(by, tenant, run_id, reason or "retry", decisions or {}, given)
-        await self._command(asked, facts=True)
+        await self._command(asked, payloads, facts=True)
+
+    async def _taken(self, value: Any, path: str, payloads: list[Payload]) -> Value:
+        """A value that somebody sends to a run, of any size up to the limit of inputs."""
+        check_plain(value)
+        data = packed(value, path)
+        if len(data) > INPUT_BYTES_MAX:
+            message = (
+                f"the value has {len(data)} bytes, and at most {INPUT_BYTES_MAX} (16 MiB) can be sent: put the data "
+                "where tasks can read it, and send its name"
+            )
+            raise Refused("value_too_large", message, path=path)
+        return await self.vault.take_any(data, payloads)
 
     async def _whole(self, record: ask.RunRecord, payloads: list[Payload]) -> ask.RunRecord:
         """With values of its own, for another run: what its children gave leaves with it for the archive."""
@@ -302,7 +316,12 @@ class Commands(Endpoints, Versions):
         inputs: Value = None
         if wanted.inputs is not None:
             check_plain(wanted.inputs)
-            inputs = await self.vault.take_any(pack(wanted.inputs), payloads)
+            inputs = packed(wanted.inputs, "inputs")
+            if len(inputs) > INLINE_BYTES_MAX:
+                plan = self.state.plans.get(wanted.definition or record.definition)
+                if plan is None:
+                    raise Refused("unknown_definition", "that version is not here", path="definition")
+                inputs = await self._large_inputs(wanted.inputs, plan, payloads)
         new = new_id or self._ids.new()
         asked = ask.Rerun(
             by,
@@ -324,9 +343,10 @@ class Commands(Endpoints, Versions):
         await self._command(ask.Decide(by, tenant, run_id, node, approve, comment), facts=True)
 
     async def signal(self, signal: wire.Signal, *, by: str, tenant: str = TENANT) -> wire.Heard:
-        payload = small(signal.payload, "payload") if signal.payload is not None else None
+        payloads: list[Payload] = []
+        payload = await self._taken(signal.payload, "payload", payloads) if signal.payload is not None else None
         asked = ask.Ingest(by, tenant, signal.event, signal.key, signal.run, payload)
-        told = (await self._command(asked)).message  # "2 waiting"; nothing where one run was told
+        told = (await self._command(asked, payloads)).message  # "2 waiting"; nothing where one run was told
         return wire.Heard(detail=told, waiting=int(told.partition(" ")[0]) if told else 1)
 
 

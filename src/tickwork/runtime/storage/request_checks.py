@@ -10,7 +10,7 @@ import msgspec
 
 from tickwork.core.base.errors import Refused
 from tickwork.core.base.strict_json import check as check_plain
-from tickwork.core.base.values import INLINE_BYTES_MAX, Value, pack
+from tickwork.core.base.values import pack
 from tickwork.core.decide.run_commands import DELAY_MS_MAX, KEY_CHARACTERS_MAX
 from tickwork.core.state.inputs import Input
 from tickwork.protocol import http_models as wire
@@ -61,14 +61,6 @@ def packed(value: Any, path: str) -> bytes:
         return pack(value)
     except (OverflowError, TypeError, ValueError, RecursionError) as error:
         raise Refused("bad_value", f"this cannot be stored: {error}", path=path) from None
-
-
-def small(value: Any, path: str) -> Value:
-    check_plain(value)
-    data = pack(value)
-    if len(data) > INLINE_BYTES_MAX:
-        raise Refused("value_too_large", f"at most {INLINE_BYTES_MAX} bytes here; pass a reference instead", path=path)
-    return data
 
 
 def shown(data: bytes) -> Any:
